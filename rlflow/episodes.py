@@ -1,0 +1,101 @@
+"""Episodes of the real environment, and the shards that keep them on disk.
+
+A shard is one .npz with plain arrays (no pickle): per-episode arrays laid end to end, and the lengths
+that cut them apart again.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.errors import RLFlowError
+from rlflow.files import read_arrays, write_arrays
+from rlflow.graph.features import GraphArrays
+
+
+@dataclass
+class Episode:
+    """One played episode of T steps; it visits T + 1 graphs.
+
+    Attributes:
+      actions: int32 [T, 2], (xfer_id, location); xfer_id == N is NO-OP.
+      rewards: float32 [T].
+      terminated, truncated: bool [T]; only the last step may be true.
+      costs: float64 [T + 1], estimated runtime in ms.
+      counts: int32 [T + 1, N], locations per rule, at most max_locations.
+      graphs: T + 1 GraphArrays.
+      index: position in the collection; with the run's seed it determines the episode.
+    """
+
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    costs: np.ndarray
+    counts: np.ndarray
+    graphs: list[GraphArrays]
+    index: int = 0
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+def write_shard(path: Path | str, episodes: list[Episode]) -> None:
+    """Writes the episodes atomically. Equal episodes give equal bytes."""
+    graphs = [graph for episode in episodes for graph in episode.graphs]
+    arrays = {
+        "index": np.array([episode.index for episode in episodes], np.int64),
+        "steps": np.array([len(episode) for episode in episodes], np.int64),
+        "n_node": np.array([len(graph.ops) for graph in graphs], np.int64),
+        "n_edge": np.array([len(graph.senders) for graph in graphs], np.int64),
+    }
+    for name in ("actions", "rewards", "terminated", "truncated", "costs", "counts"):
+        arrays[name] = np.concatenate([getattr(episode, name) for episode in episodes])
+    for name in ("ops", "nodes", "edges", "senders", "receivers"):
+        arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
+    arrays["globals"] = np.stack([graph.globals for graph in graphs])
+    write_arrays(path, arrays)
+
+
+def read_shard(path: Path | str) -> list[Episode]:
+    """Reads what `write_shard` wrote. Raises RLFlowError if the file is damaged."""
+    arrays = read_arrays(path)
+    try:
+        steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
+        by_node = {name: np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in ("ops", "nodes")}
+        by_edge = {
+            name: np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in ("edges", "senders", "receivers")
+        }
+        graphs = [
+            GraphArrays(*fields)
+            for fields in zip(
+                by_node["ops"], by_node["nodes"], by_edge["edges"], by_edge["senders"],
+                by_edge["receivers"], arrays["globals"], strict=True,
+            )
+        ]
+        episodes, step, state = [], 0, 0
+        for index, length in zip(arrays["index"], steps, strict=True):
+            last_step, last_state = step + length, state + length + 1
+            episodes.append(
+                Episode(
+                    actions=arrays["actions"][step:last_step],
+                    rewards=arrays["rewards"][step:last_step],
+                    terminated=arrays["terminated"][step:last_step],
+                    truncated=arrays["truncated"][step:last_step],
+                    costs=arrays["costs"][state:last_state],
+                    counts=arrays["counts"][state:last_state],
+                    graphs=graphs[state:last_state],
+                    index=int(index),
+                )
+            )
+            step, state = last_step, last_state
+        return episodes
+    except (KeyError, ValueError) as error:
+        raise RLFlowError(f"{path} is not an episode shard: {error}") from error
+
+
+def read_episodes(folder: Path | str) -> list[Episode]:
+    """All episodes of a folder of shards, in the order of their index."""
+    shards = sorted(Path(folder).glob("shard-*.npz"))
+    return sorted((e for shard in shards for e in read_shard(shard)), key=lambda episode: episode.index)

@@ -1,0 +1,67 @@
+"""Atomic writes: a file either has its whole new content or does not exist.
+
+Every writer goes to a temporary file in the same folder and renames it, so that a kill or a full
+disk at any moment leaves no half-written file under the final name.
+"""
+
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.errors import RLFlowError
+
+
+def write_bytes(path: Path | str, data: bytes) -> None:
+    """Writes `data` to `path` atomically. Raises RLFlowError if the disk refuses."""
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_text(path: Path | str, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path | str, value) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path | str):
+    """Raises RLFlowError if the file is missing or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text())
+    except OSError as error:
+        raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RLFlowError(f"{path} is not valid JSON: {error}") from error
+
+
+def write_arrays(path: Path | str, arrays: dict[str, np.ndarray]) -> None:
+    """Writes an .npz. Equal arrays give equal bytes (NumPy stamps every member with one fixed date)."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_bytes(path, buffer.getvalue())
+
+
+def read_arrays(path: Path | str) -> dict[str, np.ndarray]:
+    """Reads an .npz without unpickling anything. Raises RLFlowError if it cannot be read whole."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # zipfile, zlib, OSError, ValueError: a damaged file can fail anywhere
+        raise RLFlowError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,75 @@
+"""Folding: constant expressions that rules made are computed once, on export, in ONNX Runtime."""
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from rlflow.errors import RLFlowError
+from rlflow.graph.model import ABSENT, Graph
+from rlflow.graph.opsets import schema_version
+from rlflow.graph.shapes import attribute_proto
+
+
+def fold_constants(graph: Graph) -> dict[int, np.ndarray]:
+    """Tensor id → array, for every constant expression with a rule-made node that the model reads.
+
+    The model's own constant expressions stay as they are. One thread, so that equal graphs fold to
+    equal bits on one machine. Raises RLFlowError if ONNX Runtime refuses the expression.
+    """
+    roots = [t for n in graph.order for t in graph.nodes[n].reads() if not graph.nodes[n].constant]
+    roots = [t for t in dict.fromkeys([*roots, *graph.outputs]) if t in graph.producers]
+    roots = [t for t in roots if graph.nodes[graph.producers[t]].constant]
+    cones = {tensor: constant_cone(graph, tensor) for tensor in roots}
+    roots = [t for t in roots if any(graph.nodes[n].made_by_rule for n in cones[t])]
+    if not roots:
+        return {}
+    needed = set().union(*(cones[t] for t in roots))
+    return dict(zip(roots, evaluate(graph, [n for n in graph.order if n in needed], roots), strict=True))
+
+
+def constant_cone(graph: Graph, tensor: int) -> set[int]:
+    """Ids of all nodes that the tensor is computed from."""
+    cone, stack = set(), [tensor]
+    while stack:
+        producer = graph.producers.get(stack.pop())
+        if producer is not None and producer not in cone:
+            cone.add(producer)
+            stack += graph.nodes[producer].reads()
+    return cone
+
+
+def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.ndarray]:
+    """The arrays of constant `tensors`, given the nodes (in topological order) that compute them."""
+    import onnxruntime
+
+    versions: dict[str, int] = dict(graph.interface.opsets)
+    nodes, weights = [], {}
+    for node_id in node_ids:
+        node = graph.nodes[node_id]
+        version = schema_version(node.op, node.domain, graph.opset(node.domain))
+        versions[node.domain] = max(version, versions.get(node.domain, 0))
+        proto = helper.make_node(node.op, [_name(t) for t in node.inputs], [_name(t) for t in node.outputs], domain=node.domain)
+        proto.attribute.extend(attribute_proto(node.op, node.domain, version, name, value) for name, value in node.attributes)
+        nodes.append(proto)
+        weights |= {t: graph.constants[t] for t in node.inputs if t in graph.constants}
+    outputs = [helper.make_tensor_value_info(_name(t), graph.types[t].dtype, graph.types[t].shape) for t in tensors]
+    initializers = [numpy_helper.from_array(constant.load(), _name(t)) for t, constant in weights.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "fold", [], outputs, initializers),
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in versions.items()],
+        ir_version=8,
+    )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return session.run(None, {})
+    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+        raise RLFlowError(f"cannot fold the weights that a rule combined: {str(error).splitlines()[0]}") from error
+
+
+def _name(tensor: int) -> str:
+    return "" if tensor == ABSENT else f"t{tensor}"
+
+

@@ -1,0 +1,357 @@
+"""The immutable computation graph.
+
+A `Graph` is a value: `rewrite` returns a new one that shares every untouched part with the old one.
+Nodes and tensors are named by small integers; `names` maps the original tensors back to their ONNX
+names. Weights are `Constant`s that a rewrite moves around without reading.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+
+ABSENT = -1  # an omitted optional input or output of a node
+
+# Operators whose value may differ from run to run, so that they are never constant.
+RANDOM_OPS = frozenset(
+    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+)
+
+
+class TensorType(NamedTuple):
+    """`dtype` is onnx.TensorProto.DataType; `shape` is None where it is not known."""
+
+    dtype: int
+    shape: tuple[int, ...] | None
+
+    @property
+    def size(self) -> int:
+        """Number of elements (0 if the shape is unknown)."""
+        return int(np.prod(self.shape, dtype=np.int64)) if self.shape is not None else 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * itemsize(self.dtype)
+
+
+def itemsize(dtype: int) -> int:
+    """Bytes per element of an ONNX data type (4 for types without a fixed width)."""
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype)).itemsize
+    except (KeyError, TypeError):
+        return 4
+
+
+class Opaque(NamedTuple):
+    """A serialised AttributeProto (a tensor, a subgraph, …) that is carried through untouched."""
+
+    data: bytes
+
+
+class Constant:
+    """A weight or literal: its content hash and type are known, its array is loaded when asked for."""
+
+    __slots__ = ("digest", "type", "load")
+
+    def __init__(self, digest: str, type: TensorType, load: Callable[[], np.ndarray]):
+        self.digest, self.type, self.load = digest, type, load
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> "Constant":
+        array = np.ascontiguousarray(array)  # note: turns 0-d into 1-d, undone by the reshape below
+        return cls.lazy(array, lambda: array)
+
+    @classmethod
+    def lazy(cls, array: np.ndarray, load: Callable[[], np.ndarray]) -> "Constant":
+        """A constant with the content of `array`, which is hashed now and later loaded by `load`."""
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        header = f"{dtype}:{array.shape}:".encode()
+        content = array.tobytes() if array.dtype == object else memoryview(np.ascontiguousarray(array)).cast("B")
+        digest = hashlib.sha256(header)
+        digest.update(content)
+        return cls(digest.hexdigest(), TensorType(dtype, tuple(array.shape)), load)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator.
+
+    Attributes:
+      inputs, outputs: tensor ids; ABSENT for an omitted optional one.
+      attributes: sorted (name, value) pairs; a value is an int, float, bytes, a tuple of those, or Opaque.
+      captured: (outer name, tensor id) pairs that subgraphs inside the attributes read.
+      constant: whether all its outputs are known before the model runs (it is folded on export).
+      name: the ONNX name, "" for a node that a rule made.
+    """
+
+    id: int
+    op: str
+    domain: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: tuple[tuple[str, Any], ...] = ()
+    captured: tuple[tuple[str, int], ...] = ()
+    constant: bool = False
+    made_by_rule: bool = False
+    name: str = ""
+
+    def reads(self) -> Iterable[int]:
+        """Ids of all tensors the node reads, in order, subgraphs included."""
+        for tensor in self.inputs:
+            if tensor != ABSENT:
+                yield tensor
+        for _, tensor in self.captured:
+            yield tensor
+
+    def attribute(self, name: str, default=None):
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        return default
+
+    def key(self) -> tuple:
+        """What the operator computes from its inputs; equal for two nodes that differ only in place."""
+        return self.domain, self.op, self.attributes
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a rewrite never changes and an export must bring back.
+
+    Attributes:
+      template: the ModelProto with its graph emptied (opsets, functions, metadata, …).
+      inputs, outputs: ValueInfoProtos, as the user declared them (symbolic dimensions included).
+      names: tensor id → ONNX name of the original tensors.
+      opsets: domain → version.
+      bindings: symbolic dimension → the size it was bound to.
+    """
+
+    template: onnx.ModelProto
+    inputs: tuple[onnx.ValueInfoProto, ...]
+    outputs: tuple[onnx.ValueInfoProto, ...]
+    names: Mapping[int, str]
+    opsets: Mapping[str, int]
+    bindings: Mapping[str, int] = field(default_factory=dict)
+
+
+class Graph:
+    """An immutable computation graph; treat every attribute as read-only.
+
+    Attributes:
+      nodes: node id → Node.
+      types: tensor id → TensorType.
+      constants: tensor id → Constant (initialisers and literals).
+      producers: tensor id → node id.
+      consumers: tensor id → ids of the nodes that read it, ascending, each once.
+      inputs, outputs: tensor ids in the order of the interface.
+      next_id: the first id that is free for a node or tensor.
+      relied_on_shapes: whether a rewrite so far was valid only for the bound sizes of symbolic dimensions.
+    """
+
+    def __init__(
+        self, interface, nodes, types, constants, producers, consumers, inputs, outputs, next_id, relied_on_shapes=False
+    ):
+        self.interface: Interface = interface
+        self.nodes: dict[int, Node] = nodes
+        self.types: dict[int, TensorType] = types
+        self.constants: dict[int, Constant] = constants
+        self.producers: dict[int, int] = producers
+        self.consumers: dict[int, tuple[int, ...]] = consumers
+        self.inputs: tuple[int, ...] = inputs
+        self.outputs: tuple[int, ...] = outputs
+        self.next_id: int = next_id
+        self.relied_on_shapes: bool = relied_on_shapes
+
+    @classmethod
+    def build(cls, interface, nodes: Iterable[Node], types, constants, inputs, outputs) -> "Graph":
+        """A graph from its parts; nodes and constants that no output depends on are left out."""
+        nodes = {node.id: node for node in nodes}
+        producers = {t: node.id for node in nodes.values() for t in node.outputs if t != ABSENT}
+        consumers: dict[int, set[int]] = {}
+        for node in nodes.values():
+            for tensor in node.reads():
+                consumers.setdefault(tensor, set()).add(node.id)
+        consumers = {tensor: tuple(sorted(ids)) for tensor, ids in consumers.items()}
+        next_id = 1 + max([0, *nodes, *types, *constants])
+        graph = cls(
+            interface, nodes, dict(types), dict(constants), producers, consumers, tuple(inputs), tuple(outputs), next_id
+        )
+        graph._remove_dead(list(nodes))
+        for tensor in [t for t in graph.constants if not graph.is_used(t)]:
+            del graph.constants[tensor], graph.types[tensor]
+        return graph
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def is_used(self, tensor: int) -> bool:
+        return bool(self.consumers.get(tensor)) or tensor in self.outputs
+
+    def is_constant(self, tensor: int) -> bool:
+        """Whether the tensor is a weight, a literal, or computed from such alone."""
+        if tensor in self.constants:
+            return True
+        producer = self.producers.get(tensor)
+        return producer is not None and self.nodes[producer].constant
+
+    def opset(self, domain: str) -> int:
+        """The model's version of an operator domain; 0 if the model does not import it."""
+        return self.interface.opsets.get(domain, 0)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Node ids in the canonical order: depth-first post-order from the outputs, inputs left to right.
+
+        It is topological, and it depends on the structure alone: not on names, ids or file order.
+        """
+        order, seen = [], set()
+        producers, nodes = self.producers, self.nodes
+        for output in self.outputs:
+            stack = [(producers.get(output), None)]
+            while stack:
+                node_id, pending = stack.pop()
+                if pending is None:
+                    if node_id is None or node_id in seen:
+                        continue
+                    seen.add(node_id)
+                    pending = iter([producers.get(t) for t in nodes[node_id].reads()])
+                for child in pending:
+                    if child is not None and child not in seen:
+                        stack += [(node_id, pending), (child, None)]
+                        break
+                else:
+                    order.append(node_id)
+        return tuple(order)
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        """Node id → its place in `order`."""
+        return {node_id: place for place, node_id in enumerate(self.order)}
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the structure, weights included; equal for graphs that are equal up to names."""
+        refs: dict[int, str] = {tensor: f"i{k}" for k, tensor in enumerate(self.inputs)}
+        refs[ABSENT] = "-"
+        digest = hashlib.sha256()
+
+        def ref(tensor: int) -> str:
+            if tensor not in refs:
+                refs[tensor] = self.constants[tensor].digest
+            return refs[tensor]
+
+        digest.update(repr([self.types.get(tensor) for tensor in self.inputs]).encode())
+        for place, node_id in enumerate(self.order):
+            node = self.nodes[node_id]
+            captured = [(name, ref(tensor)) for name, tensor in node.captured]
+            digest.update(repr((node.key(), [ref(t) for t in node.inputs], captured)).encode())
+            for slot, tensor in enumerate(node.outputs):
+                refs.setdefault(tensor, f"n{place}.{slot}")
+        digest.update(repr([ref(tensor) for tensor in self.outputs]).encode())
+        return digest.hexdigest()
+
+    # -- edits -------------------------------------------------------------------------------------
+
+    def rewrite(
+        self,
+        removed: Iterable[int],
+        added: Iterable[Node],
+        types: Mapping[int, TensorType],
+        constants: Mapping[int, Constant],
+        rewired: Mapping[int, int],
+        relies_on_shapes: bool = False,
+    ) -> "Graph":
+        """A new graph without the nodes `removed`, with `added`, and with tensors `rewired`.
+
+        An added node may give a tensor of a removed one its old id, so that consumers need no change;
+        `rewired` (old tensor → new tensor) redirects consumers and outputs where no node is left to
+        produce the old tensor. Whatever is then unused disappears. `touched` of the result holds the
+        ids of all nodes whose own text, inputs' producers or outputs' consumers changed.
+        """
+        graph = Graph(
+            self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
+            self.consumers.copy(), self.inputs, self.outputs, self.next_id, self.relied_on_shapes or relies_on_shapes,
+        )
+        touched: set[int] = set()
+        gone = [graph.nodes.pop(node_id) for node_id in removed]
+        for node in gone:
+            touched.add(node.id)
+            for tensor in node.outputs:
+                if tensor != ABSENT:
+                    del graph.producers[tensor]
+        graph.types.update(types)
+        graph.constants.update(constants)
+        for node in added:
+            graph.nodes[node.id] = node
+            touched.add(node.id)
+            for tensor in node.outputs:
+                if tensor != ABSENT:
+                    graph.producers[tensor] = node.id
+                    touched.update(graph.consumers.get(tensor, ()))
+            for tensor in set(node.reads()):
+                graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
+                graph._touch_around(tensor, touched)
+        # Only now, so that what the added nodes read is not taken for unused.
+        candidates = [producer for node in gone for producer in graph._unread(node, touched)]
+        for old, new in rewired.items():
+            graph._rewire(old, new, touched)
+        graph.next_id = 1 + max([self.next_id - 1, *(n.id for n in added), *types, *constants])
+        graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], touched)
+        graph.touched = frozenset(touched)
+        return graph
+
+    touched: frozenset[int] = frozenset()
+
+    def _touch_around(self, tensor: int, touched: set[int]) -> None:
+        """Marks the producer and the consumers of a tensor whose set of consumers changed."""
+        if tensor in self.producers:
+            touched.add(self.producers[tensor])
+        touched.update(self.consumers.get(tensor, ()))
+
+    def _unread(self, node: Node, touched: set[int]) -> list[int]:
+        """Forgets that `node` reads its inputs; returns the producers of those that are now unused."""
+        orphans = []
+        for tensor in dict.fromkeys(node.reads()):
+            rest = tuple(c for c in self.consumers.get(tensor, ()) if c != node.id)
+            self._touch_around(tensor, touched)
+            if rest:
+                self.consumers[tensor] = rest
+                continue
+            self.consumers.pop(tensor, None)
+            if tensor in self.producers:
+                orphans.append(self.producers[tensor])
+            elif tensor in self.constants and tensor not in self.outputs:
+                del self.constants[tensor], self.types[tensor]
+        return orphans
+
+    def _rewire(self, old: int, new: int, touched: set[int]) -> None:
+        for node_id in self.consumers.pop(old, ()):
+            node = self.nodes[node_id]
+            inputs = tuple(new if t == old else t for t in node.inputs)
+            captured = tuple((name, new if t == old else t) for name, t in node.captured)
+            self.nodes[node_id] = Node(
+                node.id, node.op, node.domain, inputs, node.outputs, node.attributes, captured, node.constant,
+                node.made_by_rule, node.name,
+            )
+            self.consumers[new] = tuple(sorted({*self.consumers.get(new, ()), node_id}))
+        self.outputs = tuple(new if t == old else t for t in self.outputs)
+        self._touch_around(new, touched)
+        self.types.pop(old, None)
+
+    def _remove_dead(self, candidates: list[int], touched: set[int] | None = None) -> None:
+        """Removes the candidates that nothing uses, then what only they used, and so on."""
+        touched = set() if touched is None else touched
+        while candidates:
+            node = self.nodes.get(candidates.pop())
+            if node is None or any(t != ABSENT and self.is_used(t) for t in node.outputs):
+                continue
+            del self.nodes[node.id]
+            touched.add(node.id)
+            for tensor in node.outputs:
+                if tensor != ABSENT:
+                    del self.producers[tensor]
+                    self.types.pop(tensor, None)
+            candidates += self._unread(node, touched)

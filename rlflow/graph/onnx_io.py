@@ -1,0 +1,450 @@
+"""ONNX files to graphs and back."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import google.protobuf.message
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from rlflow.errors import RLFlowError
+from rlflow.files import write_bytes
+from rlflow.graph.fold import fold_constants
+from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
+from rlflow.graph.opsets import attributes_to_inputs, moved_attributes, schema_version
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_proto, tensor_type
+
+EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read_model(path: Path | str) -> onnx.ModelProto:
+    """The checked model of a file, its external weights not yet loaded.
+
+    Raises RLFlowError if the file is missing, is not ONNX, lacks its weights or is refused by the checker.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RLFlowError(f"no such file: {path}")
+    try:
+        model = onnx.load(path, load_external_data=False)
+        if not model.HasField("graph"):
+            raise google.protobuf.message.DecodeError("it has no graph")
+    except (google.protobuf.message.DecodeError, UnicodeDecodeError) as error:
+        raise RLFlowError(f"{path} is not an ONNX file: {error}") from error
+    try:
+        onnx.checker.check_model(str(path))
+    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+        raise RLFlowError(f"the ONNX checker refuses {path}: {_first_line(error)}") from error
+    return model
+
+
+def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object] | None = None) -> Graph:
+    """The graph of an ONNX file or model.
+
+    Args:
+      source: a path or a model. A model's external data must have been loaded.
+      shapes: sizes for what is symbolic: input name → tuple of sizes, or dimension name → size.
+
+    Raises:
+      RLFlowError: the model is refused, or a symbolic dimension of an input is not bound.
+    """
+    if isinstance(source, onnx.ModelProto):
+        model, folder = source, ""
+        try:
+            onnx.checker.check_model(model)
+        except (onnx.checker.ValidationError, ValueError) as error:
+            raise RLFlowError(f"the ONNX checker refuses the model: {_first_line(error)}") from error
+    else:
+        model, folder = read_model(source), str(Path(source).parent)
+    return _Reader(model, folder, dict(shapes or {})).read()
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+class _Reader:
+    """Builds one Graph from one ModelProto."""
+
+    def __init__(self, model: onnx.ModelProto, folder: str, shapes: dict):
+        self.proto, self.folder, self.shapes = model, folder, shapes
+        self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
+        self.ids: dict[str, int] = {}
+        self.constants: dict[int, Constant] = {}
+        self.computed_constants: set[int] = set()
+        self.nodes: list[Node] = []
+        self.next_id = 0
+
+    def read(self) -> Graph:
+        graph = self.proto.graph
+        initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+        # Before IR version 4 every initialiser had to be listed as an input and could not be overridden.
+        overridable = self.proto.ir_version >= 4
+        inputs = [v for v in graph.input if overridable or v.name not in initializers]
+        input_names = {v.name for v in inputs}
+        bound, bindings = bind_shapes(inputs, self.shapes)
+        types = self.infer_types(bound)
+
+        for value in inputs:
+            self.tensor(value.name)
+        for proto in graph.initializer:
+            if proto.name not in input_names:
+                self.constants[self.tensor(proto.name)] = constant_of(proto, self.folder)
+        for proto in graph.sparse_initializer:
+            attribute = helper.make_attribute("sparse_value", proto)
+            self.add_node(helper.make_node("Constant", [], [proto.values.name]), [attribute])
+        for node in graph.node:
+            self.read_node(node)
+
+        template = onnx.ModelProto()
+        template.CopyFrom(_without_graph(self.proto))
+        template.ir_version = max(self.proto.ir_version, 4)
+        template.graph.name = graph.name
+        template.graph.doc_string = graph.doc_string
+        template.graph.metadata_props.extend(graph.metadata_props)
+        template.graph.initializer.extend(t for t in graph.initializer if t.name in input_names)
+        interface = Interface(
+            template, tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()}, self.opsets, bindings
+        )
+        tensor_types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
+        tensor_types |= {tensor: constant.type for tensor, constant in self.constants.items()}
+        return Graph.build(
+            interface, self.nodes, tensor_types, self.constants,
+            [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
+        )
+
+    def tensor(self, name: str) -> int:
+        if name not in self.ids:
+            self.ids[name] = self.fresh()
+        return self.ids[name]
+
+    def fresh(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def read_node(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            array = _constant_value(node.attribute[0])
+            if array is not None:
+                self.constants[self.tensor(node.output[0])] = array
+                return
+        self.add_node(node, node.attribute)
+
+    def add_node(self, node: onnx.NodeProto, attributes) -> None:
+        domain = _domain(node.domain)
+        moved = attributes_to_inputs(node, self.opsets.get(domain, 0))
+        inputs = [self.tensor(name) if name else ABSENT for name in node.input]
+        dropped = {name for name, slot, _ in moved_attributes(node.op_type, domain, self.opsets.get(domain, 0))}
+        for slot, array in moved:
+            inputs += [ABSENT] * (slot + 1 - len(inputs))
+            inputs[slot] = self.fresh()
+            self.constants[inputs[slot]] = Constant.of(array)
+        captured = tuple(dict.fromkeys(name for a in attributes for name in _free_names(a)))
+        known = tuple(sorted((a.name, _attribute_value(a)) for a in attributes if a.name not in dropped))
+        outputs = tuple(self.tensor(name) if name else ABSENT for name in node.output)
+        constant = is_constant_node(
+            node.op_type, domain, has_subgraph(known), [self.is_constant(t) for t in inputs if t != ABSENT]
+        )
+        if constant:
+            self.computed_constants.update(outputs)
+        subgraph_reads = tuple((name, self.tensor(name)) for name in captured)
+        self.nodes.append(
+            Node(
+                self.fresh(), node.op_type, domain, tuple(inputs), outputs, known, subgraph_reads, constant, name=node.name
+            )
+        )
+
+    def is_constant(self, tensor: int) -> bool:
+        return tensor in self.constants or tensor in self.computed_constants
+
+    def infer_types(self, inputs: list[onnx.ValueInfoProto]) -> dict[str, TensorType]:
+        """Types of all tensors by ONNX's inference over the whole model, large weights left out."""
+        light = onnx.ModelProto()
+        light.CopyFrom(_without_graph(self.proto))
+        light.ir_version = max(self.proto.ir_version, 4)
+        graph, source = light.graph, self.proto.graph
+        graph.name = source.name
+        graph.node.extend(source.node)
+        graph.output.extend(source.output)
+        names = {value.name for value in inputs}
+        graph.input.extend(inputs)
+        for tensor in source.initializer:
+            if tensor.name in names:
+                continue
+            external = tensor.data_location == onnx.TensorProto.EXTERNAL
+            if not external and np.prod(tensor.dims, dtype=np.int64) <= SHAPE_VALUE_LIMIT:
+                graph.initializer.append(tensor)
+            else:
+                graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        if not self.shapes:
+            graph.value_info.extend(source.value_info)  # what the exporter knew; stale once a dimension is bound
+        try:
+            graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
+        except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+            raise RLFlowError(f"shape inference fails: {_first_line(error)}") from error
+        # graph.output keeps the declared type, value_info has what was inferred.
+        values = [*graph.output, *graph.value_info, *graph.input]
+        types = {value.name: tensor_type(value.type) for value in values}
+        return {name: kind for name, kind in types.items() if kind is not None}
+
+
+def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueInfoProto], dict[str, int]]:
+    """The inputs with every dimension fixed, and dimension name → size. Raises RLFlowError with what is missing."""
+    bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
+    names = {value.name for value in inputs}
+    for value in inputs:
+        if value.name in shapes:
+            dims = value.type.tensor_type.shape.dim
+            sizes = tuple(shapes[value.name]) if not isinstance(shapes[value.name], int) else (shapes[value.name],)
+            if len(sizes) != len(dims):
+                raise RLFlowError(f"input '{value.name}' has {len(dims)} dimensions, --shape gives {len(sizes)}")
+            for dim, size in zip(dims, sizes, strict=True):
+                if dim.HasField("dim_value") and dim.dim_value != size:
+                    raise RLFlowError(f"input '{value.name}' has a fixed size {dim.dim_value}, --shape gives {size}")
+                if dim.dim_param and bindings.setdefault(dim.dim_param, size) != size:
+                    raise RLFlowError(f"dimension '{dim.dim_param}' is bound to {bindings[dim.dim_param]} and {size}")
+    symbols = {d.dim_param for v in inputs if v.type.HasField("tensor_type") for d in v.type.tensor_type.shape.dim}
+    for name in shapes:
+        if name not in names and name not in symbols:
+            raise RLFlowError(f"--shape names '{name}', which is neither an input nor a symbolic dimension")
+    bound = []
+    for value in inputs:
+        fixed = onnx.ValueInfoProto()
+        fixed.CopyFrom(value)
+        if value.type.HasField("tensor_type"):
+            tensor = fixed.type.tensor_type
+            if not tensor.HasField("shape"):
+                raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
+            for axis, dim in enumerate(tensor.shape.dim):
+                if dim.HasField("dim_value"):
+                    continue
+                size = bindings.get(dim.dim_param) if dim.dim_param else None
+                if size is None and value.name in shapes:
+                    size = tuple(shapes[value.name])[axis]
+                if size is None:
+                    sizes = "x".join(str(d.dim_value) if d.HasField("dim_value") else "?" for d in tensor.shape.dim)
+                    raise RLFlowError(
+                        f"input '{value.name}' has a symbolic dimension '{dim.dim_param or axis}'; "
+                        f"bind it with --shape {value.name}={sizes}"
+                        + (f" or --shape {dim.dim_param}=SIZE" if dim.dim_param else "")
+                    )
+                dim.dim_value = size
+        bound.append(fixed)
+    return bound, bindings
+
+
+def is_constant_node(op: str, domain: str, subgraph: bool, inputs_known: list[bool]) -> bool:
+    """Whether a node's outputs are known before the model runs. Unknown domains may hide a state: never."""
+    return domain == "" and op not in RANDOM_OPS and not subgraph and all(inputs_known)
+
+
+def has_subgraph(attributes) -> bool:
+    return any(
+        isinstance(value, Opaque)
+        and onnx.AttributeProto.FromString(value.data).type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        for _, value in attributes
+    )
+
+
+def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
+    """A constant that loads its array from the model, or from its external file, when asked for."""
+
+    def load() -> np.ndarray:
+        if proto.data_location != onnx.TensorProto.EXTERNAL:
+            return numpy_helper.to_array(proto)
+        copy = onnx.TensorProto()  # loading fills the proto; the copy lets the memory go
+        copy.CopyFrom(proto)
+        return numpy_helper.to_array(copy, folder)
+
+    return Constant.lazy(load(), load)
+
+
+def _constant_value(attribute: onnx.AttributeProto) -> Constant | None:
+    """The tensor of a Constant node; None where it is better carried as a node (sparse, strings)."""
+    if attribute.name == "value" and attribute.t.data_type != onnx.TensorProto.STRING:
+        return constant_of(attribute.t, "")
+    if attribute.name in ("value_int", "value_ints"):
+        return Constant.of(np.array(helper.get_attribute_value(attribute), np.int64))
+    if attribute.name in ("value_float", "value_floats"):
+        return Constant.of(np.array(helper.get_attribute_value(attribute), np.float32))
+    return None
+
+
+def _attribute_value(attribute: onnx.AttributeProto):
+    kinds = onnx.AttributeProto
+    if attribute.ref_attr_name or attribute.type not in (
+        kinds.INT, kinds.FLOAT, kinds.STRING, kinds.INTS, kinds.FLOATS, kinds.STRINGS
+    ):
+        return Opaque(attribute.SerializeToString(deterministic=True))
+    value = helper.get_attribute_value(attribute)
+    return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
+
+
+def _free_names(attribute: onnx.AttributeProto) -> list[str]:
+    """Names that subgraphs of the attribute read from the scope outside."""
+    graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+    names: dict[str, None] = {}
+    for graph in graphs:
+        defined = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+        defined |= {t.values.name for t in graph.sparse_initializer}
+        for node in graph.node:
+            inner = [name for a in node.attribute for name in _free_names(a)]
+            names.update((name, None) for name in (*node.input, *inner) if name and name not in defined)
+            defined.update(node.output)
+        names.update((v.name, None) for v in graph.output if v.name not in defined)
+    return list(names)
+
+
+def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of everything in the model but its graph (whose weights may be large)."""
+    copy = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name == "graph":
+            continue
+        if field.is_repeated:
+            getattr(copy, field.name).extend(value)
+        else:
+            setattr(copy, field.name, value)
+    return copy
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def to_model(graph: Graph) -> onnx.ModelProto:
+    """The ONNX model of a graph, with the constant expressions that rules made folded into weights.
+
+    Equal graphs with equal names give equal bytes. Raises RLFlowError where folding fails.
+    """
+    return _Writer(graph).write()
+
+
+def save_graph(graph: Graph, path: Path | str) -> onnx.ModelProto:
+    """Writes the model atomically; weights go to `<name>.data` beside it where protobuf's limit asks for it."""
+    model = to_model(graph)
+    save_model(model, path)
+    return model
+
+
+def save_model(model: onnx.ModelProto, path: Path | str) -> None:
+    path = Path(path)
+    if model.ByteSize() > EXTERNAL_DATA_THRESHOLD:
+        data, offset = bytearray(), 0
+        for tensor in model.graph.initializer:
+            if len(tensor.raw_data) < 1024:
+                continue
+            data += tensor.raw_data
+            size = len(tensor.raw_data)
+            onnx.external_data_helper.set_external_data(tensor, f"{path.name}.data", offset, size)
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            offset += size
+        write_bytes(path.with_name(f"{path.name}.data"), bytes(data))
+    write_bytes(path, model.SerializeToString(deterministic=True))
+
+
+class _Writer:
+    """Builds one ModelProto from one Graph."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.folded = fold_constants(graph)
+        self.names = self.original_names()
+        self.taken = set(self.names.values()) | {v.name for v in graph.interface.outputs}
+        self.fresh_names = 0
+        self.nodes: list[onnx.NodeProto] = []
+        self.used: dict[int, None] = {}  # constants, in order of first use
+
+    def write(self) -> onnx.ModelProto:
+        graph, interface = self.graph, self.graph.interface
+        model = onnx.ModelProto()
+        model.CopyFrom(interface.template)
+        inputs = interface.inputs
+        if interface.bindings and graph.relied_on_shapes:
+            inputs, _ = bind_shapes(inputs, interface.bindings)
+        model.graph.input.extend(inputs)
+        model.graph.output.extend(interface.outputs)
+        needed = self.unfolded_constants()
+        for node_id in graph.order:
+            node = graph.nodes[node_id]
+            if not node.constant or node_id in needed:
+                self.write_node(node)
+        for value, tensor in zip(interface.outputs, graph.outputs, strict=True):
+            if self.name(tensor) != value.name:
+                self.nodes.append(helper.make_node("Identity", [self.read(tensor)], [value.name]))
+        model.graph.node.extend(self.nodes)
+        model.graph.initializer.extend(self.initializer(tensor) for tensor in self.used)
+        return model
+
+    def original_names(self) -> dict[int, str]:
+        """Names of the tensors that have one. The graph's outputs get the interface's names first."""
+        graph, names = self.graph, dict(self.graph.interface.names)
+        declared = {value.name for value in graph.interface.outputs}
+        for value, tensor in zip(graph.interface.outputs, graph.outputs, strict=True):
+            computed = tensor in graph.producers and tensor not in self.folded
+            if computed and names.get(tensor) not in declared:
+                names[tensor] = value.name
+            elif not computed and tensor not in graph.inputs and names.get(tensor) in declared:
+                del names[tensor]  # a weight: it reaches the output through an Identity that takes the name
+        names[ABSENT] = ""
+        return names
+
+    def unfolded_constants(self) -> set[int]:
+        """Ids of the model's own constant nodes that are still read; the others were folded."""
+        graph, cone = self.graph, set()
+        stack = [t for n in graph.nodes.values() if not n.constant for t in n.reads()] + list(graph.outputs)
+        while stack:
+            tensor = stack.pop()
+            producer = graph.producers.get(tensor)
+            if tensor not in self.folded and producer not in cone and producer in graph.nodes:
+                if graph.nodes[producer].constant:
+                    cone.add(producer)
+                    stack += graph.nodes[producer].reads()
+        return cone
+
+    def name(self, tensor: int) -> str:
+        if tensor not in self.names:
+            while f"rlflow_{self.fresh_names}" in self.taken:
+                self.fresh_names += 1
+            self.names[tensor] = f"rlflow_{self.fresh_names}"
+            self.taken.add(self.names[tensor])
+        return self.names[tensor]
+
+    def read(self, tensor: int) -> str:
+        """The name of a tensor that is about to be read; remembers the constants among them."""
+        if tensor in self.folded or tensor in self.graph.constants:
+            self.used[tensor] = None
+        return self.name(tensor)
+
+    def write_node(self, node: Node) -> None:
+        opset = self.graph.opset(node.domain)
+        moved = moved_attributes(node.op, node.domain, opset)
+        slots = {slot for _, slot, _ in moved}
+        inputs = ["" if slot in slots else self.read(tensor) for slot, tensor in enumerate(node.inputs)]
+        while moved and inputs and not inputs[-1]:
+            inputs.pop()
+        for name, tensor in node.captured:
+            if self.read(tensor) != name:  # the subgraph goes on using the name it was written with
+                self.nodes.append(helper.make_node("Identity", [self.read(tensor)], [name]))
+        outputs = [self.name(tensor) for tensor in node.outputs]
+        proto = helper.make_node(node.op, inputs, outputs, name=node.name, domain=node.domain)
+        version = schema_version(node.op, node.domain, opset)
+        proto.attribute.extend(attribute_proto(node.op, node.domain, version, name, v) for name, v in node.attributes)
+        for name, slot, _ in moved:
+            if slot < len(node.inputs) and node.inputs[slot] != ABSENT:
+                proto.attribute.append(helper.make_attribute(name, self.constant(node.inputs[slot]).tolist()))
+        self.nodes.append(proto)
+
+    def constant(self, tensor: int) -> np.ndarray:
+        return self.folded[tensor] if tensor in self.folded else self.graph.constants[tensor].load()
+
+    def initializer(self, tensor: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(self.constant(tensor), self.name(tensor))

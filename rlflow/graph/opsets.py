@@ -1,0 +1,69 @@
+"""One form per operator inside the graph, whatever opset the model was written in.
+
+Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the
+graph such an operator always has its newer form, so that a rule is written once; on export it gets the
+form of the model's own opset back. `SINCE` is the oldest version with the semantics that rules assume;
+an operator in an older version is carried through and no rule touches it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+
+
+class Moved(NamedTuple):
+    """The attributes of an operator that became inputs in `version`: (attribute, input slot, dtype)."""
+
+    version: int
+    attributes: tuple[tuple[str, int, type], ...]
+
+
+_AXES_18 = Moved(18, (("axes", 1, np.int64),))
+
+MOVED: dict[str, Moved] = {
+    "Squeeze": Moved(13, (("axes", 1, np.int64),)),
+    "Unsqueeze": Moved(13, (("axes", 1, np.int64),)),
+    "Split": Moved(13, (("split", 1, np.int64),)),
+    "ReduceSum": Moved(13, (("axes", 1, np.int64),)),
+    "ReduceMean": _AXES_18,
+    "ReduceMax": _AXES_18,
+    "ReduceMin": _AXES_18,
+    "Clip": Moved(11, (("min", 1, np.float32), ("max", 2, np.float32))),
+    "Pad": Moved(11, (("pads", 1, np.int64), ("value", 2, np.float32))),
+    "Slice": Moved(10, (("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))),
+}
+
+# Oldest opset whose version of the operator means what the rules say (default 1: never changed).
+SINCE: dict[str, int] = {
+    "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "Gemm": 7, "BatchNormalization": 9, "Reshape": 5,
+    "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
+    "Squeeze": 1, "AveragePool": 7, "Expand": 8, "LayerNormalization": 17, "Gelu": 20,
+}  # fmt: skip
+
+
+def schema_version(op: str, domain: str, opset: int) -> int:
+    """The version whose schema describes the operator's form inside the graph."""
+    return max(opset, MOVED[op].version) if domain == "" and op in MOVED else opset
+
+
+def supported(op: str, domain: str, opset: int) -> bool:
+    """Whether rules may match or emit the operator in a model of this opset."""
+    return opset >= (SINCE.get(op, 1) if domain == "" else 1)
+
+
+def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np.ndarray]]:
+    """The (input slot, array) pairs that give `node` its newer form; empty if it has that already."""
+    moved = MOVED.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if moved is None or opset >= moved.version:
+        return []
+    values = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return [
+        (slot, np.asarray(values[name], dtype)) for name, slot, dtype in moved.attributes if name in values
+    ]
+
+
+def moved_attributes(op: str, domain: str, opset: int) -> tuple[tuple[str, int, type], ...]:
+    """The attributes that are inputs inside the graph but attributes in a model of this opset."""
+    moved = MOVED.get(op) if domain == "" else None
+    return moved.attributes if moved is not None and opset < moved.version else ()

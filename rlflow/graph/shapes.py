@@ -1,0 +1,102 @@
+"""Types of the tensors that an operator gives, by ONNX's own shape inference, one node at a time."""
+
+from functools import lru_cache
+
+import numpy as np
+import onnx
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from rlflow.errors import RLFlowError
+from rlflow.graph.model import ABSENT, Constant, Graph, Opaque, TensorType
+from rlflow.graph.opsets import schema_version
+
+SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never steer a shape
+
+
+@lru_cache(maxsize=None)
+def attribute_defaults(op: str, domain: str, version: int) -> dict:
+    """Attribute name → default value of the operator's schema; {} for an unknown operator."""
+    try:
+        schema = defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return {}
+    defaults = {name: helper.get_attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in defaults.items()}
+
+
+def attribute_proto(op: str, domain: str, version: int, name: str, value) -> onnx.AttributeProto:
+    """An AttributeProto of the type that the operator's schema declares (guessed for unknown operators)."""
+    if isinstance(value, Opaque):
+        return onnx.AttributeProto.FromString(value.data)
+    try:
+        declared = defs.get_schema(op, version, domain).attributes.get(name)
+    except defs.SchemaError:
+        declared = None
+    kind = int(declared.type) if declared is not None else None
+    return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)
+
+
+def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
+    """The content of a small integer constant (a shape, axes, …), else None."""
+    constants = graph_or_constants.constants if isinstance(graph_or_constants, Graph) else graph_or_constants
+    constant: Constant | None = constants.get(tensor)
+    if constant is None or constant.type.size > SHAPE_VALUE_LIMIT:
+        return None
+    array = constant.load()
+    return array if array.dtype.kind in "iub" else None
+
+
+@lru_cache(maxsize=65536)
+def _infer(op, domain, version, attributes, n_outputs, inputs, values) -> tuple[TensorType | None, ...]:
+    names = [f"i{k}" if kind is not None else "" for k, kind in enumerate(inputs)]
+    while names and not names[-1]:
+        names.pop()
+    outputs = [f"o{k}" for k in range(n_outputs)]
+    node = helper.make_node(op, names, outputs, domain=domain)
+    node.attribute.extend(attribute_proto(op, domain, version, name, value) for name, value in attributes)
+    types = {n: helper.make_tensor_type_proto(t.dtype, t.shape) for n, t in zip(names, inputs) if n}
+    data = {f"i{k}": numpy_helper.from_array(np.array(v, np.dtype(d)).reshape(s)) for k, v, d, s in values}
+    schema = defs.get_schema(op, version, domain)
+    found = shape_inference.infer_node_outputs(
+        schema, node, types, data, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
+    )
+    return tuple(tensor_type(found.get(name)) for name in outputs)
+
+
+def tensor_type(proto: onnx.TypeProto | None) -> TensorType | None:
+    if proto is None or not proto.HasField("tensor_type"):
+        return None
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+        return TensorType(tensor.elem_type, None)
+    return TensorType(tensor.elem_type, tuple(d.dim_value for d in tensor.shape.dim))
+
+
+def infer_types(
+    op: str, domain: str, opset: int, attributes: tuple, inputs: list[TensorType | None],
+    values: list[np.ndarray | None], n_outputs: int,
+) -> tuple[TensorType, ...]:
+    """Types of the outputs of one operator.
+
+    Args:
+      inputs: types of the inputs, None for an absent one.
+      values: contents of those inputs that are small integer constants, else None.
+
+    Raises:
+      RLFlowError: the inputs do not fit the operator, or a shape cannot be known.
+    """
+    known = tuple(
+        (k, tuple(v.reshape(-1).tolist()), v.dtype.str, v.shape) for k, v in enumerate(values) if v is not None
+    )
+    version = schema_version(op, domain, opset)
+    try:
+        found = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
+    except (shape_inference.InferenceError, defs.SchemaError, ValueError, RuntimeError) as error:
+        raise RLFlowError(f"{op} does not fit its inputs: {str(error).splitlines()[0]}") from error
+    if any(t is None or t.shape is None for t in found):
+        raise RLFlowError(f"the shape that {op} gives cannot be known")
+    return found
+
+
+def present(tensors: tuple[int, ...]) -> list[int]:
+    return [tensor for tensor in tensors if tensor != ABSENT]

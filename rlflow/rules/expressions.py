@@ -1,0 +1,224 @@
+"""The small expression language of rules: attribute values, conditions and `let` definitions.
+
+Python's own parser reads the text; what it gives is turned into closures over a fixed set of node
+types and functions, so that a rule file can compute but never run code.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlflow.errors import RLFlowError
+from rlflow.graph.model import Graph, TensorType
+from rlflow.graph.shapes import shape_value
+
+
+class Tensor(NamedTuple):
+    """A tensor of the matched graph as a value of the expression language."""
+
+    graph: Graph
+    id: int
+
+    @property
+    def type(self) -> TensorType:
+        kind = self.graph.types.get(self.id)
+        if kind is None or kind.shape is None:
+            raise Unknown("the shape of a tensor is not known")
+        return kind
+
+
+class Unknown(Exception):
+    """A condition asks for something that the graph does not say; the rule does not match."""
+
+
+FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
+
+
+def constant(*tensors: Tensor) -> bool:
+    """Every tensor is a weight, a literal, or computed from such."""
+    return all(t.graph.is_constant(t.id) for t in tensors)
+
+
+def shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.type.shape
+
+
+def rank(tensor: Tensor) -> int:
+    return len(tensor.type.shape)
+
+
+def dim(tensor: Tensor, axis: int) -> int:
+    if not -rank(tensor) <= axis < rank(tensor):
+        raise Unknown(f"a tensor has no axis {axis}")
+    return tensor.type.shape[axis]
+
+
+def size(tensor: Tensor) -> int:
+    """Number of elements."""
+    return tensor.type.size
+
+
+def is_float(tensor: Tensor) -> bool:
+    return tensor.type.dtype in FLOATS
+
+
+def unshared(*tensors: Tensor) -> bool:
+    """Nothing but the match reads the tensor: one consumer, and it is not an output of the graph."""
+    return all(len(t.graph.consumers.get(t.id, ())) == 1 and t.id not in t.graph.outputs for t in tensors)
+
+
+def value(tensor: Tensor) -> tuple[int, ...]:
+    """The content of a small integer constant (axes, sizes, …) as a flat tuple."""
+    array = shape_value(tensor.graph, tensor.id)
+    if array is None:
+        raise Unknown("a shape or an axis is not known in advance")
+    return tuple(array.reshape(-1).tolist())
+
+
+def broadcasts(small: Tensor, large: Tensor) -> bool:
+    """`small` broadcasts to the shape of `large` without enlarging it."""
+    a, b = shape(small), shape(large)
+    return len(a) <= len(b) and all(x in (1, y) for x, y in zip(reversed(a), reversed(b), strict=False))
+
+
+def per_channel(tensor: Tensor, like: Tensor) -> bool:
+    """The constant varies along the channel axis (1) of `like` alone: C×1×1 (…), 1×C×1×1 or one element."""
+    wanted, shape_ = dim(like, 1), shape(tensor)
+    padded = (1,) * (rank(like) - len(shape_)) + shape_
+    return len(padded) == rank(like) and all(n == 1 or (k == 1 and n == wanted) for k, n in enumerate(padded))
+
+
+def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
+    """`per_channel` for the output of a convolution with that weight [out, in / groups, …]."""
+    channels, places = dim(weight, 0), rank(weight) - 2
+    padded = (1,) * (rank(weight) - rank(tensor)) + shape(tensor)
+    return len(padded) == places + 2 and all(n == 1 or (k == 1 and n == channels) for k, n in enumerate(padded))
+
+
+def compose(first: tuple, second: tuple) -> tuple[int, ...]:
+    """The permutation of Transpose(Transpose(x, perm=first), perm=second)."""
+    return tuple(first[k] for k in second)
+
+
+def inverse(perm: tuple) -> tuple[int, ...]:
+    return tuple(int(k) for k in np.argsort(perm))
+
+
+def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
+    """A constant of the given sizes (none: a scalar) in the data type of `like`."""
+    import onnx
+
+    return np.full(sizes, number, onnx.helper.tensor_dtype_to_np_dtype(like.type.dtype))
+
+
+def scalar(tensor: Tensor) -> float:
+    """The one element of a constant."""
+    found = tensor.graph.constants.get(tensor.id)
+    if found is None or found.type.size != 1:
+        raise Unknown("a number is not known in advance")
+    return float(found.load().reshape(()))
+
+
+def attributes(pairs: tuple, name: str, default=None):
+    """The value of an attribute among those that `**rest` captured."""
+    return dict(pairs).get(name, default)
+
+
+FUNCTIONS: dict[str, Callable] = {
+    f.__name__: f
+    for f in (
+        constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel, compose, inverse, full,
+        scalar, attributes, len, min, max, sum, abs, sorted, tuple, range, all, any,
+    )
+}  # fmt: skip
+FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose}
+# Functions whose answer depends on sizes, so that a symbolic dimension may be relied on.
+SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel"))
+
+_BINARY = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.Div: operator.truediv,
+}  # fmt: skip
+_COMPARE = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+Expression = Callable[[dict[str, Any]], Any]
+
+
+def compile_expression(node: ast.expr, where: str) -> Expression:
+    """A closure that evaluates `node` in a dictionary of names. Raises RLFlowError on anything else."""
+    build = lambda child: compile_expression(child, where)  # noqa: E731
+    match node:
+        case ast.Constant(value=literal):
+            literal = literal.encode() if isinstance(literal, str) else literal
+            return lambda scope: literal
+        case ast.Name(id=name):
+            return lambda scope: scope[name]
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            parts = [(isinstance(i, ast.Starred), build(i.value if isinstance(i, ast.Starred) else i)) for i in items]
+            return lambda scope: tuple(
+                v for star, part in parts for v in (part(scope) if star else (part(scope),))
+            )
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            a, b, apply = build(left), build(right), _BINARY[type(op)]
+            return lambda scope: apply(a(scope), b(scope))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            a = build(operand)
+            return lambda scope: -a(scope)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            a = build(operand)
+            return lambda scope: not a(scope)
+        case ast.BoolOp(op=op, values=values):
+            parts, want_all = [build(v) for v in values], isinstance(op, ast.And)
+            return lambda scope: (all if want_all else any)(part(scope) for part in parts)
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            parts = [build(left), *(build(c) for c in comparators)]
+            compare = [_COMPARE[type(o)] for o in ops]
+            return lambda scope: all(
+                c(a(scope), b(scope)) for c, a, b in zip(compare, parts, parts[1:], strict=False)
+            )
+        case ast.Subscript(value=target, slice=ast.Slice(lower=lower, upper=upper, step=step)):
+            base, bounds = build(target), [build(b) if b is not None else None for b in (lower, upper, step)]
+            return lambda scope: base(scope)[slice(*(b(scope) if b else None for b in bounds))]
+        case ast.Subscript(value=target, slice=index):
+            base, place = build(target), build(index)
+            return lambda scope: base(scope)[place(scope)]
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            a, b, c = build(test), build(body), build(orelse)
+            return lambda scope: b(scope) if a(scope) else c(scope)
+        case ast.GeneratorExp(elt=elt, generators=[generator]) | ast.ListComp(elt=elt, generators=[generator]):
+            return _comprehension(elt, generator, where)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in FUNCTIONS:
+            function, parts = FUNCTIONS[name], [build(a) for a in args]
+            named = {k.arg: build(k.value) for k in keywords}
+            return lambda scope: function(
+                *(part(scope) for part in parts), **{name: part(scope) for name, part in named.items()}
+            )
+    raise RLFlowError(f"{where}: '{ast.unparse(node)}' is not part of the rule language")
+
+
+def _comprehension(elt: ast.expr, generator: ast.comprehension, where: str) -> Expression:
+    source, body = compile_expression(generator.iter, where), compile_expression(elt, where)
+    tests = [compile_expression(test, where) for test in generator.ifs]
+    target = generator.target
+    names = [target.id] if isinstance(target, ast.Name) else [item.id for item in target.elts]
+
+    def run(scope):
+        found = []
+        for item in source(scope):
+            inner = {**scope, **dict(zip(names, (item,) if len(names) == 1 else item, strict=True))}
+            if all(test(inner) for test in tests):
+                found.append(body(inner))
+        return tuple(found)
+
+    return run
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - FUNCTIONS.keys()

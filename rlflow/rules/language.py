@@ -1,0 +1,425 @@
+"""The text format of rules: parsing and printing.
+
+A rule reads as its equation:
+
+    conv-batchnorm: two kernels become one
+      BatchNormalization(Conv(x, w, **a), s, b, m, v, epsilon=e)
+        => Conv(x, Mul(w, Reshape(k, [-1, 1, 1, 1])), Sub(b, Mul(m, k)), **a)
+      let k = Div(s, Sqrt(Add(v, full(e, v))))
+      if constant(w, s, b, m, v) else "a weight or statistic is not constant"
+
+Positional arguments are tensors, keyword arguments attributes. On the left side a name binds what it
+meets (and must meet the same again), a literal must be met, `*xs` takes any number of inputs, `**a` all
+attributes that are not named. Several lines with `y1 = …` match several outputs at once; a name that is
+used again on its own side is an inner tensor. On the right side arguments that are no operator
+(`[-1, 1]`, `full(…)`) are literals. `<=>` gives a second rule, `<name>-inverse`; lines that begin with
+`forward` or `backward` before `let` or `if` belong to one direction alone.
+"""
+
+import ast
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlflow.errors import RLFlowError
+from rlflow.rules.expressions import SHAPE_FUNCTIONS, Expression, compile_expression, names_in
+
+RULES_FOLDER = Path(__file__).parent
+
+
+class Var(NamedTuple):
+    """A tensor variable."""
+
+    name: str
+
+
+class Star(NamedTuple):
+    """Any number of inputs."""
+
+    name: str
+
+
+class Literal(NamedTuple):
+    """On the left a number that a constant must hold, on the right an expression for a new constant."""
+
+    compute: Expression
+    text: str
+
+
+class Op(NamedTuple):
+    """One operator of a side. `key` tells instances apart, so that two outputs can be of one node."""
+
+    key: int
+    op: str
+    domain: str
+    inputs: tuple
+    attributes: tuple[tuple[str, Any], ...]  # (name, Bind | Expression)
+    rest: str | None
+
+
+class Bind(NamedTuple):
+    """An attribute that binds a name, or must equal what the name is bound to."""
+
+    name: str
+
+
+class Output(NamedTuple):
+    """Output number `slot` of an operator; slot None stands for all outputs of a `*ys = Op(…)`."""
+
+    op: Op
+    slot: int | None
+
+
+class Condition(NamedTuple):
+    holds: Expression
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One direction of a substitution.
+
+    Attributes:
+      name, family, why: as the file says.
+      source, target: (output name, Output or Var) pairs; the outputs correspond by name and order.
+      lets: (name, expression) for numbers; tensor-valued lets are substituted into `target`.
+      conditions: what must hold, each with the reason that a refusal gives.
+      relies_on_shapes: whether a condition or target depends on sizes of tensors that are not constant.
+      text: the canonical text, which the rule set's hash is made of.
+    """
+
+    name: str
+    family: str
+    why: str
+    source: tuple[tuple[str, Output], ...]
+    target: tuple[tuple[str, Any], ...]
+    lets: tuple[tuple[str, Expression], ...]
+    conditions: tuple[Condition, ...]
+    relies_on_shapes: bool
+    text: str
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """Distinct operators of the source, roots first."""
+        return tuple(_ops_of(self.source).values())
+
+    @cached_property
+    def target_ops(self) -> tuple[Op, ...]:
+        return tuple(_ops_of(self.target).values())
+
+    @cached_property
+    def roots(self) -> tuple[Op, ...]:
+        """The operators that give the outputs, each once."""
+        return tuple({output.op.key: output.op for _, output in self.source}.values())
+
+    @cached_property
+    def radius(self) -> int:
+        """No node of a match is further than this from its first root, in steps along edges."""
+        depth = max(_depth(output.op) for _, output in self.source)
+        return depth if len(self.roots) == 1 else 2 * depth
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether the two roots are alike, so that swapping them gives no new match."""
+        return len(self.roots) == 2 and _skeleton(self.roots[0]) == _skeleton(self.roots[1])
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules in the order of their xfer_ids."""
+
+    rules: tuple[Rule, ...]
+    hash: str = field(default="")
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __iter__(self):
+        return iter(self.rules)
+
+    def __getitem__(self, xfer_id: int) -> Rule:
+        return self.rules[xfer_id]
+
+    def index(self, name: str) -> int:
+        for xfer_id, rule in enumerate(self.rules):
+            if rule.name == name:
+                return xfer_id
+        raise RLFlowError(f"no rule is named '{name}'")
+
+
+def families() -> list[str]:
+    return sorted(path.stem for path in RULES_FOLDER.glob("*.rules"))
+
+
+def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> RuleSet:
+    """The shipped rules of the given families (None or empty: all), in alphabetical order of family."""
+    known = sorted(path.stem for path in folder.glob("*.rules"))
+    for name in names or ():
+        if name not in known:
+            raise RLFlowError(f"unknown rule family '{name}'; known: {', '.join(known)}")
+    chosen = [name for name in known if not names or name in names]
+    rules = [rule for name in chosen for rule in parse((folder / f"{name}.rules").read_text(), name)]
+    twice = {rule.name for rule in rules if sum(other.name == rule.name for other in rules) > 1}
+    if twice:
+        raise RLFlowError(f"two rules are named '{sorted(twice)[0]}'")
+    digest = hashlib.sha256("\n".join(rule.text for rule in rules).encode()).hexdigest()
+    return RuleSet(tuple(rules), digest)
+
+
+def parse(text: str, family: str) -> list[Rule]:
+    """The rules of one file. Raises RLFlowError with the rule's name and what is wrong."""
+    blocks: list[list[str]] = []
+    for line in text.splitlines():
+        line = re.sub(r"(^|\s)#.*$", "", line).rstrip()
+        if not line:
+            continue
+        if not line[0].isspace():
+            blocks.append([])
+        elif not blocks:
+            raise RLFlowError(f"{family}.rules: an indented line before the first rule")
+        blocks[-1].append(line)
+    return [rule for block in blocks for rule in _parse_block(block, family)]
+
+
+def _parse_block(lines: list[str], family: str) -> list[Rule]:
+    name, colon, why = lines[0].partition(":")
+    if not colon or not re.fullmatch(r"[a-z0-9-]+", name):
+        raise RLFlowError(f"{family}.rules: '{lines[0]}' does not begin a rule (name: why)")
+    equation, extras = [], []
+    for line in lines[1:]:
+        if re.match(r"\s+(forward |backward )?(let|if) ", line):
+            extras.append(line.strip())
+        elif extras:
+            extras[-1] += " " + line.strip()
+        else:
+            equation.append(line.strip())
+    arrow = "<=>" if "<=>" in " ".join(equation) else "=>"
+    left, found, right = "\n".join(equation).partition(arrow)
+    if not found:
+        raise RLFlowError(f"rule {name}: no '=>' in its equation")
+    sides = [_Side(left, name).outputs, _Side(right, name).outputs]
+    directions = [(name, sides[0], sides[1], "forward ")]
+    if arrow == "<=>":
+        directions.append((f"{name}-inverse", sides[1], sides[0], "backward "))
+    rules = []
+    for rule_name, source, target, direction in directions:
+        other = {"forward ": "backward ", "backward ": "forward "}[direction]
+        clauses = [extra.removeprefix(direction) for extra in extras if not extra.startswith(other)]
+        rules.append(_make_rule(rule_name, family, why.strip(), source, target, clauses))
+    return rules
+
+
+def _make_rule(name, family, why, source, target, clauses) -> Rule:
+    where = f"rule {name}"
+    lets, tensors, conditions, shaped, constants = [], {}, [], False, set()
+    for clause in clauses:
+        keyword, _, body = clause.partition(" ")
+        try:
+            if keyword == "let":
+                target_name, _, expression = body.partition("=")
+                tree = ast.parse(expression.strip(), mode="eval").body
+                if _is_operator(tree):
+                    tensors[target_name.strip()] = _Side(expression.strip(), name, tensors).outputs[0][1]
+                else:
+                    lets.append((target_name.strip(), tree))
+            else:
+                tree = ast.parse(f"({_condition_text(body)})", mode="eval").body
+                reason = f"not ({body})"
+                if isinstance(tree, ast.IfExp):
+                    tree, reason = tree.test, ast.literal_eval(tree.orelse)
+                constants |= _constants_required(tree)
+                conditions.append((tree, reason))
+        except SyntaxError as error:
+            raise RLFlowError(f"{where}: cannot read '{clause}'") from error
+    for tree in [tree for _, tree in lets] + [tree for tree, _ in conditions]:
+        shaped |= any(
+            isinstance(call, ast.Call) and call.func.id in SHAPE_FUNCTIONS and not names_in(call) <= constants
+            for call in ast.walk(tree)
+            if not isinstance(call, ast.Call) or isinstance(call.func, ast.Name)
+        )
+    target = tuple((n, _substitute(output, tensors)) for n, output in target)
+    if {n for n, _ in source} != {n for n, _ in target}:
+        raise RLFlowError(f"{where}: the two sides do not give the same outputs")
+    target = tuple((n, dict(target)[n]) for n, _ in source)
+    if any(not isinstance(output, Output) for _, output in source):
+        raise RLFlowError(f"{where}: the side to match is a bare tensor; write '=>' instead of '<=>'")
+    rule = Rule(
+        name, family, why, source, target,
+        tuple((n, compile_expression(tree, where)) for n, tree in lets),
+        tuple(Condition(compile_expression(tree, where), reason) for tree, reason in conditions),
+        shaped, print_rule(name, source, target, clauses),
+    )  # fmt: skip
+    _check_names(rule, constants, {n for n, _ in lets})
+    return rule
+
+
+def _condition_text(body: str) -> str:
+    """`C else "reason"` is read as Python's `True if C else "reason"`."""
+    return f'True if ({body.rpartition(" else ")[0]}) else {body.rpartition(" else ")[2]}' if ' else "' in body else body
+
+
+def _constants_required(tree: ast.expr) -> set[str]:
+    """Names that the condition requires to be constant."""
+    parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    calls = [p for p in parts if isinstance(p, ast.Call) and isinstance(p.func, ast.Name) and p.func.id == "constant"]
+    return {name for call in calls for arg in call.args for name in names_in(arg)}
+
+
+def _check_names(rule: Rule, constants: set[str], lets: set[str]) -> None:
+    bound = _variables(rule.source)
+    unbound = _variables(rule.target) - bound - lets
+    if unbound:
+        raise RLFlowError(f"rule {rule.name}: '{sorted(unbound)[0]}' does not occur on the side that is matched")
+    if len(rule.roots) > 1:  # then no rewrite elsewhere can make the replacement cyclic
+        tensors = [{v.name for v in _walk(root) if isinstance(v, Var | Star)} - constants for root in rule.roots]
+        if any(names != tensors[0] for names in tensors):
+            raise RLFlowError(f"rule {rule.name}: every tensor that is not constant must occur under each output")
+
+
+def _is_operator(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and (
+        (isinstance(node.func, ast.Name) and node.func.id[0].isupper()) or isinstance(node.func, ast.Attribute)
+    )
+
+
+class _Side:
+    """Parses one side of an equation into its outputs."""
+
+    counter = 0
+
+    def __init__(self, text: str, rule: str, tensors: dict | None = None):
+        self.where, self.names = f"rule {rule}", dict(tensors or {})
+        used: set[str] = set()
+        assigned: list[tuple[str, Any]] = []
+        try:
+            statements = ast.parse(text.strip()).body
+        except SyntaxError as error:
+            raise RLFlowError(f"{self.where}: cannot read '{text.strip()}'") from error
+        for statement in statements:
+            match statement:
+                case ast.Expr(value=value):
+                    assigned.append(("result", self.tensor(value)))
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self.names[name] = self.tensor(value)
+                    assigned.append((name, self.names[name]))
+                case ast.Assign(targets=[ast.Tuple() | ast.Starred() as target], value=value):
+                    op, targets = self.operator(value), getattr(target, "elts", [target])
+                    for slot, target in enumerate(targets):
+                        star = isinstance(target, ast.Starred)
+                        name = target.value.id if star else target.id
+                        self.names[name] = Output(op, None if star else slot)
+                        assigned.append((name, self.names[name]))
+                case _:
+                    raise RLFlowError(f"{self.where}: '{ast.unparse(statement)}' is no equation")
+            used |= names_in(statement.value)
+        self.outputs = tuple((name, output) for name, output in assigned if name not in used)
+
+    def tensor(self, node: ast.expr):
+        match node:
+            case ast.Name(id=name):
+                return self.names.get(name, Var(name))
+            case ast.Starred(value=ast.Name(id=name)):
+                return self.names.get(name, Star(name))
+            case _ if _is_operator(node):
+                return Output(self.operator(node), 0)
+        return Literal(compile_expression(node, self.where), ast.unparse(node))
+
+    def operator(self, node: ast.expr) -> Op:
+        if not _is_operator(node):
+            raise RLFlowError(f"{self.where}: '{ast.unparse(node)}' is no operator")
+        domain, op = "", node.func
+        if isinstance(op, ast.Attribute):
+            domain, op = {"microsoft": "com.microsoft"}[op.value.id], ast.Name(op.attr)
+        attributes, rest = [], None
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                rest = keyword.value.id
+            elif isinstance(keyword.value, ast.Name):
+                attributes.append((keyword.arg, Bind(keyword.value.id)))
+            else:
+                attributes.append((keyword.arg, Literal(compile_expression(keyword.value, self.where), ast.unparse(keyword.value))))
+        _Side.counter += 1
+        return Op(_Side.counter, op.id, domain, tuple(self.tensor(a) for a in node.args), tuple(attributes), rest)
+
+
+def _substitute(pattern, tensors: dict):
+    """Replaces tensor-valued `let` names by what they stand for."""
+    match pattern:
+        case Var(name) if name in tensors:
+            return tensors[name]
+        case Output(op, slot):
+            return Output(op._replace(inputs=tuple(_substitute(i, tensors) for i in op.inputs)), slot)
+    return pattern
+
+
+def _walk(pattern):
+    """All patterns under one, itself included."""
+    pattern = pattern.op if isinstance(pattern, Output) else pattern
+    yield pattern
+    if isinstance(pattern, Op):
+        for child in pattern.inputs:
+            yield from _walk(child)
+
+
+def _ops_of(outputs) -> dict[int, Op]:
+    found = {}
+    for _, output in outputs:
+        for pattern in _walk(output):
+            if isinstance(pattern, Op):
+                found.setdefault(pattern.key, pattern)
+    return found
+
+
+def _variables(outputs) -> set[str]:
+    names = set()
+    for _, output in outputs:
+        for pattern in _walk(output):
+            match pattern:
+                case Var(name) | Star(name):
+                    names.add(name)
+                case Op(attributes=attributes, rest=rest):
+                    names |= {bound.name for _, bound in attributes if isinstance(bound, Bind)}
+                    names |= {rest} if rest else set()
+    return names
+
+
+def _depth(pattern) -> int:
+    pattern = pattern.op if isinstance(pattern, Output) else pattern
+    return 1 + max((_depth(i) for i in pattern.inputs), default=0) if isinstance(pattern, Op) else 0
+
+
+def _skeleton(pattern):
+    pattern = pattern.op if isinstance(pattern, Output) else pattern
+    if not isinstance(pattern, Op):
+        return type(pattern).__name__
+    return pattern.op, tuple(_skeleton(i) for i in pattern.inputs), tuple(n for n, _ in pattern.attributes)
+
+
+# -- printing --------------------------------------------------------------------------------------
+
+
+def print_rule(name: str, source, target, clauses=()) -> str:
+    """The canonical text of one direction of a rule."""
+    sides = [" ; ".join(f"{n} = {print_pattern(p)}" for n, p in side) for side in (source, target)]
+    return "\n  ".join([f"{name}:", f"{sides[0]} => {sides[1]}", *clauses])
+
+
+def print_pattern(pattern) -> str:
+    match pattern:
+        case Var(name):
+            return name
+        case Star(name):
+            return f"*{name}"
+        case Literal(text=text):
+            return text
+        case Output(op, slot):
+            return print_pattern(op) + ("" if slot == 0 else ".*" if slot is None else f".{slot}")
+        case Op(op=op, domain=domain, inputs=inputs, attributes=attributes, rest=rest):
+            parts = [print_pattern(i) for i in inputs]
+            parts += [f"{n}={v.name if isinstance(v, Bind) else v.text}" for n, v in attributes]
+            parts += [f"**{rest}"] if rest else []
+            return f"{domain + '.' if domain else ''}{op}({', '.join(parts)})"
+    raise TypeError(pattern)
