@@ -72,34 +72,36 @@ class MatchTable:
             self._by_op: dict[str, list[int]] = {}
             for xfer_id, rule in enumerate(rules):
                 self._by_op.setdefault(rule.roots[0].op, []).append(xfer_id)
-            self._radius = max((rule.radius for rule in rules), default=0)
             self._at: dict[int, tuple[Match, ...]] = {}
-            stale = graph.nodes.keys()
+            distances = dict.fromkeys(graph.nodes, 0)
         else:
-            self._by_op, self._radius = previous._by_op, previous._radius
-            self._at = previous._at.copy()
-            stale = self._reach(graph.touched)
+            self._by_op, self._at = previous._by_op, previous._at.copy()
+            distances = self._distances(graph.touched)
             for node_id in graph.touched - graph.nodes.keys():
                 self._at.pop(node_id, None)
-        for node_id in stale:
-            found = self._match_node(graph.nodes[node_id])
-            if found:
-                self._at[node_id] = found
-            else:
-                self._at.pop(node_id, None)
+        for node_id, distance in distances.items():
+            self._match_node(graph.nodes[node_id], distance)
         self.locations = self._locations()
 
-    def _match_node(self, node: Node) -> tuple[Match, ...]:
-        if node.constant:
-            return ()
-        candidates = self._by_op.get(node.op, ())
-        return tuple(m for x in candidates for m in matches_at(self.graph, x, self.rules[x], node))
+    def _match_node(self, node: Node, distance: int) -> None:
+        """Tries the rules at `node` anew that can see as far as `distance`."""
+        if node.constant or node.op not in self._by_op:
+            return
+        found = [m for m in self._at.get(node.id, ()) if self.rules[m.xfer_id].radius < distance]
+        for xfer_id in self._by_op[node.op]:
+            if self.rules[xfer_id].radius >= distance:
+                found += matches_at(self.graph, xfer_id, self.rules[xfer_id], node)
+        if found:
+            self._at[node.id] = tuple(found)
+        else:
+            self._at.pop(node.id, None)
 
-    def _reach(self, touched: frozenset[int]) -> set[int]:
-        """Nodes within the rules' radius of the touched ones (siblings that share an input count as near)."""
-        graph, reached = self.graph, {n for n in touched if n in self.graph.nodes}
-        frontier = reached
-        for _ in range(self._radius):
+    def _distances(self, touched: frozenset[int]) -> dict[int, int]:
+        """Steps from the touched nodes, up to the widest rule's radius (siblings that share an input are near)."""
+        graph = self.graph
+        frontier = {n for n in touched if n in graph.nodes}
+        distances = dict.fromkeys(frontier, 0)
+        for distance in range(1, 1 + max((rule.radius for rule in self.rules), default=0)):
             near: set[int] = set()
             for node_id in frontier:
                 node = graph.nodes[node_id]
@@ -110,9 +112,9 @@ class MatchTable:
                             near.add(graph.producers[tensor])
                 for tensor in node.outputs:
                     near.update(graph.consumers.get(tensor, ()))
-            frontier = near - reached
-            reached = reached | near
-        return reached
+            frontier = near - distances.keys()
+            distances.update(dict.fromkeys(frontier, distance))
+        return distances
 
     def _locations(self) -> list[list[Match]]:
         """Per rule its matches, in the canonical order of the matched nodes."""

@@ -1,0 +1,140 @@
+"""What a graph costs: an exact sum of what its operators cost.
+
+A cost model has
+
+    reach: int                           how many edges around a node its cost may look
+    open(threads, database) -> model     how a config makes one (a class method)
+    node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
+
+and one line in `COSTS`. Costs are integers, so that a total that is updated by difference after a rewrite
+equals the total counted anew, whatever the path. Constant nodes cost nothing: they are folded on export.
+These are *estimates*; the latency of a whole graph is `rlflow.costs.measured`'s business.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.registry import Registry
+
+COSTS = Registry(
+    "cost",
+    {
+        "analytic": "rlflow.costs.analytic:AnalyticCost",
+        "profiled": "rlflow.costs.profiled:ProfiledCost",
+    },
+)
+
+
+class NodeCost(NamedTuple):
+    """Cost of one operator or of a sum of them: runtime in picoseconds, the bytes it reads and writes."""
+
+    runtime_ps: int
+    flops: int
+    bytes: int
+    launches: int
+
+    def plus(self, other: "NodeCost") -> "NodeCost":
+        return NodeCost(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+FREE = NodeCost(0, 0, 0, 0)
+
+
+class CostModel(Protocol):
+    reach: int
+
+    @classmethod
+    def open(cls, threads: int, database: Path | None) -> "CostModel": ...
+
+    def node_cost(self, graph: Graph, node: Node) -> NodeCost: ...
+
+
+def runtime_ms(cost: NodeCost) -> float:
+    return cost.runtime_ps / 1e9
+
+
+def graph_cost(model: CostModel, graph: Graph) -> NodeCost:
+    """The sum over all nodes of the graph."""
+    return GraphCost.of(model, graph).total
+
+
+@dataclass(frozen=True)
+class GraphCost:
+    """The cost of one graph, ready to be updated after a rewrite.
+
+    Attributes:
+      total: the sum.
+      nodes: node id → its cost.
+    """
+
+    total: NodeCost
+    nodes: dict[int, NodeCost]
+
+    @classmethod
+    def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
+        nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
+        return cls(_sum(nodes.values()), nodes)
+
+    def after(self, model: CostModel, rewritten: Graph) -> "GraphCost":
+        """The cost of `rewritten`, a `rewrite` of this cost's graph: only what it touched is counted anew."""
+        affected = neighbourhood(rewritten, rewritten.touched, model.reach)
+        nodes = self.nodes.copy()
+        total = list(self.total)
+        for node_id in affected:
+            old = nodes.pop(node_id, FREE)
+            new = FREE
+            if node_id in rewritten.nodes:
+                new = nodes[node_id] = model.node_cost(rewritten, rewritten.nodes[node_id])
+            if new is not old:
+                total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
+        return GraphCost(NodeCost(*total), nodes)
+
+
+def neighbourhood(graph: Graph, node_ids, reach: int) -> set[int]:
+    """The given ids, and those of all nodes of the graph within `reach` edges of them."""
+    found = set(node_ids)
+    frontier = found
+    for _ in range(reach):
+        around = set()
+        for node_id in frontier & graph.nodes.keys():
+            node = graph.nodes[node_id]
+            around.update(graph.producers[t] for t in node.reads() if t in graph.producers)
+            around.update(c for t in node.outputs for c in graph.consumers.get(t, ()))
+        frontier = around - found
+        found = found | frontier
+    return found
+
+
+def peak_memory(graph: Graph) -> int:
+    """Peak bytes of activations when the nodes run in the canonical order, one buffer a tensor.
+
+    An input lives until its last use, a result from its node to its last use, an output of the graph to
+    the end. Weights are not counted; a tensor of unknown shape counts as 0 bytes.
+    """
+    order = [n for n in graph.order if not graph.nodes[n].constant]
+    last_use = {tensor: place for place, n in enumerate(order) for tensor in graph.nodes[n].reads()}
+    last_use |= {tensor: len(order) for tensor in graph.outputs}
+
+    def size(tensor: int) -> int:
+        return graph.types[tensor].nbytes if tensor in graph.types else 0
+
+    live = sum(size(t) for t in set(graph.inputs) & last_use.keys())
+    dying: dict[int, list[int]] = {}
+    for tensor in set(graph.inputs) & last_use.keys():
+        dying.setdefault(last_use[tensor], []).append(tensor)
+    peak = live
+    for place, node_id in enumerate(order):
+        for tensor in graph.nodes[node_id].outputs:
+            if tensor != ABSENT:
+                live += size(tensor)
+                dying.setdefault(last_use.get(tensor, place), []).append(tensor)
+        peak = max(peak, live)
+        live -= sum(size(tensor) for tensor in dying.pop(place, ()))
+    return peak
+
+
+def _sum(costs) -> NodeCost:
+    columns = list(zip(*costs, strict=True))
+    return NodeCost(*map(sum, columns)) if columns else FREE

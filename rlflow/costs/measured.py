@@ -1,0 +1,138 @@
+"""The measured cost: two models end to end, as a user runs them, and what may be said about the difference."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from rlflow.runtime import machine, random_inputs, run, session
+
+MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
+MIN_SESSIONS = 5  # before an early stop; fewer than this and the interval says little
+MARGIN = 0.01  # two copies of one file differ by more than this now and then: less is never claimed
+RESAMPLES = 1000
+
+
+class Ratio(NamedTuple):
+    """Median of candidate / original latencies, with its 95 % interval; below 1 the candidate is faster."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        if self.high < 1 - MARGIN:
+            return "faster"
+        return "slower" if self.low > 1 + MARGIN else "no difference shown"
+
+    @property
+    def clear(self) -> bool:
+        """Whether more sessions would hardly change the verdict."""
+        return self.verdict != "no difference shown" or (self.low > 1 - MARGIN and self.high < 1 + MARGIN)
+
+
+def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
+    """The median ratio and its interval, by a bootstrap that resamples sessions, then pairs within them.
+
+    Two sessions of one file can differ for as long as they live, so that pairs of one session are not
+    independent: the session is the unit that is drawn. With few units the plain percentiles are too
+    narrow; the deviations are widened by sqrt(n / (n - 1)), the bias of a variance over n sessions.
+
+    Args:
+      sessions: for each session its pairs' ratios, candidate / original.
+    """
+    rng = np.random.default_rng(seed)
+    groups = [np.asarray(ratios, float) for ratios in sessions]
+    median = _middle(groups)
+    draws = np.empty(RESAMPLES)
+    for k in range(RESAMPLES):
+        chosen = rng.integers(0, len(groups), len(groups))
+        draws[k] = _middle([groups[g][rng.integers(0, len(groups[g]), len(groups[g]))] for g in chosen])
+    low, high = np.percentile(draws, (2.5, 97.5))
+    widen = np.sqrt(len(groups) / max(len(groups) - 1, 1))
+    return Ratio(median, min(median, median + (low - median) * widen), max(median, median + (high - median) * widen))
+
+
+def _middle(groups: list[np.ndarray]) -> float:
+    """The median over all pairs."""
+    return float(np.median(np.concatenate(groups)))
+
+
+def measure(
+    original: onnx.ModelProto | Path | str,
+    candidate: onnx.ModelProto | Path | str,
+    threads: int = 1,
+    seconds: float = 20.0,
+    sessions: int = 10,
+    seed: int = 0,
+    shapes: Mapping[str, object] | None = None,
+) -> dict:
+    """End-to-end latency of both models on this machine, with all of ONNX Runtime's optimisations.
+
+    One pair of sessions lives at a time. Within it the models run in turns, the first one alternating, and
+    every turn gives one ratio. It stops early, between sessions, when the interval is clear.
+
+    Args:
+      threads: threads inside one operator.
+      seconds: time for all pairs together, at most; making sessions comes on top, as do the MIN_PAIRS of a
+        slow model. A session runs at most MAX_PAIRS.
+      sessions: pairs of sessions.
+      seed: of the inputs and of the bootstrap.
+      shapes: sizes for symbolic dimensions, as `load_graph` takes them.
+
+    Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
+    within pairs), verdict, pairs, sessions, stopped, threads, seed, machine, onnxruntime.
+
+    Raises:
+      RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
+    """
+    inputs = random_inputs(original, seed, shapes)
+    times: list[np.ndarray] = []
+    ratio, stopped = None, "all sessions measured"
+    for index in range(sessions):
+        times.append(_pairs((original, candidate), inputs, threads, seconds / sessions, index % 2))
+        if index + 1 >= min(MIN_SESSIONS, sessions):
+            ratio = ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in times], seed)
+            if ratio.clear and index + 1 < sessions:
+                stopped = "the interval is clear"
+                break
+    original_ms, candidate_ms = 1e3 * np.median(np.concatenate(times), axis=0)
+    return {
+        "original_ms": float(original_ms),
+        "candidate_ms": float(candidate_ms),
+        "ratio": ratio.median,
+        "interval": [ratio.low, ratio.high],
+        "verdict": ratio.verdict,
+        "pairs": sum(map(len, times)),
+        "sessions": len(times),
+        "stopped": stopped,
+        "threads": threads,
+        "seed": seed,
+        "machine": machine(),
+        "onnxruntime": onnxruntime.__version__,
+    }
+
+
+def _pairs(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> np.ndarray:
+    """Seconds of alternating runs in one session a model, [pairs, 2]; `first` is made, and then run, first."""
+    running = [None, None]
+    for side in (first, 1 - first):
+        running[side] = session(models[side], threads)
+        for _ in range(2):  # the first run allocates
+            run(running[side], inputs)
+    pairs = []
+    end = time.perf_counter() + seconds
+    while len(pairs) < MIN_PAIRS or (len(pairs) < MAX_PAIRS and time.perf_counter() < end):
+        pair = [0.0, 0.0]
+        for side in (first, 1 - first):
+            start = time.perf_counter()
+            running[side].run(None, inputs)
+            pair[side] = time.perf_counter() - start
+        pairs.append(pair)
+        first = 1 - first
+    return np.array(pairs)

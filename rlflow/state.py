@@ -1,0 +1,101 @@
+"""The rewriting process without an agent's interface: a state, its locations, its cost, its successors.
+
+A `RewriteState` is an immutable value, so saving, restoring and forking are assignments. Searches,
+rollouts and the Gymnasium environment all stand on it.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rlflow.costs import CostModel, GraphCost, NodeCost, runtime_ms
+from rlflow.errors import RLFlowError
+from rlflow.graph.features import EncodingSpec, Featuriser, GraphArrays, encoding_spec
+from rlflow.graph.model import Graph
+from rlflow.rules.apply import apply
+from rlflow.rules.language import RuleSet
+from rlflow.rules.locations import MatchTable
+from rlflow.rules.match import Match
+
+
+@dataclass(frozen=True)
+class Task:
+    """What stays the same in an episode: the model, the rules, the cost and the limit on locations."""
+
+    graph: Graph
+    rules: RuleSet
+    cost: CostModel
+    max_locations: int = 200
+
+    @cached_property
+    def initial(self) -> "RewriteState":
+        cost = GraphCost.of(self.cost, self.graph)
+        return RewriteState(self, self.graph, cost)
+
+    @cached_property
+    def featuriser(self) -> Featuriser:
+        return Featuriser(self.graph, self.initial.graph_cost)
+
+    @property
+    def encoding_spec(self) -> EncodingSpec:
+        return encoding_spec(len(self.rules), self.max_locations)
+
+    @property
+    def no_op(self) -> int:
+        """The xfer_id that ends an episode."""
+        return len(self.rules)
+
+
+@dataclass(frozen=True, eq=False)
+class RewriteState:
+    """One graph on the way, with the places where each rule applies."""
+
+    task: Task
+    graph: Graph
+    graph_cost: GraphCost
+    _before: MatchTable | None = None  # the matches that this state's are derived from
+
+    @cached_property
+    def table(self) -> MatchTable:
+        """The matches; found when first asked for, so that a search that only wants a cost does not pay."""
+        return MatchTable(self.task.rules, self.graph, self._before)
+
+    @property
+    def cost(self) -> NodeCost:
+        return self.graph_cost.total
+
+    @property
+    def runtime_ms(self) -> float:
+        """Estimated runtime."""
+        return runtime_ms(self.cost)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """int32 [N]: locations of each rule, at most max_locations."""
+        limit = self.task.max_locations
+        return np.array([min(len(matches), limit) for matches in self.table.locations], np.int32)
+
+    def is_valid(self, xfer_id: int, location: int) -> bool:
+        return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
+
+    def apply(self, xfer_id: int, location: int) -> "RewriteState":
+        """The state after the substitution. Raises RLFlowError for an invalid action (NO-OP included)."""
+        if not self.is_valid(xfer_id, location):
+            raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
+        return self.follow(self.table.locations[xfer_id][location])
+
+    def follow(self, match: Match) -> "RewriteState":
+        """`apply` for a match of this state's table."""
+        graph = apply(self.graph, self.task.rules[match.xfer_id], match)
+        return RewriteState(self.task, graph, self.graph_cost.after(self.task.cost, graph), self.table)
+
+    def arrays(self) -> GraphArrays:
+        return self.task.featuriser.arrays(self.graph, self.graph_cost)
+
+    def valid_actions(self) -> np.ndarray:
+        """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""
+        counts = self.counts
+        xfers = np.repeat(np.arange(len(counts)), counts)
+        locations = np.arange(len(xfers)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.append(np.stack([xfers, locations], axis=1), [[self.task.no_op, 0]], axis=0)
