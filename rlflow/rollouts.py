@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rlflow.costs import COSTS
-from rlflow.episodes import Episode, read_shard, write_shard
+from rlflow.episodes import Episode, read_episodes, read_shard, write_shard
 from rlflow.errors import RLFlowError
 from rlflow.graph.onnx_io import load_graph
 from rlflow.rewards import Reward, make_reward
@@ -222,3 +222,26 @@ def online_batches(
                 futures.append([pool.submit(_play, seed, [index]) for index in indices])
                 number += 1
             yield [episode for future in futures.pop(0) for episode in _result(future)]
+
+
+def best_random(
+    task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int
+) -> tuple[list[tuple[int, int]], int]:
+    """The control of every result: the cheapest graph that random play of so many interactions meets.
+
+    The episodes on disk come first; what they lack is played anew. Returns the actions that lead to that
+    graph, and the interactions.
+    """
+    best_cost, best_actions, played, index = task.initial.runtime_ms, [], 0, 0
+    stored = iter(read_episodes(folder))
+    while played < interactions:
+        episode = next(stored, None)
+        if episode is None:
+            episode = play_random(task, lambda *_: 0.0, max_steps, np.random.default_rng([seed, index]), index)
+        index = episode.index + 1
+        steps = min(len(episode), interactions - played)
+        played += steps
+        cheapest = int(np.argmin(episode.costs[: steps + 1]))
+        if episode.costs[cheapest] < best_cost:
+            best_cost, best_actions = episode.costs[cheapest], episode.actions[:cheapest].tolist()
+    return [(x, k) for x, k in best_actions], played

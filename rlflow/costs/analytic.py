@@ -87,6 +87,8 @@ def flops(node: Node, inputs: list[TensorType], outputs: list[TensorType]) -> in
     """Floating-point operations of one run of the operator; an absent input has shape (0,)."""
     op, out = node.op, outputs[0].size if outputs else 0
     shapes = [kind.shape for kind in inputs]
+    if node.domain not in ("", "com.microsoft"):  # the name may mean anything there
+        return out
     if op in ("Conv", "FusedConv", "ConvInteger", "QLinearConv"):
         weight = 3 if op == "QLinearConv" else 1  # [M, C / group, *kernel]
         bias = {"Conv": 2, "FusedConv": 2, "QLinearConv": 8}.get(op, len(inputs))
@@ -98,7 +100,7 @@ def flops(node: Node, inputs: list[TensorType], outputs: list[TensorType]) -> in
         return 2 * out * summed
     if op in ("Gemm", "FusedGemm"):
         return 2 * out * shapes[0][0 if node.attribute("transA", 0) else 1] + (out if _given(inputs, 2) else 0)
-    if op in ("LSTM", "GRU", "RNN"):  # x [time, batch, in] (or batch first), weights [directions, gates × hidden, in or hidden]
+    if op in ("LSTM", "GRU", "RNN"):  # x [time, batch, in]; weights [directions, gates × hidden, in or hidden]
         return 2 * prod(shapes[0][:2]) * (inputs[1].size + inputs[2].size)
     if op == "Einsum":
         return _einsum_flops(node.attribute("equation", b""), shapes, out)
@@ -122,5 +124,5 @@ def _einsum_flops(equation: bytes, shapes: list[tuple[int, ...]], out: int) -> i
     terms = equation.decode().replace(" ", "").split("->")[0].split(",")
     if "..." in equation.decode() or len(terms) != len(shapes):
         return out
-    sizes = {label: size for term, shape in zip(terms, shapes, strict=True) for label, size in zip(term, shape)}
-    return 2 * prod(sizes.values())
+    labelled = zip("".join(terms), (size for shape in shapes for size in shape), strict=True)
+    return 2 * prod(dict(labelled).values())

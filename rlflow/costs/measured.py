@@ -53,8 +53,8 @@ def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
     for k in range(RESAMPLES):
         chosen = rng.integers(0, len(groups), len(groups))
         draws[k] = _middle([groups[g][rng.integers(0, len(groups[g]), len(groups[g]))] for g in chosen])
-    low, high = np.percentile(draws, (2.5, 97.5))
-    widen = np.sqrt(len(groups) / max(len(groups) - 1, 1))
+    low, high = np.percentile(draws, (2.5, 97.5)).tolist()
+    widen = (len(groups) / max(len(groups) - 1, 1)) ** 0.5
     return Ratio(median, min(median, median + (low - median) * widen), max(median, median + (high - median) * widen))
 
 

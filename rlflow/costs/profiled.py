@@ -165,7 +165,8 @@ class ProfiledCost:
     def _store(self, name: str, median_ns: float, repeats: int) -> None:
         date = datetime.now(UTC).isoformat(timespec="seconds")
         with self._database() as database:
-            database.execute("INSERT INTO timings VALUES (?,?,?,?,?,?,?)", (name, *self._where, date, median_ns, repeats))
+            row = (name, *self._where, date, median_ns, repeats)
+            database.execute("INSERT INTO timings VALUES (?,?,?,?,?,?,?)", row)
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
@@ -189,7 +190,8 @@ class ProfiledCost:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise RLFlowError(f"cannot use the cost database {self.path} ({error}); delete it or name another") from error
+            message = f"cannot use the cost database {self.path} ({error}); delete it or name another"
+            raise RLFlowError(message) from error
 
 
 # -- timing ----------------------------------------------------------------------------------------
@@ -218,7 +220,8 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     template.CopyFrom(graph.interface.template)
     del template.graph.initializer[:]
     names = {tensor: f"t{tensor}" for tensor in (*reads, *made)}
-    declared = {t: helper.make_tensor_value_info(names[t], *graph.types[t]) for t in (*inputs, *outputs) if t in graph.types}
+    types = {t: graph.types[t] for t in (*reads, *made) if t in graph.types}
+    declared = {t: helper.make_tensor_value_info(names[t], *kind) for t, kind in types.items()}
     interface = Interface(
         template,
         tuple(declared[t] for t in inputs),
@@ -226,7 +229,6 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
         names,
         graph.interface.opsets,
     )
-    types = {t: graph.types[t] for t in (*reads, *made) if t in graph.types}
     return to_model(Graph.build(interface, group, types, constants, inputs, outputs))
 
 

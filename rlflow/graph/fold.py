@@ -5,8 +5,7 @@ from onnx import helper, numpy_helper
 
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Graph
-from rlflow.graph.opsets import schema_version
-from rlflow.graph.shapes import attribute_proto
+from rlflow.graph.shapes import node_proto
 
 
 def fold_constants(graph: Graph) -> dict[int, np.ndarray]:
@@ -41,21 +40,16 @@ def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.n
     """The arrays of constant `tensors`, given the nodes (in topological order) that compute them."""
     import onnxruntime
 
-    versions: dict[str, int] = dict(graph.interface.opsets)
-    nodes, weights = [], {}
-    for node_id in node_ids:
-        node = graph.nodes[node_id]
-        version = schema_version(node.op, node.domain, graph.opset(node.domain))
-        versions[node.domain] = max(version, versions.get(node.domain, 0))
-        proto = helper.make_node(node.op, [_name(t) for t in node.inputs], [_name(t) for t in node.outputs], domain=node.domain)
-        proto.attribute.extend(attribute_proto(node.op, node.domain, version, name, value) for name, value in node.attributes)
-        nodes.append(proto)
-        weights |= {t: graph.constants[t] for t in node.inputs if t in graph.constants}
+    nodes = [node_proto(graph, graph.nodes[n], _name, lambda t: graph.constants[t].load()) for n in node_ids]
+    read = {name for proto in nodes for name in proto.input}
+    weights = {
+        t: graph.constants[t] for n in node_ids for t in graph.nodes[n].inputs if t in graph.constants and _name(t) in read
+    }
     outputs = [helper.make_tensor_value_info(_name(t), graph.types[t].dtype, graph.types[t].shape) for t in tensors]
     initializers = [numpy_helper.from_array(constant.load(), _name(t)) for t, constant in weights.items()]
     model = helper.make_model(
         helper.make_graph(nodes, "fold", [], outputs, initializers),
-        opset_imports=[helper.make_opsetid(domain, version) for domain, version in versions.items()],
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in graph.interface.opsets.items()],
         ir_version=8,
     )
     options = onnxruntime.SessionOptions()

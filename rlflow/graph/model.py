@@ -62,7 +62,7 @@ class Constant:
 
     @classmethod
     def of(cls, array: np.ndarray) -> "Constant":
-        array = np.ascontiguousarray(array)  # note: turns 0-d into 1-d, undone by the reshape below
+        array = np.asarray(array, order="C")  # ascontiguousarray would turn 0-d into 1-d
         return cls.lazy(array, lambda: array)
 
     @classmethod
@@ -136,6 +136,12 @@ class Interface:
     names: Mapping[int, str]
     opsets: Mapping[str, int]
     bindings: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def semantics(self) -> bytes:
+        """What gives operators their meaning: the opsets and the model's own functions."""
+        functions = [f.SerializeToString(deterministic=True) for f in self.template.functions]
+        return repr((sorted(self.opsets.items()), functions)).encode()
 
 
 class Graph:
@@ -236,7 +242,7 @@ class Graph:
         """SHA-256 of the structure, weights included; equal for graphs that are equal up to names."""
         refs: dict[int, str] = {tensor: f"i{k}" for k, tensor in enumerate(self.inputs)}
         refs[ABSENT] = "-"
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(self.interface.semantics)
 
         def ref(tensor: int) -> str:
             if tensor not in refs:

@@ -12,8 +12,8 @@ from rlflow.errors import RLFlowError
 from rlflow.files import write_bytes
 from rlflow.graph.fold import fold_constants
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
-from rlflow.graph.opsets import attributes_to_inputs, moved_attributes, schema_version
-from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_proto, tensor_type
+from rlflow.graph.opsets import attributes_to_inputs, moved_attributes
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto, tensor_type
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
 
@@ -299,6 +299,22 @@ def _free_names(attribute: onnx.AttributeProto) -> list[str]:
     return list(names)
 
 
+def _inner_names(graph: Graph) -> set[str]:
+    """Names that are taken inside the subgraphs of a graph's nodes."""
+    stack = [
+        onnx.AttributeProto.FromString(value.data)
+        for node in graph.nodes.values() for _, value in node.attributes if isinstance(value, Opaque)
+    ]  # fmt: skip
+    names: set[str] = set()
+    while stack:
+        attribute = stack.pop()
+        for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            names |= {v.name for v in inner.input} | {t.name for t in inner.initializer}
+            names |= {name for node in inner.node for name in node.output}
+            stack += [a for node in inner.node for a in node.attribute]
+    return names
+
+
 def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of everything in the model but its graph (whose weights may be large)."""
     copy = onnx.ModelProto()
@@ -358,7 +374,8 @@ class _Writer:
         self.graph = graph
         self.folded = fold_constants(graph)
         self.names = self.original_names()
-        self.taken = set(self.names.values()) | {v.name for v in graph.interface.outputs}
+        self.taken = set(self.names.values()) | {v.name for v in graph.interface.outputs} | _inner_names(graph)
+        self.aliases: set[str] = set()
         self.fresh_names = 0
         self.nodes: list[onnx.NodeProto] = []
         self.used: dict[int, None] = {}  # constants, in order of first use
@@ -378,8 +395,7 @@ class _Writer:
             if not node.constant or node_id in needed:
                 self.write_node(node)
         for value, tensor in zip(interface.outputs, graph.outputs, strict=True):
-            if self.name(tensor) != value.name:
-                self.nodes.append(helper.make_node("Identity", [self.read(tensor)], [value.name]))
+            self.alias(tensor, value.name)
         model.graph.node.extend(self.nodes)
         model.graph.initializer.extend(self.initializer(tensor) for tensor in self.used)
         return model
@@ -425,23 +441,16 @@ class _Writer:
         return self.name(tensor)
 
     def write_node(self, node: Node) -> None:
-        opset = self.graph.opset(node.domain)
-        moved = moved_attributes(node.op, node.domain, opset)
-        slots = {slot for _, slot, _ in moved}
-        inputs = ["" if slot in slots else self.read(tensor) for slot, tensor in enumerate(node.inputs)]
-        while moved and inputs and not inputs[-1]:
-            inputs.pop()
-        for name, tensor in node.captured:
-            if self.read(tensor) != name:  # the subgraph goes on using the name it was written with
-                self.nodes.append(helper.make_node("Identity", [self.read(tensor)], [name]))
-        outputs = [self.name(tensor) for tensor in node.outputs]
-        proto = helper.make_node(node.op, inputs, outputs, name=node.name, domain=node.domain)
-        version = schema_version(node.op, node.domain, opset)
-        proto.attribute.extend(attribute_proto(node.op, node.domain, version, name, v) for name, v in node.attributes)
-        for name, slot, _ in moved:
-            if slot < len(node.inputs) and node.inputs[slot] != ABSENT:
-                proto.attribute.append(helper.make_attribute(name, self.constant(node.inputs[slot]).tolist()))
-        self.nodes.append(proto)
+        for name, tensor in node.captured:  # the subgraph goes on using the name it was written with
+            self.alias(tensor, name)
+        self.nodes.append(node_proto(self.graph, node, self.read, self.constant))
+
+    def alias(self, tensor: int, name: str) -> None:
+        """Makes the tensor known under a second name."""
+        source = self.read(tensor)
+        if source != name and name not in self.aliases:
+            self.aliases.add(name)
+            self.nodes.append(helper.make_node("Identity", [source], [name]))
 
     def constant(self, tensor: int) -> np.ndarray:
         return self.folded[tensor] if tensor in self.folded else self.graph.constants[tensor].load()

@@ -1,14 +1,15 @@
 """Types of the tensors that an operator gives, by ONNX's own shape inference, one node at a time."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import onnx
-from onnx import defs, helper, numpy_helper, shape_inference
+from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from rlflow.errors import RLFlowError
-from rlflow.graph.model import ABSENT, Constant, Graph, Opaque, TensorType
-from rlflow.graph.opsets import schema_version
+from rlflow.graph.model import ABSENT, Constant, Graph, Node, Opaque, TensorType
+from rlflow.graph.opsets import moved_attributes, schema_version
 
 SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never steer a shape
 
@@ -34,6 +35,28 @@ def attribute_proto(op: str, domain: str, version: int, name: str, value) -> onn
         declared = None
     kind = int(declared.type) if declared is not None else None
     return helper.make_attribute(name, list(value) if isinstance(value, tuple) else value, attr_type=kind)
+
+
+def node_proto(
+    graph: Graph, node: Node, name: Callable[[int], str], load: Callable[[int], np.ndarray]
+) -> onnx.NodeProto:
+    """The node in the form of the model's own opset: what became an input in a later one is an attribute again.
+
+    `name` gives the name of a tensor that is read or written, `load` the content of a constant.
+    """
+    opset = graph.opset(node.domain)
+    moved = moved_attributes(node.op, node.domain, opset)
+    slots = {slot for _, slot, _ in moved}
+    inputs = ["" if slot in slots else name(tensor) for slot, tensor in enumerate(node.inputs)]
+    while moved and inputs and not inputs[-1]:
+        inputs.pop()
+    proto = helper.make_node(node.op, inputs, [name(t) for t in node.outputs], name=node.name, domain=node.domain)
+    version = schema_version(node.op, node.domain, opset)
+    proto.attribute.extend(attribute_proto(node.op, node.domain, version, key, value) for key, value in node.attributes)
+    for attribute, slot, _ in moved:
+        if slot < len(node.inputs) and node.inputs[slot] != ABSENT:
+            proto.attribute.append(helper.make_attribute(attribute, load(node.inputs[slot]).tolist()))
+    return proto
 
 
 def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
@@ -91,7 +114,7 @@ def infer_types(
     version = schema_version(op, domain, opset)
     try:
         found = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
-    except (shape_inference.InferenceError, defs.SchemaError, ValueError, RuntimeError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, defs.SchemaError, ValueError, RuntimeError) as error:
         raise RLFlowError(f"{op} does not fit its inputs: {str(error).splitlines()[0]}") from error
     if any(t is None or t.shape is None for t in found):
         raise RLFlowError(f"the shape that {op} gives cannot be known")

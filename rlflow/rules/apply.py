@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
@@ -72,8 +73,10 @@ class _Builder:
 
     def _check_unused_outputs(self, removed: set[int], replaced: set[int]) -> None:
         for node_id in removed:
-            if any(t not in replaced and self.graph.is_used(t) for t in self.graph.nodes[node_id].outputs):
-                raise Refused("another output of the operator is used")
+            for tensor in self.graph.nodes[node_id].outputs:
+                readers = set(self.graph.consumers.get(tensor, ())) - removed
+                if tensor not in replaced and (readers or tensor in self.graph.outputs):
+                    raise Refused("another output of the operator is used")
 
     def _check_type(self, old: int, new: TensorType | None) -> None:
         known = self.graph.types.get(old)
@@ -86,18 +89,24 @@ class _Builder:
         self.next_id += 1
         return self.next_id - 1
 
-    def tensor(self, pattern) -> int:
+    def tensor(self, pattern, operands: list[int] | None = None) -> int:
+        """The id of what a pattern stands for; `operands` are those to the left of it in its operator."""
         match pattern:
             case Var(name):
                 return self.bindings[name]
             case Output(op, slot):
                 return self.node(op).outputs[slot]
             case Literal(compute=compute):
-                return self.literal(compute(self.scope))
+                return self.literal(compute(self.scope), operands)
         raise TypeError(pattern)
 
-    def literal(self, value) -> int:
-        array = value if isinstance(value, np.ndarray) else np.asarray(value, np.int64)
+    def literal(self, value, operands: list[int] | None) -> int:
+        """A new constant. Numbers are int64, but a float takes the data type of the first operand."""
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+        if array is not value:
+            floating = array.dtype.kind == "f" and operands
+            kind = (self.types.get(operands[0]) or self.graph.types[operands[0]]).dtype if floating else TensorProto.INT64
+            array = array.astype(helper.tensor_dtype_to_np_dtype(kind))
         tensor = self.fresh()
         self.constants[tensor] = Constant.of(array)
         self.types[tensor] = self.constants[tensor].type
@@ -114,7 +123,7 @@ class _Builder:
             raise Refused(f"{op.op} needs a newer opset than the model's")
         inputs: list[int] = []
         for pattern in op.inputs:
-            inputs += self.bindings[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern),)
+            inputs += self.bindings[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, inputs),)
         attributes = self.attributes(op)
         slots = [o.slot for o in self._outputs_of(op)]
         kinds = self.infer(op, attributes, inputs, 1 + max(slots))

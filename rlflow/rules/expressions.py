@@ -123,9 +123,9 @@ def scalar(tensor: Tensor) -> float:
     return float(found.load().reshape(()))
 
 
-def attributes(pairs: tuple, name: str, default=None):
-    """The value of an attribute among those that `**rest` captured."""
-    return dict(pairs).get(name, default)
+def attributes(pairs: tuple, name: bytes, default=None):
+    """The value of an attribute among those that `**rest` captured (texts of the language are bytes)."""
+    return dict(pairs).get(name.decode(), default)
 
 
 FUNCTIONS: dict[str, Callable] = {

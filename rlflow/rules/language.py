@@ -123,8 +123,9 @@ class Rule:
 
     @cached_property
     def symmetric(self) -> bool:
-        """Whether the two roots are alike, so that swapping them gives no new match."""
-        return len(self.roots) == 2 and _skeleton(self.roots[0]) == _skeleton(self.roots[1])
+        """Whether two roots that are alike are merged into one, so that swapping them gives no new match."""
+        merged = len({output.op.key for _, output in self.target if isinstance(output, Output)}) == 1
+        return merged and len(self.roots) == 2 and _skeleton(self.roots[0]) == _skeleton(self.roots[1])
 
 
 @dataclass(frozen=True)
@@ -392,7 +393,8 @@ def _depth(pattern) -> int:
 
 
 def _skeleton(pattern):
-    pattern = pattern.op if isinstance(pattern, Output) else pattern
+    if isinstance(pattern, Output):
+        return pattern.slot, _skeleton(pattern.op)
     if not isinstance(pattern, Op):
         return type(pattern).__name__
     return pattern.op, tuple(_skeleton(i) for i in pattern.inputs), tuple(n for n, _ in pattern.attributes)

@@ -20,12 +20,15 @@ class Refusal(NamedTuple):
 def matches_at(
     graph: Graph, xfer_id: int, rule: Rule, node: Node, refusals: list[Refusal] | None = None
 ) -> list[Match]:
-    """Matches of a rule whose first root is `node`; why the near ones fail goes to `refusals`."""
+    """Matches of a rule whose first root is `node`; why the near ones fail goes to `refusals`.
+
+    For two alike roots both orders are given, as which of them counts depends on the whole graph.
+    """
     found: list[Match] = []
     seen: set = set()
     for match in structural_matches(graph, xfer_id, rule, node):
         key = match.nodes, tuple(sorted(match.bindings.items()))
-        if key in seen or (rule.symmetric and _is_mirrored(graph, rule, match)):
+        if key in seen:
             continue
         seen.add(key)
         try:
@@ -42,9 +45,11 @@ def matches_at(
     return found
 
 
-def _is_mirrored(graph: Graph, rule: Rule, match: Match) -> bool:
+def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
     """For two alike roots, whether the match names them against the canonical order."""
-    node_of = dict(zip((op.key for op in rule.ops), match.nodes, strict=True))
+    if not rule.symmetric:
+        return False
+    node_of = dict(zip((op.key for op in rule.ops), nodes, strict=True))
     first, second = (node_of[root.key] for root in rule.roots)
     return graph.position[first] > graph.position[second]
 
@@ -57,7 +62,8 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
         node = graph.nodes[node_id]
         if not node.constant:
             matches += matches_at(graph, xfer_id, rules[xfer_id], node, refusals)
-    return matches, refusals
+    rule = rules[xfer_id]
+    return tuple([m for m in found if not is_mirrored(graph, rule, m.nodes)] for found in (matches, refusals))
 
 
 # -- all rules -------------------------------------------------------------------------------------
@@ -122,7 +128,8 @@ class MatchTable:
         locations: list[list[Match]] = [[] for _ in range(len(self.rules))]
         for node_id in sorted(self._at, key=position.__getitem__):
             for match in self._at[node_id]:
-                locations[match.xfer_id].append(match)
+                if not is_mirrored(self.graph, self.rules[match.xfer_id], match.nodes):
+                    locations[match.xfer_id].append(match)
         for matches in locations:
             matches.sort(key=lambda match: tuple(position[n] for n in match.nodes))
         return locations

@@ -9,7 +9,7 @@ import numpy as np
 from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.graph.opsets import schema_version, supported
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
-from rlflow.rules.expressions import Tensor
+from rlflow.rules.expressions import FLOATS, Tensor
 from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
@@ -82,8 +82,12 @@ def other_attributes(graph: Graph, node: Node, named: frozenset[str]) -> tuple:
 def _match_tensor(graph: Graph, pattern, tensor: int, state: _State) -> Iterator[_State]:
     match pattern:
         case Var(name):
-            if tensor != ABSENT and (bound := state.bind(name, tensor)) is not None:
-                yield bound
+            if tensor != ABSENT:
+                bound = state.bind(name, tensor)
+                if bound is None and _same_constant(graph, state.bindings[name], tensor):
+                    bound = state
+                if bound is not None:
+                    yield bound
         case Literal():
             if tensor != ABSENT and _holds_literal(graph, tensor, pattern):
                 yield state
@@ -95,14 +99,23 @@ def _match_tensor(graph: Graph, pattern, tensor: int, state: _State) -> Iterator
                     yield from _match_op(graph, op, node, state)
 
 
+def _same_constant(graph: Graph, first: int, second: int) -> bool:
+    """Whether two tensors are weights or literals of equal content (exporters write axes anew for each node)."""
+    constants = graph.constants
+    return first in constants and second in constants and constants[first].digest == constants[second].digest
+
+
 def _holds_literal(graph: Graph, tensor: int, literal: Literal) -> bool:
+    """Whether the tensor is one number (or list) that equals the literal, as its data type rounds it."""
     constant = graph.constants.get(tensor)
     if constant is None or constant.type.size > SHAPE_VALUE_LIMIT:
         return False
     wanted, found = np.asarray(literal.compute({})), constant.load()
-    return found.size == wanted.size and np.allclose(
-        found.reshape(-1).astype(np.float64), wanted.reshape(-1), rtol=1e-6, atol=0
-    )
+    if found.size != wanted.size or found.dtype.kind in "OSU":
+        return False
+    if constant.type.dtype in FLOATS:
+        wanted = wanted.astype(found.dtype)
+    return np.array_equal(found.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64))
 
 
 def _match_op(graph: Graph, op: Op, node: Node, state: _State) -> Iterator[_State]:
@@ -114,6 +127,8 @@ def _match_op(graph: Graph, op: Op, node: Node, state: _State) -> Iterator[_Stat
         return
     if node.id in state.nodes.values() or not supported(op.op, op.domain, graph.opset(op.domain)):
         return
+    if op.op == "BatchNormalization" and any(tensor != ABSENT for tensor in node.outputs[1:]):
+        return  # before opset 14 this is what says that it trains
     state = _match_attributes(graph, op, node, _State(state.bindings, {**state.nodes, op.key: node.id}))
     if state is None:
         return

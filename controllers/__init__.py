@@ -1,0 +1,15 @@
+"""Controllers: whoever acts. They see batched latent observations and cannot tell a dream from reality.
+
+To add one: write one file with a `Controller` subclass (`controllers/base.py`) and add its line here.
+"""
+
+from rlflow.registry import Registry
+
+CONTROLLERS = Registry(
+    "controller",
+    {
+        "random": "controllers.random:RandomController",
+        "cma-es": "controllers.cma_es:CMAES",
+        "ppo": "controllers.ppo:PPO",
+    },
+)

@@ -1,0 +1,184 @@
+"""The interface of a controller, and the checkpoint that all of them share.
+
+A controller sees batched latent observations, a dict of NumPy arrays
+
+    z              float32 [B, Z]          the latent of the graph
+    h              float32 [B, H]          the recurrent state of the world model
+    xfer_mask      int8    [B, N + 1]      which xfers are valid now; the last one is NO-OP, always valid
+    location_masks int8    [B, N + 1, L]   which locations of each xfer are valid; NO-OP has location 0
+
+and answers with int64 [B, 2]: (xfer, location). The memory is in `h`, so a controller has no state of its own
+between two calls.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rlflow import files
+from rlflow.errors import RLFlowError
+
+MakeEnv = Callable[[int], VectorEnv]  # n -> n copies of the environment
+Log = Callable[[int, Mapping[str, float]], None]  # (environment steps so far, scalars)
+Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
+
+
+class StopReason(StrEnum):
+    BUDGET = "budget"  # the configured number of iterations was played
+    CONVERGED = "converged"  # the search can no longer move; `detail` says which criterion
+    DIVERGED = "diverged"  # the loss stopped being finite; the best controller before that is kept
+    NOTHING_TO_TRAIN = "nothing to train"
+
+
+def derive_seed(*keys: int) -> int:
+    """A seed below 2³¹ that is a function of the keys, e.g. of (seed, iteration)."""
+    return int(np.random.SeedSequence(keys).generate_state(1)[0] >> 1)
+
+
+@dataclass(frozen=True)
+class LatentShapes:
+    """The sizes that a controller depends on."""
+
+    z: int
+    h: int
+    xfers: int  # N + 1, with NO-OP
+    locations: int  # L
+
+    @classmethod
+    def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
+        """Raises RLFlowError if the spaces are not the latent ones."""
+        try:
+            shapes = {key: observation_space[key].shape for key in ("z", "h", "xfer_mask", "location_masks")}
+            (z,), (h,), (xfers, locations) = shapes["z"], shapes["h"], shapes["location_masks"]
+            agree = shapes["xfer_mask"] == (xfers,) and action_space.nvec.tolist() == [xfers, locations]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            agree = False
+        if not agree:
+            raise RLFlowError(
+                "a controller needs the observation Dict(z [Z], h [H], xfer_mask [N+1], location_masks [N+1, L]) "
+                f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
+            )
+        return cls(z, h, xfers, locations)
+
+
+class Controller:
+    """Base class. A subclass states `name` and `Config` and fills the methods that raise NotImplementedError."""
+
+    name: str  # as registered in controllers/__init__.py
+    Config: type  # its dataclass of options
+    BUDGET: tuple[str, ...] = ()  # the options that a resumed training may change
+
+    def __init__(self, config, observation_space, action_space, seed: int = 0):
+        self.config = config
+        self.shapes = LatentShapes.of(observation_space, action_space)
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
+        self.training_seed: int | None = None
+
+    def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The actions, int64 [B, 2]: the most probable ones, or sampled with `rng`."""
+        raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer, location)")
+
+    def train(
+        self, make_env: MakeEnv, seed: int, folder: Path, log: Log | None = None, progress: Progress | None = None
+    ) -> dict:
+        """Trains on copies of an environment until a typed stop, and goes on where `folder` holds a checkpoint.
+
+        Returns {"stop_reason": StopReason, "detail": str, "best_return": float, "iterations": int,
+        "env_steps": int}: the mean return of the best controller, the updates or generations, and all steps
+        that were played, evaluations included. Afterwards `act` plays the best controller that was seen, and
+        `folder` holds it.
+        """
+        raise NotImplementedError("train(make_env, seed, folder, log=None, progress=None) -> dict of results")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that was learnt, and all that is needed to go on learning bit for bit."""
+        raise NotImplementedError("arrays() -> {name: array}")
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Takes what `arrays` gave. Raises RLFlowError if a shape does not fit."""
+        raise NotImplementedError("restore({name: array}) -> None")
+
+    def save(self, folder: Path | str) -> None:
+        """Writes controller.npz and then controller.json, so that the JSON is there only if all of it is."""
+        files.write_arrays(Path(folder) / "controller.npz", self.arrays())
+        description = {
+            "controller": self.name,
+            "shapes": asdict(self.shapes),
+            "config": asdict(self.config),
+            "training_seed": self.training_seed,
+        }
+        files.write_json(Path(folder) / "controller.json", description)
+
+    def load(self, folder: Path | str) -> None:
+        """Takes over a saved controller. Raises RLFlowError if it is of another kind or shape."""
+        description = files.read_json(Path(folder) / "controller.json")
+        if description.get("controller") != self.name:
+            raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
+        if description["shapes"] != asdict(self.shapes):
+            raise RLFlowError(
+                f"the controller in {folder} is of another shape: "
+                f"{differences(description['shapes'], asdict(self.shapes))}"
+            )
+        self.restore(files.read_arrays(Path(folder) / "controller.npz"))
+        self.training_seed = description["training_seed"]
+
+    def resume(self, folder: Path | str, seed: int) -> None:
+        """Goes on with the training that `folder` holds, if any; refuses one of another config or seed."""
+        if (Path(folder) / "controller.json").exists():
+            description = files.read_json(Path(folder) / "controller.json")
+            before = {**description.get("config", {}), "seed": description.get("training_seed")}
+            now = {**asdict(self.config), "seed": seed}
+            before |= {key: now[key] for key in self.BUDGET}
+            if description.get("controller") == self.name and before != now:
+                raise RLFlowError(
+                    f"{folder} holds a training with other options ({differences(before, now)}); "
+                    "use the same ones to go on, or an empty folder"
+                )
+            self.load(folder)
+        self.training_seed = seed
+
+    def open(self, make_env: MakeEnv, n: int) -> VectorEnv:
+        """n copies, checked to be of the shapes and of the autoreset mode that training relies on."""
+        env = make_env(n)
+        shapes = LatentShapes.of(env.single_observation_space, env.single_action_space)
+        if shapes != self.shapes:
+            raise RLFlowError(
+                f"the environment is not the controller's: {differences(asdict(shapes), asdict(self.shapes))}"
+            )
+        if env.num_envs != n or env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+            raise RLFlowError(f"make_env({n}) must give {n} copies with metadata autoreset_mode SAME_STEP")
+        return env
+
+    def batch(self, observation: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """[z, h, xfer_mask, location_masks] in the dtypes stated above, checked to be batched."""
+        s = self.shapes
+        expected = {
+            "z": (np.float32, (s.z,)),
+            "h": (np.float32, (s.h,)),
+            "xfer_mask": (np.int8, (s.xfers,)),
+            "location_masks": (np.int8, (s.xfers, s.locations)),
+        }
+        arrays = [np.asarray(observation[key], dtype) for key, (dtype, _) in expected.items()]
+        for (key, (_, shape)), array in zip(expected.items(), arrays, strict=True):
+            if array.shape[1:] != shape or len(array) != len(arrays[0]):
+                raise RLFlowError(f"act takes batched observations: {key} of shape (B, *{shape}), got {array.shape}")
+        return arrays
+
+
+def differences(found: Mapping, expected: Mapping) -> str:
+    """'z 32, not 64; …' for the keys in which two mappings differ."""
+    keys = [key for key in {**expected, **found} if found.get(key) != expected.get(key)]
+    return "; ".join(f"{key} {found.get(key)}, not {expected.get(key)}" for key in keys)
+
+
+def same_shapes(found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises RLFlowError naming the arrays of a checkpoint that are missing, superfluous or of another shape."""
+    shapes = {key: tuple(array.shape) for key, array in found.items()}
+    if shapes != dict(expected):
+        raise RLFlowError(f"the checkpoint is of another shape: {differences(shapes, expected)}")

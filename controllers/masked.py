@@ -1,0 +1,112 @@
+"""The one masked distribution over actions, for sampling, log-probability, entropy and argmax.
+
+An action is chosen in two stages (paper, section 3.1.3): first the xfer under `xfer_mask`, then the
+location under that xfer's row of `location_masks`:
+
+    π(xfer, location) = π(xfer) · π(location | xfer)
+
+Everything here is TensorFlow and works inside `tf.function`. B is the batch, N + 1 the xfers with NO-OP
+last, L the locations.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+LIMIT = 1e30  # logits are clipped to ±LIMIT, so that differences of two of them are finite in float32
+TINY = float(np.finfo(np.float32).tiny)
+
+
+def valid_xfers(xfer_mask: tf.Tensor, location_masks: tf.Tensor) -> tf.Tensor:
+    """bool [B, N + 1]: the xfers that are allowed and have a location. NO-OP always is.
+
+    Takes xfer_mask int8 [B, N + 1] and location_masks int8 [B, N + 1, L].
+    """
+    allowed = (xfer_mask > 0) & tf.reduce_any(location_masks > 0, axis=2)
+    return tf.concat([allowed[:, :-1], tf.ones_like(allowed[:, -1:])], axis=1)
+
+
+def valid_locations(location_masks: tf.Tensor, xfer: tf.Tensor) -> tf.Tensor:
+    """bool [B, L]: the locations of `xfer` int [B]. NO-OP has the one location 0."""
+    no_op, locations = location_masks.shape[1] - 1, location_masks.shape[2]
+    rows = tf.gather(location_masks, xfer, batch_dims=1) > 0
+    return tf.where((xfer == no_op)[:, None], tf.range(locations)[None] == 0, rows)
+
+
+class MaskedCategorical:
+    """A softmax over the valid entries; the others have probability zero, whatever their logits.
+
+    `logits` float32 [B, K]; `valid` bool [B, K] with at least one true entry in every row.
+    """
+
+    def __init__(self, logits: tf.Tensor, valid: tf.Tensor):
+        self.valid = valid
+        logits = tf.clip_by_value(logits, -LIMIT, LIMIT)
+        top = tf.stop_gradient(tf.reduce_max(tf.where(valid, logits, -LIMIT), axis=1, keepdims=True))
+        # Masked entries are replaced before the exponential: a gradient through them would be inf · 0.
+        shifted = tf.where(valid, logits - top, 0.0)
+        total = tf.reduce_sum(tf.where(valid, tf.exp(shifted), 0.0), axis=1, keepdims=True)
+        self.log_probs = tf.where(valid, shifted - tf.math.log(total), -np.inf)
+
+    def sample(self, seed: tf.Tensor) -> tf.Tensor:
+        """int32 [B]; the same `seed` (int [2]) gives the same sample. Gumbel-max keeps masked entries at -inf."""
+        uniform = tf.random.stateless_uniform(tf.shape(self.log_probs), seed, minval=TINY)
+        return tf.argmax(self.log_probs - tf.math.log(-tf.math.log(uniform)), axis=1, output_type=tf.int32)
+
+    def mode(self) -> tf.Tensor:
+        """int32 [B]: the most probable entry, the first of equals."""
+        return tf.argmax(self.log_probs, axis=1, output_type=tf.int32)
+
+    def log_prob(self, index: tf.Tensor) -> tf.Tensor:
+        """float32 [B], in nats; -inf for a masked entry."""
+        return tf.gather(self.log_probs, index, batch_dims=1)
+
+    def entropy(self) -> tf.Tensor:
+        """float32 [B], in nats."""
+        log_probs = tf.where(self.valid, self.log_probs, 0.0)
+        return -tf.reduce_sum(tf.where(self.valid, tf.exp(log_probs) * log_probs, 0.0), axis=1)
+
+
+class TwoStage:
+    """π(xfer, location), where the second stage may depend on the xfer.
+
+    `xfer_logits` float32 [B, N + 1], `xfers` bool [B, N + 1]; `locations(xfer int32 [B])` gives the logits
+    float32 [B, L] and the valid locations bool [B, L] of that xfer, so only rows that are asked for are made.
+    """
+
+    def __init__(
+        self,
+        xfer_logits: tf.Tensor,
+        xfers: tf.Tensor,
+        locations: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    ):
+        self.xfers = MaskedCategorical(xfer_logits, xfers)
+        self.locations = lambda xfer: MaskedCategorical(*locations(xfer))
+
+    def sample(self, seeds: tf.Tensor) -> tf.Tensor:
+        """int32 [B, 2] (xfer, location); `seeds` int [2, 2] holds one seed for each stage."""
+        xfer = self.xfers.sample(seeds[0])
+        return tf.stack([xfer, self.locations(xfer).sample(seeds[1])], axis=1)
+
+    def mode(self) -> tf.Tensor:
+        """int32 [B, 2]: the best xfer, then its best location.
+
+        That is greedy in each stage, as the paper decodes; it need not be the most probable pair.
+        """
+        xfer = self.xfers.mode()
+        return tf.stack([xfer, self.locations(xfer).mode()], axis=1)
+
+    def log_prob(self, actions: tf.Tensor) -> tf.Tensor:
+        """float32 [B], the joint log-probability of int32 [B, 2]; -inf if either half is masked."""
+        return self.log_prob_and_entropy(actions)[0]
+
+    def log_prob_and_entropy(self, actions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """log π(xfer, location), and H(xfer) + H(location | the xfer of `actions`); each float32 [B], in nats.
+
+        The joint entropy is H(xfer) + Σ_x π(x) H(location | x). For an xfer drawn from π the second value is
+        an unbiased estimate of it that evaluates one row of location logits instead of N + 1.
+        """
+        xfer, location = actions[:, 0], actions[:, 1]
+        second = self.locations(xfer)
+        return self.xfers.log_prob(xfer) + second.log_prob(location), self.xfers.entropy() + second.entropy()

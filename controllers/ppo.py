@@ -1,0 +1,385 @@
+"""PPO (Schulman et al. 2017) with the paper's two-stage head (sections 3.1.3 and 3.4), from top to bottom.
+
+One trunk on [z, h]; an xfer head; a location head that also sees an embedding of the chosen xfer; a value head.
+Both policy stages go through the one masked distribution, when acting and when learning. z and h enter as they
+are: the world model standardises z, and h lies in ±1.
+
+All randomness of update k is a function of (seed, k), and the environments start anew at each evaluation, where
+the checkpoint is written. So a training that is killed and resumed gives the same weights, bit for bit, as one
+that is not.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from controllers.base import Controller, StopReason, derive_seed, same_shapes
+from controllers.evaluation import play
+from controllers.masked import TwoStage, valid_locations, valid_xfers
+from rlflow.errors import RLFlowError
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    updates: int = 200  # budget; a resumed training may raise it
+    envs: int = 64  # environments played side by side
+    steps: int = 32  # steps of each environment between two updates
+    epochs: int = 4  # passes over those envs × steps transitions
+    minibatches: int = 4  # parts of a pass, one gradient step each
+    learning_rate: float = 5e-4  # Adam's, at the first update
+    anneal: bool = True  # let the learning rate fall linearly to 0 over `updates`
+    gamma: float = 0.99  # discount per step
+    gae_lambda: float = 0.95  # λ of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step
+    clip: float = 0.2  # the probability ratio is clipped to 1 ± clip
+    entropy_weight: float = 0.01  # of the bonus for the entropy of both stages, in nats
+    value_weight: float = 0.5  # of the squared error of the value head
+    max_gradient_norm: float = 0.5  # global norm that gradients are clipped to
+    hidden: int = 128  # units of the trunk's two layers and of the location head
+    embedding: int = 32  # size of the xfer embedding that the location head sees
+    evaluate_every: int = 10  # updates between evaluations (and checkpoints); divides `updates`
+    evaluation_dreams: int = 64  # episodes of a greedy evaluation; the best policy by its mean return is kept
+    max_steps: int = 200  # steps after which an unfinished evaluation episode is cut
+
+    def __post_init__(self):
+        if self.updates % self.evaluate_every or (self.envs * self.steps) % self.minibatches:
+            raise RLFlowError("ppo needs evaluate_every to divide updates, and minibatches to divide envs × steps")
+
+
+class Orthogonal(snt.initializers.Initializer):
+    """Orthogonal weights times `gain`, drawn from a NumPy generator: a function of its seed alone."""
+
+    def __init__(self, rng: np.random.Generator, gain: float):
+        self.rng, self.gain = rng, gain
+
+    def __call__(self, shape, dtype):
+        q, r = np.linalg.qr(self.rng.standard_normal((max(shape), min(shape))))
+        q = q * np.sign(np.diag(r))
+        return tf.constant(self.gain * (q if shape[0] >= shape[1] else q.T), dtype)
+
+
+class Policy(snt.Module):
+    """The network. Its two ways to act are compiled once each, for any batch size."""
+
+    def __init__(self, shapes, config: PPOConfig, rng: np.random.Generator):
+        super().__init__("policy")
+        self.shapes = shapes
+
+        def linear(inputs, outputs, gain, name):
+            layer = snt.Linear(outputs, w_init=Orthogonal(rng, gain), name=name)
+            layer(tf.zeros([1, inputs]))  # makes the variables
+            return layer
+
+        s, hidden = shapes, config.hidden
+        self.trunk = [
+            linear(s.z + s.h, hidden, np.sqrt(2), "trunk_0"),
+            linear(hidden, hidden, np.sqrt(2), "trunk_1"),
+        ]
+        self.xfer_head = linear(hidden, s.xfers, 0.01, "xfer_head")
+        self.embedding = linear(s.xfers, config.embedding, 1.0, "xfer_embedding")
+        self.location_hidden = linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
+        self.location_head = linear(hidden, s.locations, 0.01, "location_head")
+        self.value_head = linear(hidden, 1, 1.0, "value_head")
+
+        observation = [
+            tf.TensorSpec([None, s.z], tf.float32),
+            tf.TensorSpec([None, s.h], tf.float32),
+            tf.TensorSpec([None, s.xfers], tf.int8),
+            tf.TensorSpec([None, s.xfers, s.locations], tf.int8),
+        ]
+        self.mode = tf.function(self._mode, input_signature=observation)
+        self.sample = tf.function(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
+        self.value = tf.function(self._value, input_signature=observation[:2])
+
+    def features(self, z, h):
+        """float32 [B, hidden]."""
+        x = tf.concat([z, h], axis=1)
+        for layer in self.trunk:
+            x = tf.tanh(layer(x))
+        return x
+
+    def values(self, features):
+        """float32 [B], in units of the scaled reward."""
+        return tf.squeeze(self.value_head(features), axis=1)
+
+    def distribution(self, features, xfers, location_row) -> TwoStage:
+        """`xfers` bool [B, N + 1]; `location_row(xfer)` gives the valid locations bool [B, L] of an xfer."""
+
+        def locations(xfer):
+            x = tf.concat([features, self.embedding(tf.one_hot(xfer, self.shapes.xfers))], axis=1)
+            return self.location_head(tf.tanh(self.location_hidden(x))), location_row(xfer)
+
+        return TwoStage(self.xfer_head(features), xfers, locations)
+
+    def _mode(self, z, h, xfer_mask, location_masks):
+        xfers = valid_xfers(xfer_mask, location_masks)
+        return self.distribution(self.features(z, h), xfers, lambda x: valid_locations(location_masks, x)).mode()
+
+    def _sample(self, z, h, xfer_mask, location_masks, seeds):
+        """What the learner stores of a step: of the masks, only the chosen xfer's row of locations."""
+        xfers, features = valid_xfers(xfer_mask, location_masks), self.features(z, h)
+        distribution = self.distribution(features, xfers, lambda x: valid_locations(location_masks, x))
+        actions = distribution.sample(seeds)
+        return {
+            "z": z,
+            "h": h,
+            "xfers": xfers,
+            "locations": valid_locations(location_masks, actions[:, 0]),
+            "actions": actions,
+            "log_probs": distribution.log_prob(actions),
+            "values": self.values(features),
+        }
+
+    def _value(self, z, h):
+        return self.values(self.features(z, h))
+
+
+class RewardScale:
+    """Divides rewards by the running standard deviation of the discounted return.
+
+    Rewards are ms or percentages of the initial cost: their scale differs between models by orders of magnitude.
+    """
+
+    def __init__(self, gamma: float):
+        self.gamma = gamma
+        self.moments = np.array([0.0, 1.0, 1e-4])  # mean, variance, count of the discounted returns
+
+    def start(self, envs: int) -> None:
+        self.returns = np.zeros(envs)
+
+    def __call__(self, rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
+        """Takes and gives float [envs]; the scaled rewards are clipped to ±10."""
+        self.returns = self.gamma * self.returns + rewards
+        mean, variance, count = self.moments
+        delta, n = self.returns.mean() - mean, len(rewards)  # Chan et al.'s parallel update
+        total = count + n
+        squares = variance * count + self.returns.var() * n + delta**2 * count * n / total
+        self.moments = np.array([mean + delta * n / total, squares / total, total])
+        self.returns = np.where(ended, 0.0, self.returns)
+        return np.clip(rewards / np.sqrt(self.moments[1] + 1e-8), -10.0, 10.0)
+
+
+def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
+    """Generalised advantage estimates (Schulman et al. 2016, eq. 16); every array is [T, B].
+
+    `next_values` are the values of the states that the actions led to, before any autoreset. A termination is
+    worth nothing afterwards; a truncation is worth its state's value; neither lets advantages flow across.
+    """
+    advantages, carry = np.zeros_like(rewards), 0.0
+    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + gamma * next_values[t] * ~terminated[t] - values[t]
+        carry = delta + gamma * lam * ~(terminated[t] | truncated[t]) * carry
+        advantages[t] = carry
+    return advantages
+
+
+class PPO(Controller):
+    name = "ppo"
+    Config = PPOConfig
+    BUDGET = ("updates",)
+
+    def __init__(self, config, observation_space, action_space, seed=0):
+        super().__init__(config, observation_space, action_space, seed)
+        self.learner = Policy(self.shapes, config, np.random.default_rng(seed))
+        self.actor = Policy(self.shapes, config, np.random.default_rng(seed))  # the best so far; what `act` plays
+        self.learning_rate = tf.Variable(config.learning_rate, trainable=False)
+        self.optimizer = snt.optimizers.Adam(self.learning_rate, epsilon=1e-5)
+        variables = self.learner.trainable_variables
+        self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
+        self.optimizer.step.assign(0)
+        self.scale = RewardScale(config.gamma)
+        self.updates_done, self.env_steps, self.best_return = 0, 0, -np.inf
+
+        s = self.shapes
+        self.update = tf.function(
+            self._update,
+            input_signature=[
+                {
+                    "z": tf.TensorSpec([None, s.z], tf.float32),
+                    "h": tf.TensorSpec([None, s.h], tf.float32),
+                    "xfers": tf.TensorSpec([None, s.xfers], tf.bool),
+                    "locations": tf.TensorSpec([None, s.locations], tf.bool),
+                    "actions": tf.TensorSpec([None, 2], tf.int32),
+                    "log_probs": tf.TensorSpec([None], tf.float32),
+                    "values": tf.TensorSpec([None], tf.float32),
+                    "advantages": tf.TensorSpec([None], tf.float32),
+                }
+            ],
+        )
+
+    def act(self, observation, greedy=True, rng=None):
+        batch = self.batch(observation)
+        if greedy:
+            return self.actor.mode(*batch).numpy().astype(np.int64)
+        seeds = (rng or self.rng).integers(2**31, size=(2, 2))
+        return self.actor.sample(*batch, seeds)["actions"].numpy().astype(np.int64)
+
+    def train(self, make_env, seed, folder, log=None, progress=None):
+        self.resume(folder, seed)
+        config = self.config
+        env, evaluation_env = self.open(make_env, config.envs), self.open(make_env, config.evaluation_dreams)
+        stop, detail = StopReason.BUDGET, f"{config.updates} updates"
+        try:
+            if self.updates_done == 0:
+                self.evaluate(evaluation_env, seed)
+            while self.updates_done < config.updates:
+                rng = np.random.default_rng([seed, self.updates_done])
+                if self.updates_done % config.evaluate_every == 0:
+                    self.start(env, derive_seed(seed, 1, self.updates_done))
+                batch, scalars = self.collect(env, rng)
+                scalars |= self.learn(batch, rng)
+                if not np.isfinite(scalars["gradient_norm"]):
+                    stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.updates_done + 1}"
+                    break
+                self.updates_done += 1
+
+                if self.updates_done % config.evaluate_every == 0:
+                    scalars |= self.evaluate(evaluation_env, seed)
+                    self.save(folder)
+                if log:
+                    log(self.env_steps, {key: float(value) for key, value in scalars.items()})
+                if progress:
+                    progress(self.updates_done, config.updates)
+        finally:
+            env.close()
+            evaluation_env.close()
+        return {
+            "stop_reason": stop,
+            "detail": detail,
+            "best_return": self.best_return,
+            "iterations": self.updates_done,
+            "env_steps": self.env_steps,
+        }
+
+    def evaluate(self, env, seed):
+        """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""
+        returns, lengths = play(
+            env,
+            lambda observation: self.learner.mode(*self.batch(observation)).numpy().astype(np.int64),
+            derive_seed(seed, 2),  # the same episodes every time, so that policies are compared on equal terms
+            self.config.max_steps,
+        )
+        self.env_steps += int(lengths.sum())
+        if returns.mean() > self.best_return:
+            self.best_return = float(returns.mean())
+            copy(self.learner, self.actor)
+        return {"greedy_return": returns.mean(), "best_so_far": self.best_return}
+
+    def start(self, env, seed):
+        """Begins new episodes in all environments."""
+        self.observation, _ = env.reset(seed=seed)
+        self.scale.start(env.num_envs)
+        self.episode_returns, self.episode_lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
+
+    def collect(self, env, rng):
+        """Plays `steps` steps. Returns the batch, every entry [steps, envs, …], and what to log of it."""
+        steps, finished_returns, finished_lengths = [], [], []
+        for _ in range(self.config.steps):
+            step = self.learner.sample(*self.batch(self.observation), rng.integers(2**31, size=(2, 2)))
+            step = {key: value.numpy() for key, value in step.items()}
+            self.observation, rewards, terminated, truncated, infos = env.step(step["actions"].astype(np.int64))
+            ended = terminated | truncated
+            step |= {"rewards": self.scale(rewards, ended), "terminated": terminated, "truncated": truncated}
+            # The state that the action led to: under SAME_STEP autoreset, `observation` is already the next episode's.
+            z, h = (np.array(self.observation[key], np.float32) for key in ("z", "h"))
+            for i in np.flatnonzero(truncated & ~terminated):
+                z[i], h[i] = infos["final_obs"][i]["z"], infos["final_obs"][i]["h"]
+            step["next_values"] = self.learner.value(z, h).numpy()
+            steps.append(step)
+
+            self.env_steps += env.num_envs
+            self.episode_returns += rewards
+            self.episode_lengths += 1
+            finished_returns.extend(self.episode_returns[ended])
+            finished_lengths.extend(self.episode_lengths[ended])
+            self.episode_returns[ended], self.episode_lengths[ended] = 0.0, 0
+        batch = {key: np.stack([step[key] for step in steps]) for key in steps[0]}
+        if not finished_returns:
+            return batch, {}
+        return batch, {"mean_return": np.mean(finished_returns), "mean_length": np.mean(finished_lengths)}
+
+    def learn(self, batch, rng):
+        """`epochs` passes of `minibatches` gradient steps each. Returns the means of what to log."""
+        config = self.config
+        rewards = batch.pop("rewards").astype(np.float32)
+        outcome = [batch.pop(key) for key in ("next_values", "terminated", "truncated")]
+        batch["advantages"] = gae(rewards, batch["values"], *outcome, config.gamma, config.gae_lambda)
+        flat = {key: value.reshape(-1, *value.shape[2:]) for key, value in batch.items()}
+        targets = flat["values"] + flat["advantages"]
+        fraction = self.updates_done / config.updates if config.anneal else 0.0
+        self.learning_rate.assign(config.learning_rate * (1.0 - fraction))
+
+        statistics = []
+        for _ in range(config.epochs):
+            for index in np.split(rng.permutation(len(targets)), config.minibatches):
+                statistics.append(self.update({key: value[index] for key, value in flat.items()}))
+        scalars = {key: np.mean([s[key].numpy() for s in statistics]) for key in statistics[0]}
+        variance = targets.var()
+        scalars["explained_variance"] = 1.0 - flat["advantages"].var() / variance if variance > 0 else 0.0
+        scalars["learning_rate"] = float(self.learning_rate)
+        scalars["reward_scale"] = np.sqrt(self.scale.moments[1])
+        return scalars
+
+    def _update(self, batch):
+        """One gradient step on a minibatch of M transitions."""
+        config = self.config
+        targets = batch["values"] + batch["advantages"]
+        advantages = batch["advantages"]
+        advantages = (advantages - tf.reduce_mean(advantages)) / (tf.math.reduce_std(advantages) + 1e-8)
+        with tf.GradientTape() as tape:
+            features = self.learner.features(batch["z"], batch["h"])
+            # Only the rows of the taken xfers are asked for, and these are stored.
+            distribution = self.learner.distribution(features, batch["xfers"], lambda _: batch["locations"])
+            log_probs, entropy = distribution.log_prob_and_entropy(batch["actions"])
+            log_ratio = log_probs - batch["log_probs"]
+            ratio = tf.exp(log_ratio)
+            clipped = tf.clip_by_value(ratio, 1.0 - config.clip, 1.0 + config.clip)
+            policy_loss = -tf.reduce_mean(tf.minimum(advantages * ratio, advantages * clipped))
+            value_loss = 0.5 * tf.reduce_mean((self.learner.values(features) - targets) ** 2)
+            entropy = tf.reduce_mean(entropy)
+            loss = policy_loss - config.entropy_weight * entropy + config.value_weight * value_loss
+        variables = self.learner.trainable_variables
+        gradients, norm = tf.clip_by_global_norm(tape.gradient(loss, variables), config.max_gradient_norm)
+        self.optimizer.apply(gradients, variables)
+        return {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": tf.reduce_mean(ratio - 1.0 - log_ratio),  # Schulman's estimator k3
+            "clipfrac": tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > config.clip, tf.float32)),
+            "gradient_norm": norm,
+        }
+
+    def arrays(self):
+        return {key: value.numpy() for key, value in self.variables().items()} | {
+            "reward_moments": self.scale.moments,
+            "counters": np.array([self.updates_done, self.env_steps]),
+            "best_return": np.float64(self.best_return),
+        }
+
+    def restore(self, arrays):
+        variables = self.variables()
+        expected = {key: tuple(variable.shape) for key, variable in variables.items()}
+        same_shapes(arrays, expected | {"reward_moments": (3,), "counters": (2,), "best_return": ()})
+        for key, variable in variables.items():
+            variable.assign(arrays[key])
+        self.scale.moments = arrays["reward_moments"]
+        self.updates_done, self.env_steps = (int(count) for count in arrays["counters"])
+        self.best_return = float(arrays["best_return"])
+
+    def variables(self):
+        """{name: variable} of both networks and of the optimiser."""
+        named = {"optimizer/step": self.optimizer.step}
+        for i, variable in enumerate(self.learner.trainable_variables):
+            name = variable.name.removeprefix("policy/").removesuffix(":0")
+            named[f"learner/{name}"] = variable
+            named[f"actor/{name}"] = self.actor.trainable_variables[i]
+            named[f"optimizer/m/{name}"], named[f"optimizer/v/{name}"] = self.optimizer.m[i], self.optimizer.v[i]
+        return named
+
+
+def copy(source: snt.Module, target: snt.Module) -> None:
+    """Gives `target` the weights of `source`, a module of the same making."""
+    for theirs, ours in zip(source.trainable_variables, target.trainable_variables, strict=True):
+        ours.assign(theirs)

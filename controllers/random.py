@@ -1,0 +1,67 @@
+"""The paper's random agent (section 3.3.2): every valid action is equally probable.
+
+An action is a pair (xfer, location), so an xfer with many locations is drawn more often; NO-OP is one action.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from controllers.base import Controller, StopReason, derive_seed
+from controllers.evaluation import play
+
+
+@dataclass(frozen=True)
+class RandomConfig:
+    dreams: int = 64  # episodes that "training" plays to tell the mean return of random actions
+    max_steps: int = 200  # steps after which an unfinished episode is cut
+
+
+class RandomController(Controller):
+    name = "random"
+    Config = RandomConfig
+
+    def act(self, observation, greedy=True, rng=None):
+        """int64 [B, 2], uniform over all valid pairs; `greedy` changes nothing."""
+        _, _, xfer_mask, location_masks = self.batch(observation)
+        rng = rng or self.rng
+        counts = np.count_nonzero(location_masks, axis=2) * (xfer_mask != 0)
+        counts[:, -1] = 1  # NO-OP
+        ends = np.cumsum(counts, axis=1)
+        pick = rng.integers(ends[:, -1])[:, None]  # the number of the pair, in the order of xfer, then location
+        xfer = np.sum(ends <= pick, axis=1)
+        row = np.arange(len(xfer))
+        rank = pick - (ends[row, xfer] - counts[row, xfer])[:, None]  # among the valid locations of the xfer
+        location = np.argmax(np.cumsum(location_masks[row, xfer] != 0, axis=1) > rank, axis=1)
+        location[xfer == self.shapes.xfers - 1] = 0
+        return np.stack([xfer, location], axis=1)
+
+    def train(self, make_env, seed, folder, log=None, progress=None):
+        """Learns nothing; measures the mean return that the other controllers have to beat."""
+        self.resume(folder, seed)
+        env = self.open(make_env, self.config.dreams)
+        rng = np.random.default_rng(seed)
+        try:
+            returns, lengths = play(
+                env, lambda observation: self.act(observation, rng=rng), derive_seed(seed), self.config.max_steps
+            )
+        finally:
+            env.close()
+        if log:
+            log(int(lengths.sum()), {"mean_return": returns.mean(), "mean_length": lengths.mean()})
+        if progress:
+            progress(1, 1)
+        self.save(folder)
+        return {
+            "stop_reason": StopReason.NOTHING_TO_TRAIN,
+            "detail": f"mean return of {len(returns)} random episodes",
+            "best_return": float(returns.mean()),
+            "iterations": 0,
+            "env_steps": int(lengths.sum()),
+        }
+
+    def arrays(self):
+        return {}
+
+    def restore(self, arrays):
+        pass

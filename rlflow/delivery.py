@@ -1,0 +1,192 @@
+"""From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlflow.costs import peak_memory
+from rlflow.costs.measured import measure
+from rlflow.errors import RLFlowError
+from rlflow.files import write_json
+from rlflow.graph.onnx_io import save_graph, save_model, to_model
+from rlflow.progress import progress_bar, say
+from rlflow.receipt import make_receipt
+from rlflow.state import RewriteState, Task
+from rlflow.validate import validate
+
+
+CHECKS = ("equal", "max_relative_error", "findings", "measured")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rewritten graph and who found it.
+
+    Attributes:
+      name: "controller", "greedy" or "random"; the order of candidates breaks ties.
+      actions: (xfer_id, location) pairs that lead from the initial state to `state`.
+      interactions: steps of the real environment that were spent on finding it.
+      seconds: time that was spent on finding it.
+    """
+
+    name: str
+    state: RewriteState
+    actions: Sequence[tuple[int, int]]
+    interactions: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """See `eval` and `cost.threads` in configs/default.yaml."""
+
+    seeds: Sequence[int]
+    tolerance: float
+    measure_seconds: float
+    sessions: int
+    threads: int
+    seed: int
+
+
+def follow(task: Task, actions: Sequence[tuple[int, int]]) -> RewriteState:
+    """The state at the end of a list of valid actions."""
+    state = task.initial
+    for xfer_id, location in actions:
+        state = state.apply(int(xfer_id), int(location))
+    return state
+
+
+def improvement(before: float, after: float) -> float:
+    """Percent by which `after` is lower."""
+    return 100.0 * (1.0 - after / before) if before else 0.0
+
+
+def deliver(
+    task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
+    shapes: dict, families: list[str],
+) -> dict:
+    """Checks and measures every candidate, writes the best one with its receipt into the folder.
+
+    The one with the lowest estimated cost is delivered, among those that passed every check and were not
+    measured to be slower than the original. If there is none that is estimated to be faster, the original
+    is what is delivered.
+
+    Returns: a JSON-able dict: `original`, `candidates` (by name), `delivered` (a name or "original"),
+      `reason`, and `optimised`, the path of the delivered file.
+    """
+    initial = task.initial
+    found: dict[str, dict] = {}
+    with progress_bar(len(candidates), "check and measure", "candidate") as bar:
+        for candidate in candidates:
+            twin = _same_graph(candidate, candidates[: len(found)], task)
+            if twin == "original":
+                checks = dict(zip(CHECKS, (True, 0.0, [], None), strict=True))
+            elif twin is not None:
+                checks = {key: found[twin][key] for key in CHECKS}
+            else:
+                checks = _check(candidate, source, folder, options, shapes)
+            found[candidate.name] = _describe(task, candidate) | {"same_as": twin} | checks
+            bar.update(1)
+    name, reason = _choose(initial, candidates, found)
+    path = Path(source)
+    if name != "original":
+        path = folder / "optimised.onnx"
+        chosen = next(c for c in candidates if c.name == name)
+        costs = {
+            "estimated": {"original_ms": initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
+            "measured": found[name]["measured"],
+        }
+        model = to_model(chosen.state.graph)
+        receipt = make_receipt(
+            task.graph, task.rules, families, chosen.actions, chosen.state.graph, model, costs, shapes
+        )
+        write_json(folder / "receipt.json", receipt)
+        save_model(model, path)
+    original = {
+        "estimated_ms": initial.runtime_ms,
+        "flops": initial.cost.flops,
+        "bytes": initial.cost.bytes,
+        "launches": initial.cost.launches,
+        "peak_memory_bytes": peak_memory(task.graph),
+    }
+    return {
+        "original": original, "candidates": found, "delivered": name, "reason": reason, "optimised": str(path),
+    }  # fmt: skip
+
+
+def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
+    """The name of what has the very same graph already, "original" included."""
+    graph_hash = candidate.state.graph.hash
+    if graph_hash == task.graph.hash:
+        return "original"
+    return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
+
+
+def _check(candidate: Candidate, source: Path, folder: Path, options: DeliveryOptions, shapes: dict) -> dict:
+    """Equality with the original, and end-to-end latency beside it."""
+    path = folder / f"candidate-{candidate.name}.onnx"
+    save_graph(candidate.state.graph, path)
+    try:
+        findings = validate(source, path, options.seeds, options.tolerance, shapes, options.threads)
+        measured = None
+        if findings.ok and options.measure_seconds > 0:
+            measured = measure(
+                source, path, options.threads, options.measure_seconds, options.sessions, options.seed, shapes
+            )
+    finally:
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+    for failure in findings.failures()[:1]:
+        say(f"what {candidate.name} found is NOT equal to the original and is dropped: {failure.message}")
+    return {
+        "equal": findings.ok,
+        "max_relative_error": findings.to_dict()["max_error"],
+        "findings": findings.to_dict()["findings"],
+        "measured": measured,
+    }
+
+
+def _describe(task: Task, candidate: Candidate) -> dict:
+    initial, state = task.initial, candidate.state
+    rules: dict[str, int] = {}
+    for xfer_id, _ in candidate.actions:
+        rules[task.rules[xfer_id].name] = rules.get(task.rules[xfer_id].name, 0) + 1
+    return {
+        "estimated_ms": state.runtime_ms,
+        "estimated_improvement_percent": improvement(initial.runtime_ms, state.runtime_ms),
+        "flops": state.cost.flops,
+        "bytes": state.cost.bytes,
+        "launches": state.cost.launches,
+        "peak_memory_bytes": peak_memory(state.graph),
+        "substitutions": len(candidate.actions),
+        "rules": dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
+        "interactions": candidate.interactions,
+        "seconds": candidate.seconds,
+        "path_ms": path_costs(task, candidate.actions),
+    }
+
+
+def path_costs(task: Task, actions: Sequence[tuple[int, int]]) -> list[float]:
+    """Estimated runtime (ms) of every graph on the way, the initial one first."""
+    state, costs = task.initial, [task.initial.runtime_ms]
+    for xfer_id, location in actions:
+        state = state.apply(int(xfer_id), int(location))
+        costs.append(state.runtime_ms)
+    return costs
+
+
+def _choose(initial: RewriteState, candidates: Sequence[Candidate], found: dict[str, dict]) -> tuple[str, str]:
+    """(name of the candidate or "original", why)."""
+    better = [c for c in candidates if c.state.cost.runtime_ps < initial.cost.runtime_ps]
+    if not better:
+        return "original", "no gain was found"
+    equal = [c for c in better if found[c.name]["equal"]]
+    if not equal:
+        raise RLFlowError(
+            "every candidate failed the equality check; nothing was delivered, and a rule is at fault: please report it"
+        )
+    kept = [c for c in equal if (found[c.name]["measured"] or {}).get("verdict") != "slower"]
+    if not kept:
+        return "original", "the candidates were estimated to be faster but measured to be slower"
+    best = min(kept, key=lambda c: c.state.cost.runtime_ps)
+    return best.name, "lowest estimated runtime of the candidates that are equal and not measured to be slower"

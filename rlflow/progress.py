@@ -1,0 +1,21 @@
+"""Progress of long work with a time estimate: a bar on a terminal, a line now and then in a log."""
+
+import sys
+
+from tqdm import tqdm
+
+LOG_SECONDS = 10.0
+
+
+def progress_bar(total: int, description: str, unit: str) -> tqdm:
+    """A tqdm bar on standard error."""
+    terminal = sys.stderr.isatty()
+    return tqdm(
+        total=total, desc=description, unit=unit, file=sys.stderr, dynamic_ncols=terminal,
+        mininterval=0.2 if terminal else LOG_SECONDS, maxinterval=LOG_SECONDS,
+    )  # fmt: skip
+
+
+def say(text: str) -> None:
+    """A line for a person, on standard error so that standard output stays for results."""
+    tqdm.write(text, file=sys.stderr)

@@ -1,0 +1,148 @@
+"""The report of a run: Markdown with plots, made from what the stages left in the run folder."""
+
+from pathlib import Path
+
+from rlflow.files import write_text
+
+
+def write_report(folder: Path, results: dict) -> Path:
+    """Writes report.md and its plots into the folder.
+
+    Args:
+      results: `stages` (name → JSON results of collect, train-wm, train-controller), `eval` (what
+        `rlflow.delivery.deliver` returned), `model`, `seed`, `machine` and `versions`.
+    """
+    outcome = results["eval"]
+    plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]
+    sections = [
+        f"# {results['model']}",
+        _summary(outcome),
+        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
+        "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
+        "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
+        "## Equality\n\n" + _equality(outcome),
+        "## Stages\n\n" + _stages(results["stages"]),
+        "## Conditions\n\n" + _conditions(results),
+    ]
+    path = folder / "report.md"
+    write_text(path, "\n\n".join(sections) + "\n")
+    return path
+
+
+def summary_line(outcome: dict) -> str:
+    """One sentence for a person: how much was gained, estimated and measured apart."""
+    if outcome["delivered"] == "original":
+        return f"No gain: {outcome['reason']}; the original is returned."
+    found = outcome["candidates"][outcome["delivered"]]
+    text = f"Estimated {found['estimated_improvement_percent']:.1f} % faster (found by {outcome['delivered']})"
+    measured = found["measured"]
+    return f"{text}; {measured_text(measured)}." if measured else f"{text}; not measured."
+
+
+def measured_text(measured: dict) -> str:
+    low, high = measured["interval"]
+    return (
+        f"measured {measured['verdict']}: {measured['ratio']:.3f} of the original's latency "
+        f"(95 % interval {low:.3f} to {high:.3f}; {measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms)"
+    )
+
+
+def _summary(outcome: dict) -> str:
+    return (
+        f"**{summary_line(outcome)}**\n\nDelivered: `{Path(outcome['optimised']).name}`, "
+        f"chosen because: {outcome['reason']}.\n\n"
+        "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
+        "They are different things and are never mixed."
+    )
+
+
+def _candidates(outcome: dict) -> str:
+    rows = [
+        "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | substitutions | "
+        "real interactions | seconds | largest relative error |",
+        "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
+        f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",
+    ]
+    for name, found in outcome["candidates"].items():
+        measured = found["measured"]
+        ratio, verdict = "not measured", "same graph as the original" if found["same_as"] == "original" else ""
+        if measured:
+            ratio = f"{measured['ratio']:.3f} ({measured['interval'][0]:.3f} – {measured['interval'][1]:.3f})"
+            verdict = measured["verdict"]
+        if not found["equal"]:
+            verdict = "NOT EQUAL, dropped"
+        error = found["max_relative_error"]
+        rows.append(
+            f"| {name} | {found['estimated_ms']:.4f} | {found['estimated_improvement_percent']:.2f} % | {ratio} | "
+            f"{verdict} | {found['substitutions']} | {found['interactions']} | {found['seconds']:.1f} | "
+            f"{error if not isinstance(error, float) else f'{error:.1e}'} |"
+        )
+    return "\n".join(rows)
+
+
+def _controls_note(outcome: dict) -> str:
+    learned = outcome["candidates"].get("controller")
+    lines = ["`random` is the best graph that random play of as many interactions met; `greedy` is steepest descent."]
+    for name, found in outcome["candidates"].items():
+        if learned and name != "controller" and found["estimated_ms"] < learned["estimated_ms"]:
+            lines.append(f"The control `{name}` beats the learned controller here.")
+    return "\n\n" + "\n".join(lines)
+
+
+def _equality(outcome: dict) -> str:
+    if outcome["delivered"] == "original":
+        return "The original is returned unchanged."
+    rows = ["| check | result | |", "| --- | --- | --- |"]
+    for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
+        rows.append(f"| {finding['kind']} | {'ok' if finding['ok'] else 'FAILED'} | {finding['message']} |")
+    return "\n".join(rows)
+
+
+def _stages(stages: dict) -> str:
+    rows = ["| stage | seconds | real interactions | what |", "| --- | ---: | ---: | --- |"]
+    for name, stage in stages.items():
+        rows.append(f"| {name} | {stage['seconds']:.1f} | {stage.get('interactions', 0)} | {stage.get('note', '')} |")
+    return "\n".join(rows)
+
+
+def _conditions(results: dict) -> str:
+    lines = [f"- seed {results['seed']}", f"- machine: {results['machine']}"]
+    return "\n".join(lines + [f"- {name} {version}" for name, version in results["versions"].items()])
+
+
+def _figure(width: float, height: float):
+    from matplotlib.figure import Figure  # without pyplot: no display, no global state
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _plot_paths(folder: Path, outcome: dict) -> Path:
+    figure = _figure(7, 3.5)
+    axes = figure.subplots()
+    for name, found in outcome["candidates"].items():
+        axes.plot(found["path_ms"], label=name, marker="." if len(found["path_ms"]) < 30 else None)
+    axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
+    axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
+    axes.legend()
+    path = folder / "path.png"
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _plot_rules(folder: Path, outcome: dict) -> Path | None:
+    names = list(outcome["candidates"])
+    rules = sorted({rule for found in outcome["candidates"].values() for rule in found["rules"]})
+    if not rules:
+        return None
+    counts = [[outcome["candidates"][name]["rules"].get(rule, 0) for name in names] for rule in rules]
+    figure = _figure(1.5 * len(names) + 3, 0.3 * len(rules) + 1)
+    axes = figure.subplots()
+    axes.imshow(counts, aspect="auto", cmap="Blues")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(rules)), rules)
+    for row, values in enumerate(counts):
+        for column, count in enumerate(values):
+            axes.text(column, row, str(count), ha="center", va="center", fontsize=8)
+    path = folder / "rules.png"
+    figure.savefig(path, dpi=120)
+    return path

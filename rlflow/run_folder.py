@@ -1,0 +1,164 @@
+"""The folder of a run: which model it belongs to, its resolved config, and what each stage left."""
+
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from rlflow.config import load_config
+from rlflow.errors import RLFlowError
+from rlflow.files import read_json, write_json, write_text
+from rlflow.graph.onnx_io import save_model
+from rlflow.receipt import file_hash
+from rlflow.rollouts import EnvSpec
+from rlflow.zoo import ZOO, load
+
+PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """path: the folder.  config: resolved.  source: the model's ONNX file."""
+
+    path: Path
+    config: DictConfig
+    source: Path
+
+    @classmethod
+    def open(
+        cls, path: Path | str, model: str | None = None, files=(), overrides=(), shapes: dict | None = None,
+        seed: int | None = None,
+    ) -> "RunFolder":
+        """Makes the folder, or goes on in it with the config that it holds and the given changes on top.
+
+        Raises RLFlowError if no model is named, or the folder belongs to another model or task.
+        """
+        path = Path(path)
+        held = path / "config.yaml"
+        config = load_config(files, overrides, held if held.exists() else None)
+        changes = {"model": model, "seed": seed, "shapes": dict(shapes) if shapes else None}
+        config = OmegaConf.merge(config, {key: value for key, value in changes.items() if value is not None})
+        if not config.model:
+            raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
+        identity = path / "model.json"
+        task = task_of(config)
+        if identity.exists():
+            source = _same_model(path, read_json(identity), config, task)
+        else:
+            source = _fetch(path, config)
+            write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": file_hash(source), "task": task})
+        run = cls(path, config, source)
+        write_text(held, OmegaConf.to_yaml(config))
+        write_json(path / "versions.json", versions())
+        return run
+
+    @property
+    def shapes(self) -> dict:
+        return {name: tuple(s) if isinstance(s, list) else s for name, s in OmegaConf.to_container(self.config.shapes).items()}
+
+    def env_spec(self) -> EnvSpec:
+        env, cost = self.config.env, self.config.cost
+        return EnvSpec(
+            str(self.source), tuple(self.shapes.items()), tuple(env.rules), cost.name, cost.threads, cost.database,
+            env.reward, env.alpha, env.beta, env.max_locations, env.max_steps,
+        )  # fmt: skip
+
+    def stage(self, name: str, work: Callable[[], dict]) -> dict:
+        """Runs a stage and stores its results with the seconds that it took, earlier interrupted tries not counted."""
+        started = time.monotonic()
+        results = work()
+        results = {"stage": name, **results, "seconds": time.monotonic() - started}
+        write_json(self.path / f"{name}.json", results)
+        return results
+
+    def results(self, stage: str) -> dict | None:
+        file = self.path / f"{stage}.json"
+        return read_json(file) if file.exists() else None
+
+    def require(self, stage: str) -> dict:
+        found = self.results(stage)
+        if found is None:
+            raise RLFlowError(f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first")
+        return found
+
+
+def task_of(config: DictConfig) -> dict:
+    """The options that the episodes of a run depend on: they cannot change within one folder."""
+    chosen = OmegaConf.to_container(config)
+    return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"]}
+
+
+def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> Path:
+    try:
+        source, wanted = path / identity["source"], identity["sha256"]
+        if identity["model"] != config.model:
+            raise RLFlowError(f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'")
+        for key, value in task.items():
+            if identity["task"][key] != value:
+                raise RLFlowError(f"{path} was begun with other options ('{key}' differs); use another --run")
+    except (KeyError, TypeError) as error:
+        raise RLFlowError(f"{path / 'model.json'} is damaged: {error!r} is missing") from error
+    if not source.is_file():
+        raise RLFlowError(f"the model of {path} is gone: {source}")
+    if file_hash(source) != wanted:
+        raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
+    return source
+
+
+def _fetch(path: Path, config: DictConfig) -> Path:
+    """The model's file; a zoo model is built once and written into the folder."""
+    if config.model not in ZOO:
+        source = Path(config.model)
+        if not source.exists() and source.suffix != ".onnx":
+            ZOO.get(config.model)  # says which name was probably meant
+        if not source.is_file():
+            raise RLFlowError(f"no such file: {source}")
+        return source
+    source = path / "model.onnx"
+    save_model(load(config.model, config.seed), source)
+    return source
+
+
+def _relative(source: Path, folder: Path) -> str:
+    return source.name if source.parent == folder else str(source.resolve())
+
+
+def machine() -> str:
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{model}, {platform.system()}, Python {platform.python_version()}"
+
+
+def versions() -> dict[str, str]:
+    """Python, the packages and the git commit that a run was made with."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    found["git_commit"] = _git_commit()
+    return found
+
+
+def _git_commit() -> str:
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + (" with changes" if dirty else "")

@@ -1,0 +1,339 @@
+"""The command line of RLFlow: subcommands → config → one stage. `python run.py --help` teaches it."""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+# Before TensorFlow is imported anywhere: no chatter, and no rounding that depends on the shape of a batch.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+from rlflow.errors import RLFlowError
+from rlflow.files import read_json, write_json
+from rlflow.progress import progress_bar, say
+
+STAGES = ("collect", "train-wm", "train-controller", "eval")
+
+DESCRIPTION = """\
+RLFlow makes an ONNX model faster by proved substitutions, and learns how in a dream.
+
+One command:    python run.py optimise MODEL.onnx --out FASTER.onnx
+Stage by stage: python run.py collect          --run runs/x --model MODEL.onnx   (or a zoo name)
+                python run.py train-wm         --run runs/x
+                python run.py train-controller --run runs/x
+                python run.py eval             --run runs/x
+Watch:          tensorboard --logdir runs/x
+
+Every stage can be killed and started again: it goes on where it stopped. Options stand in
+configs/default.yaml; change them with --config FILE.yaml or KEY=VALUE, e.g. controller.name=cma-es."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = make_parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    wrong = [text for text in rest if text.startswith("-") or "=" not in text]
+    if wrong or (rest and "config" not in parsed):
+        parser.error(f"unrecognized arguments: {' '.join(wrong or rest)}")
+    parsed.overrides = rest
+    try:
+        results = parsed.function(parsed)
+        if parsed.json:
+            write_json(parsed.json, results)
+        return 0
+    except RLFlowError as error:
+        if parsed.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function, text: str, run: bool = True) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(function=function)
+        sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        if run:
+            sub.add_argument("--config", action="append", default=[], metavar="FILE", help="a YAML file on top of the defaults; repeatable")
+            sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension, e.g. input_ids=1x128 or batch=1; repeatable")
+            sub.add_argument("--seed", type=int, help="decides every random choice")
+            sub.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
+        return sub
+
+    stages = {
+        "collect": (collect, "play random episodes of the real environment and store them"),
+        "train-wm": (train_world_model, "train the world model on the episodes (or online)"),
+        "train-controller": (train_controller, "train the controller inside the dream"),
+        "eval": (evaluate, "let the controller act on the real graph, with controls, checks and a report"),
+    }
+    for name, (function, text) in stages.items():
+        sub = command(name, in_run(function), text)
+        sub.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
+        sub.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
+    sub = command("optimise", optimise, "all four stages with defaults: a model in, a faster one out")
+    sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
+    sub.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
+    sub.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
+    sub = command("replay", replay, "repeat a receipt: the same model again, byte for byte", run=False)
+    sub.add_argument("receipt", metavar="RECEIPT.json")
+    sub.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
+    sub.add_argument("--out", required=True, metavar="FILE", help="where the replayed model goes")
+    command("rules", list_rules, "list the substitutions", run=False)
+    command("zoo", list_zoo, "list the models that need no download", run=False)
+    return parser
+
+
+def in_run(function):
+    """A stage as a command: opens the run folder, runs the stage, prints where the results are."""
+
+    def run_stage(parsed) -> dict:
+        return function(open_run(parsed, parsed.run))
+
+    return run_stage
+
+
+def open_run(parsed, folder):
+    from rlflow.config import parse_shapes
+    from rlflow.run_folder import RunFolder
+
+    return RunFolder.open(folder, parsed.model, parsed.config, parsed.overrides, parse_shapes(parsed.shape), parsed.seed)
+
+
+# -- stages ----------------------------------------------------------------------------------------
+
+
+def collect(run) -> dict:
+    """Random episodes of the real environment, on disk."""
+    from rlflow.rollouts import collect as play
+
+    options = run.config.collect
+
+    def work() -> dict:
+        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect") as writer:
+            return play(
+                run.env_spec(), run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
+                writer.scalars,
+            )  # fmt: skip
+
+    results = run.stage("collect", work)
+    say(f"collected {results['episodes']} episodes, {results['interactions']} interactions, in {run.path / 'episodes'}")
+    return results
+
+
+def train_world_model(run) -> dict:
+    """The world model, from disk or online."""
+    from rlflow.episodes import read_episodes
+    from rlflow.rollouts import online_batches
+    from worldmodel.config import WorldModelConfig
+    from worldmodel.fidelity import markdown_table
+    from worldmodel.training import total_steps, train
+
+    config = WorldModelConfig(**run.config.world_model)
+    spec = run.env_spec()
+    if config.mode == "offline":
+        run.require("collect")
+        source = read_episodes(run.path / "episodes")
+    else:
+        def source(first):
+            return online_batches(spec, config.batch_episodes, run.config.workers, run.config.seed, first)
+
+    def work() -> dict:
+        with progress_bar(total_steps(config), "train-wm", "step") as bar, events(run, "train-wm") as writer:
+            return train(config, spec.make_task().encoding_spec, source, run.path / "world-model", run.config.seed, writer.scalars, bar)
+
+    results = run.stage("train-wm", work)
+    if results["fidelity"]:
+        say(markdown_table(results["fidelity"]))
+    return results
+
+
+def train_controller(run) -> dict:
+    """One controller per temperature, inside the dream alone."""
+    from worldmodel.dream import DreamVectorEnv
+
+    run.require("train-wm")
+    config, model, task = run.config, load_world_model(run), run.env_spec().make_task()
+    z, counts = model.encode([task.initial.arrays()])[0], task.initial.counts
+    max_steps = config.dream.max_steps or config.env.max_steps
+
+    def work() -> dict:
+        found = []
+        for temperature in config.dream.temperatures:
+            def make_env(n, temperature=temperature):
+                return DreamVectorEnv(model, z, counts, n, max_steps, temperature)
+
+            folder = controller_folder(run, temperature)
+            with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, folder.name) as writer:
+                def show(done, total):
+                    bar.total = total
+                    bar.update(done - bar.n)
+
+                results = make_controller(run, model).train(make_env, config.seed, folder, writer.scalars, show)
+            found.append({"temperature": temperature, **results})
+        return {"controller": config.controller.name, "trainings": found}
+
+    results = run.stage("train-controller", work)
+    for training in results["trainings"]:
+        say(f"τ={training['temperature']:g}: dreamt return {training['best_return']:.3f}, stopped by {training['stop_reason']}")
+    return results
+
+
+def evaluate(run) -> dict:
+    """The controller and its controls on the real graph; checks, measurement, receipt, report."""
+    from controllers.evaluation import best_of
+    from rlflow.delivery import Candidate, DeliveryOptions, deliver, follow
+    from rlflow.env import GraphRewriteEnv
+    from rlflow.report import summary_line, write_report
+    from rlflow.rollouts import best_random
+    from rlflow.run_folder import machine
+    from rlflow.search.greedy import greedy
+    from worldmodel.latent_env import LatentEnv
+
+    trained = run.require("train-controller")
+    config, spec, model = run.config, run.env_spec(), load_world_model(run)
+    options, task = config.eval, spec.make_task()
+    folder = run.path / "eval"
+
+    def work() -> dict:
+        real = LatentEnv(GraphRewriteEnv(task, spec.make_reward(), spec.max_steps), model)
+        started, tries, played = time.monotonic(), [], 0
+        for temperature in config.dream.temperatures:
+            controller = make_controller(run, model)
+            controller.load(controller_folder(run, temperature))
+            tries.append(best_of(controller, real, options.samples, config.seed))
+            played += sum(len(trajectory.actions) for trajectory in tries[-1].trajectories)
+        best = min(tries, key=lambda found: found.cost)
+        learnt = run.require("train-wm")["interactions"] + played
+        candidates = [Candidate("controller", follow(task, best.actions), best.actions, learnt, time.monotonic() - started)]
+        started = time.monotonic()
+        descent = greedy(task.initial, options.greedy_steps, options.greedy_seconds)
+        candidates.append(Candidate("greedy", descent.state, descent.actions, descent.interactions, time.monotonic() - started))
+        started = time.monotonic()
+        actions, interactions = best_random(task, run.path / "episodes", learnt, spec.max_steps, config.seed)
+        candidates.append(Candidate("random", follow(task, actions), actions, interactions, time.monotonic() - started))
+        checks = DeliveryOptions(
+            list(options.seeds), options.tolerance, options.measure_seconds, options.sessions, config.cost.threads, config.seed
+        )
+        outcome = deliver(task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules))
+        greedy_paths = [found.trajectories[0] for found in tries]
+        outcome["dreamt"] = [
+            {"temperature": t["temperature"], "dreamt_return": t["best_return"], "real_return": sum(path.rewards)}
+            for t, path in zip(trained["trainings"], greedy_paths, strict=True)
+        ]
+        return outcome
+
+    outcome = run.stage("eval", work)
+    stages = {name: found for name in STAGES if (found := run.results(name))}
+    report = write_report(folder, {
+        "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
+        "versions": read_json(run.path / "versions.json"),
+    })  # fmt: skip
+    say(summary_line(outcome))
+    say(f"model:  {outcome['optimised']}\nreport: {report}")
+    return outcome
+
+
+def optimise(parsed) -> dict:
+    """Collect, train-wm, train-controller and eval in one run folder; then the model is copied to --out."""
+    out = Path(parsed.out)
+    run = open_run(parsed, parsed.run or out.with_suffix(".run"))
+    results = {}
+    for name, stage in zip(STAGES, (collect, train_world_model, train_controller, evaluate), strict=True):
+        if name == "collect" and run.config.world_model.mode == "online":
+            continue
+        results[name] = stage(run)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    copy_model(Path(results["eval"]["optimised"]), out)
+    say(f"copied to {out}")
+    return results
+
+
+# -- other commands --------------------------------------------------------------------------------
+
+
+def replay(parsed) -> dict:
+    from rlflow.graph.onnx_io import save_model
+    from rlflow.receipt import replay as repeat
+
+    receipt = read_json(parsed.receipt)
+    _, model = repeat(receipt, parsed.model)
+    save_model(model, parsed.out)
+    say(f"{len(receipt['actions'])} substitutions repeated; the model is the same, byte for byte: {parsed.out}")
+    return {"substitutions": len(receipt["actions"]), "model_sha256": receipt["model_sha256"]}
+
+
+def list_rules(parsed) -> dict:
+    from rlflow.rules.language import load_rules
+
+    rules = load_rules()
+    for xfer_id, rule in enumerate(rules):
+        print(f"{xfer_id:3}  {rule.family:12}  {rule.name:32}  {rule.why}")
+    return {"hash": rules.hash, "rules": [rule.name for rule in rules]}
+
+
+def list_zoo(parsed) -> dict:
+    from rlflow.zoo import ZOO
+
+    for name in ZOO:
+        print(f"{name:24}  {(ZOO.get(name).__doc__ or '').splitlines()[0]}")
+    return {"models": list(ZOO)}
+
+
+# -- wiring ----------------------------------------------------------------------------------------
+
+
+def events(run, name: str):
+    from worldmodel.monitor import EventWriter
+    from worldmodel.training import prepare_tensorflow
+
+    prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    return EventWriter(run.path / "tensorboard" / name)
+
+
+def load_world_model(run):
+    from worldmodel import WORLD_MODELS
+    from worldmodel.training import prepare_tensorflow
+
+    prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    spec = run.env_spec()
+    return WORLD_MODELS.get(run.config.world_model.name).load(run.path / "world-model", spec.make_task().encoding_spec)
+
+
+def make_controller(run, model):
+    from controllers import CONTROLLERS
+    from worldmodel import spaces
+
+    name = run.config.controller.name
+    kind = CONTROLLERS.get(name)
+    observation_space = spaces.observation_space(model.spec, model.config.latent, model.config.hidden)
+    return kind(kind.Config(**run.config.controller[name]), observation_space, spaces.action_space(model.spec), run.config.seed)
+
+
+def controller_folder(run, temperature: float) -> Path:
+    return run.path / "controller" / f"{run.config.controller.name}-{temperature:g}"
+
+
+def copy_model(source: Path, out: Path) -> None:
+    """Copies a model and the data file beside it, if it has one."""
+    data = source.with_name(f"{source.name}.data")
+    try:
+        if data.exists():
+            shutil.copyfile(data, out.with_name(data.name))
+        shutil.copyfile(source, out)
+    except OSError as error:
+        raise RLFlowError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

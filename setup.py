@@ -1,0 +1,35 @@
+from setuptools import setup
+
+setup(
+    name="rlflow",
+    version="0.1.0",
+    description="Makes ONNX models faster by proved graph substitutions, and learns how in a dream.",
+    license="MIT",
+    python_requires=">=3.11,<3.14",
+    packages=[
+        "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.costs", "rlflow.search", "rlflow.zoo",
+        "worldmodel", "controllers", "configs",
+    ],
+    package_data={"rlflow.rules": ["*.rules"], "configs": ["*.yaml"]},
+    py_modules=["run"],
+    entry_points={"console_scripts": ["rlflow = run:main"]},
+    # Bounds; constraints.txt holds the exact set that was tested together.
+    install_requires=[
+        "numpy>=2.0,<3",
+        "onnx>=1.20,<2",
+        "onnxruntime>=1.23,<2",
+        "gymnasium>=1.1,<2",
+        "omegaconf>=2.3,<3",
+        "tqdm>=4.66,<5",
+        "matplotlib>=3.9,<4",
+        "tensorflow-cpu>=2.20,<3",
+        "dm-sonnet>=2.0.2,<3",
+        "graph_nets>=1.1,<2",
+        "cma>=4.0,<5",
+        "tensorboard>=2.20,<3",
+    ],
+    extras_require={
+        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1"],
+        "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
+    },
+)  # fmt: skip

@@ -1,0 +1,176 @@
+"""What every registered controller keeps, whatever it is."""
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from controllers import CONTROLLERS
+from controllers.base import Controller, LatentShapes, StopReason
+from controllers.cma_es import CMAESConfig
+from controllers.ppo import PPOConfig
+from controllers.random import RandomConfig
+from rlflow.errors import RLFlowError
+from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
+
+SMALL = {
+    "random": RandomConfig(dreams=8),
+    "cma-es": CMAESConfig(generations=6, popsize=6, dreams=2, sigma0=0.5, evaluate_every=2),
+    "ppo": PPOConfig(
+        updates=4, envs=8, steps=8, minibatches=2, hidden=16, embedding=4, evaluate_every=2, evaluation_dreams=8
+    ),
+}
+
+
+@pytest.fixture(params=list(CONTROLLERS))
+def name(request):
+    return request.param
+
+
+def build(name, task=Identity, seed=0):
+    return make(CONTROLLERS.get(name), SMALL[name], task, seed)
+
+
+def observations(task=Identity, n=64):
+    return vector(task)(n).reset(seed=7)[0]
+
+
+def saved(folder):
+    return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
+
+
+def test_the_registry_names_what_it_holds(name):
+    controller = CONTROLLERS.get(name)
+    assert controller.name == name
+    assert controller.Config is type(SMALL[name])
+
+
+def test_an_unknown_controller_names_the_nearest():
+    with pytest.raises(RLFlowError, match="unknown controller 'cma_es'; did you mean 'cma-es'"):
+        CONTROLLERS.get("cma_es")
+
+
+def test_actions_are_valid_batched_integers_and_a_function_of_the_generator(name):
+    controller, observation = build(name), observations()
+    for greedy in (True, False):
+        actions = controller.act(observation, greedy=greedy, rng=np.random.default_rng(1))
+        assert actions.shape == (64, 2)
+        assert actions.dtype == np.int64
+        row = np.arange(64)
+        assert observation["xfer_mask"][row, actions[:, 0]].all()
+        assert observation["location_masks"][row, actions[:, 0], actions[:, 1]].all()
+        again = controller.act(observation, greedy=greedy, rng=np.random.default_rng(1))
+        np.testing.assert_array_equal(actions, again)
+    sampled = [controller.act(observation, greedy=False) for _ in range(2)]
+    assert (sampled[0] != sampled[1]).any()
+
+
+def test_training_ends_with_a_typed_reason_and_reports_on_its_way(name, tmp_path):
+    logged, progressed = [], []
+    results = build(name).train(
+        vector(Identity),
+        0,
+        tmp_path,
+        lambda step, scalars: logged.append((step, scalars)),
+        lambda *x: progressed.append(x),
+    )
+    assert isinstance(results["stop_reason"], StopReason)
+    assert set(results) == {"stop_reason", "detail", "best_return", "iterations", "env_steps"}
+    json.dumps(results, allow_nan=False)
+    assert logged[-1][0] == results["env_steps"] > 0
+    assert all(np.isfinite(value) for _, scalars in logged for value in scalars.values())
+    assert progressed[-1][0] == progressed[-1][1]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name, tmp_path):
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        build(name).train(vector(Identity), seed, tmp_path / folder)
+    assert saved(tmp_path / "a") == saved(tmp_path / "b")
+    assert saved(tmp_path / "a") != saved(tmp_path / "c")
+
+
+def test_a_loaded_controller_acts_as_the_saved_one(name, tmp_path):
+    controller = build(name)
+    controller.train(vector(Identity), 0, tmp_path)
+    loaded, observation = build(name, seed=5), observations()
+    loaded.load(tmp_path)
+    for greedy in (True, False):
+        actions = [c.act(observation, greedy, np.random.default_rng(2)) for c in (controller, loaded)]
+        np.testing.assert_array_equal(*actions)
+
+
+@pytest.mark.parametrize("name", ["cma-es", "ppo"])
+def test_a_killed_training_goes_on_to_the_same_bytes(name, tmp_path):
+    results = build(name).train(vector(Identity), 0, tmp_path / "whole")
+
+    def kill(done, total):
+        if done == total // 2 + 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(name).train(vector(Identity), 0, tmp_path / "killed", progress=kill)
+    assert saved(tmp_path / "killed") != saved(tmp_path / "whole")
+    resumed = build(name).train(vector(Identity), 0, tmp_path / "killed")
+    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
+    assert resumed == results
+    assert build(name).train(vector(Identity), 0, tmp_path / "killed") == results  # nothing is left to do
+
+
+def test_a_training_with_other_options_or_another_seed_is_not_continued(name, tmp_path):
+    build(name).train(vector(Identity), 0, tmp_path)
+    with pytest.raises(RLFlowError, match="other options .seed 0, not 1"):
+        build(name).train(vector(Identity), 1, tmp_path)
+
+
+def test_a_checkpoint_of_another_shape_or_kind_is_refused(name, tmp_path):
+    build(name).save(tmp_path)
+    with pytest.raises(RLFlowError, match="another shape: z 11, not 2; xfers 5, not 4; locations 6, not 4"):
+        build(name, Sacrifice).load(tmp_path)
+    other = "random" if name != "random" else "ppo"
+    with pytest.raises(RLFlowError, match=f"holds the controller '{name}', not '{other}'"):
+        build(other).load(tmp_path)
+
+
+def test_networks_of_another_size_are_refused(tmp_path):
+    build("ppo").save(tmp_path)
+    with pytest.raises(RLFlowError, match=r"another shape: .*learner/xfer_head/w \(16, 5\), not \(128, 5\)"):
+        make(CONTROLLERS.get("ppo"), PPOConfig(), Identity).load(tmp_path)
+
+
+def test_a_missing_checkpoint_is_one_clear_line(name, tmp_path):
+    with pytest.raises(RLFlowError, match="cannot read .*controller.json"):
+        build(name).load(tmp_path)
+
+
+def test_an_environment_that_does_not_fit_is_refused(name, tmp_path):
+    with pytest.raises(RLFlowError, match="the environment is not the controller's: z 2, not 11"):
+        build(name).train(vector(Sacrifice), 0, tmp_path)
+    with pytest.raises(RLFlowError, match="autoreset_mode SAME_STEP"):
+        build(name).train(vector(Identity, AutoresetMode.NEXT_STEP), 0, tmp_path)
+
+
+def test_an_observation_without_its_batch_is_refused(name):
+    single = {key: value[0] for key, value in observations().items()}
+    with pytest.raises(RLFlowError, match=r"batched observations: z of shape \(B, \*\(11,\)\), got \(11,\)"):
+        build(name).act(single)
+
+
+def test_spaces_that_are_not_latent_are_refused():
+    observation, action = latent_spaces(3, 4, 5)
+    with pytest.raises(RLFlowError, match="a controller needs the observation Dict"):
+        LatentShapes.of(observation["z"], action)
+    with pytest.raises(RLFlowError, match="a controller needs the observation Dict"):
+        LatentShapes.of(latent_spaces(3, 5, 5)[0], action)
+
+
+def test_an_unfinished_controller_states_the_signatures_it_owes():
+    controller = Controller(None, *latent_spaces(3, 4, 5))
+    for call, signature in (
+        (lambda: controller.act({}), "act.observation, greedy=True, rng=None. -> int64"),
+        (lambda: controller.train(None, 0, ""), "train.make_env, seed, folder, log=None, progress=None. -> dict"),
+        (controller.arrays, "arrays.. -> "),
+        (lambda: controller.restore({}), "restore"),
+    ):
+        with pytest.raises(NotImplementedError, match=signature):
+            call()

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from controllers.evaluation import best_of, play, rollout
+from controllers.random import RandomConfig, RandomController
+from rlflow.errors import RLFlowError
+from tests.controllers.toy import Identity, Sacrifice, make, vector
+
+
+class Fixed:
+    """Plays a list of actions in order, one list for each episode; remembers whether it was asked greedily."""
+
+    def __init__(self, *episodes):
+        self.episodes, self.greedy = [list(episode) for episode in episodes], []
+
+    def act(self, observation, greedy=True, rng=None):
+        assert observation["z"].shape == (1, 2)
+        while not self.episodes[0]:
+            self.episodes.pop(0)
+        self.greedy.append(greedy)
+        return np.array([self.episodes[0].pop(0)])
+
+
+WIN, LOSE, QUIT = [(1, 0), (2, 3)], [(1, 2), (3, 0)], [(3, 0)]
+
+
+def test_a_rollout_keeps_actions_rewards_and_every_info():
+    trajectory = rollout(Fixed(WIN), Sacrifice(), greedy=True, seed=0)
+    assert trajectory.actions == WIN
+    assert trajectory.rewards == [-1.0, 3.0]
+    assert trajectory.costs == [10.0, 11.0, 8.0]
+    assert trajectory.terminated
+
+
+def test_the_best_of_several_is_the_cheapest_state_ever_visited():
+    best = best_of(controller := Fixed(LOSE, QUIT, WIN, WIN), Sacrifice(), samples=3, seed=0)
+    assert (best.index, best.prefix, best.cost, best.actions) == (2, 2, 8.0, WIN)  # the earlier of two equal ones
+    assert [len(t.actions) for t in best.trajectories] == [2, 1, 2, 2]
+    assert controller.greedy == [True, True, False, False, False, False, False]
+
+
+def test_the_initial_state_is_best_when_nothing_gains():
+    best = best_of(Fixed(LOSE, QUIT), Sacrifice(), samples=1, seed=0)
+    assert (best.prefix, best.cost, best.actions) == (0, 10.0, [])
+
+
+def test_the_same_seed_repeats_all_trajectories():
+    runs = [best_of(make(RandomController, RandomConfig(), Identity), Identity(), 3, seed=4) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert len({str(t.actions) for t in runs[0].trajectories}) == 4
+
+
+def test_play_counts_each_copy_to_its_first_end_only():
+    """Copy 0 quits at once and plays on in its next episode, which counts no more; copy 2 ends one step later."""
+    script = iter([[(3, 0), (0, 0), (1, 0)], [(1, 0), (3, 0), (2, 0)], [(2, 0), (0, 0), (0, 0)]])
+    returns, lengths = play(vector(Sacrifice)(3), lambda observation: np.array(next(script)), 0, 10)
+    np.testing.assert_allclose(returns, [0.0, 0.2, 2.0])
+    np.testing.assert_array_equal(lengths, [1, 1, 2])
+
+
+def test_play_cuts_what_does_not_end_and_refuses_what_is_no_number():
+    act = make(RandomController, RandomConfig(), Identity).act
+    _, lengths = play(vector(Identity)(4), act, 0, max_steps=2)
+    assert lengths.max() == 2
+
+    class Broken(Sacrifice):
+        def play(self, xfer, location):
+            return np.nan, True
+
+    with pytest.raises(RLFlowError, match="not finite"):
+        play(vector(Broken)(1), lambda observation: np.array([(0, 0)]), 0, 10)

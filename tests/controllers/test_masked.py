@@ -1,0 +1,133 @@
+"""The masked distribution is one distribution: everything it says agrees with its enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from controllers.masked import LIMIT, TwoStage, valid_locations, valid_xfers
+
+B, X, L = 3, 5, 4  # X = N + 1
+
+
+def masks(rng):
+    """Random masks that need not be prefixes; row 0 allows NO-OP alone, one xfer is allowed but has no location."""
+    location_masks = rng.integers(0, 2, (B, X, L)).astype(np.int8)
+    xfer_mask = rng.integers(0, 2, (B, X)).astype(np.int8)
+    xfer_mask[0] = 0
+    xfer_mask[1, 1], location_masks[1, 1] = 1, 0
+    return xfer_mask, location_masks
+
+
+def two_stage(rng, scale=1.0, xfer_mask=None, location_masks=None):
+    """A distribution whose location logits depend on the xfer, and its valid pairs bool [B, X, L]."""
+    if xfer_mask is None:
+        xfer_mask, location_masks = masks(rng)
+    xfer_logits = (scale * rng.standard_normal((B, X))).astype(np.float32)
+    table = tf.constant(scale * rng.standard_normal((X, L)), tf.float32)
+    distribution = TwoStage(
+        tf.constant(xfer_logits),
+        valid_xfers(xfer_mask, location_masks),
+        lambda xfer: (tf.gather(table, xfer), valid_locations(location_masks, xfer)),
+    )
+    valid = (xfer_mask[:, :, None] > 0) & (location_masks > 0)
+    valid[:, -1] = np.arange(L) == 0
+    return distribution, valid
+
+
+def enumerate_pairs(distribution):
+    """Joint log-probabilities and entropy estimates, each [B, X, L]."""
+    pairs = [
+        distribution.log_prob_and_entropy(tf.tile(tf.constant([[x, k]]), [B, 1]))
+        for x, k in itertools.product(range(X), range(L))
+    ]
+    return (np.stack([p[i].numpy() for p in pairs], axis=1).reshape(B, X, L).astype(np.float64) for i in (0, 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_probabilities_sum_to_one_over_exactly_the_valid_pairs(seed):
+    distribution, valid = two_stage(np.random.default_rng(seed))
+    log_probs, _ = enumerate_pairs(distribution)
+    np.testing.assert_allclose(np.exp(log_probs).sum(axis=(1, 2)), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(np.isfinite(log_probs), valid)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_entropy_estimate_has_the_enumerated_entropy_as_its_mean(seed):
+    distribution, valid = two_stage(np.random.default_rng(seed))
+    log_probs, estimates = enumerate_pairs(distribution)
+    probs = np.exp(log_probs)
+    entropy = -(probs * np.where(valid, log_probs, 0.0)).sum(axis=(1, 2))
+    np.testing.assert_allclose((probs * estimates).sum(axis=(1, 2)), entropy, atol=1e-5)
+
+
+def test_sampling_frequencies_match_the_probabilities():
+    distribution, _ = two_stage(np.random.default_rng(3))
+    log_probs, _ = enumerate_pairs(distribution)
+    rng, samples, counts = np.random.default_rng(0), 4000, np.zeros((B, X, L))
+    sample = tf.function(distribution.sample)
+    for _ in range(samples):
+        actions = sample(tf.constant(rng.integers(2**31, size=(2, 2)))).numpy()
+        counts[np.arange(B), actions[:, 0], actions[:, 1]] += 1
+    probs = np.exp(log_probs)
+    assert np.all(np.abs(counts / samples - probs) <= 4.5 * np.sqrt(probs * (1 - probs) / samples) + 1e-9)
+
+
+def test_mode_is_the_best_valid_xfer_and_then_its_best_valid_location():
+    distribution, valid = two_stage(np.random.default_rng(1))
+    log_probs, _ = enumerate_pairs(distribution)
+    for b, (xfer, location) in enumerate(distribution.mode().numpy()):
+        assert valid[b, xfer, location]
+        assert xfer == np.exp(log_probs[b]).sum(axis=1).argmax()
+        assert location == log_probs[b, xfer].argmax()
+
+
+def test_the_same_seeds_give_the_same_sample():
+    distribution, _ = two_stage(np.random.default_rng(2))
+    seeds = tf.constant([[1, 2], [3, 4]])
+    np.testing.assert_array_equal(distribution.sample(seeds), distribution.sample(seeds))
+
+
+@pytest.mark.parametrize("worst", [1e9, LIMIT, 3e38, np.inf])
+def test_extreme_logits_never_give_a_masked_action(worst):
+    """Every valid logit is as low as can be, every masked one as high."""
+    xfer_mask = np.array([[0, 1, 0, 1, 0]] * B, np.int8)
+    location_masks = np.zeros((B, X, L), np.int8)
+    location_masks[:, [0, 1, 3], 2] = 1
+    xfer_logits = np.where([1, 0, 1, 0, 0], worst, -worst).astype(np.float32)
+    location_logits = np.where([1, 1, 0, 1], worst, -worst).astype(np.float32)
+    distribution = TwoStage(
+        tf.tile(xfer_logits[None], [B, 1]),
+        valid_xfers(xfer_mask, location_masks),
+        lambda xfer: (tf.tile(location_logits[None], [B, 1]), valid_locations(location_masks, xfer)),
+    )
+    allowed = {(1, 2), (3, 2), (4, 0)}
+    rng = np.random.default_rng(0)
+    samples = [distribution.sample(tf.constant(rng.integers(2**31, size=(2, 2)))).numpy() for _ in range(50)]
+    seen = {tuple(action) for actions in [distribution.mode().numpy(), *samples] for action in actions.tolist()}
+    assert seen <= allowed
+    assert len(seen) == 3  # the three equal logits are all drawn
+    log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 2]] * B))
+    np.testing.assert_allclose(log_prob, -np.log(3), rtol=1e-5)
+    np.testing.assert_allclose(entropy, np.log(3), rtol=1e-5)
+
+
+def test_gradients_are_finite_where_logits_are_masked_and_extreme():
+    logits = tf.Variable([[1e30, 0.0, 1.0], [-1e30, 5.0, 1e30]])
+    valid = tf.constant([[False, True, True], [True, False, False]])
+    with tf.GradientTape() as tape:
+        distribution = TwoStage(logits, valid, lambda xfer: (logits, valid))
+        log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 2], [0, 0]]))
+        loss = tf.reduce_sum(log_prob + entropy)
+    gradient = tape.gradient(loss, logits).numpy()
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[~valid.numpy()], 0.0)
+
+
+def test_no_op_is_valid_whatever_the_masks_say():
+    nothing = np.zeros((B, X), np.int8), np.zeros((B, X, L), np.int8)
+    distribution, _ = two_stage(np.random.default_rng(0), 10.0, *nothing)
+    np.testing.assert_array_equal(distribution.mode(), [[X - 1, 0]] * B)
+    np.testing.assert_array_equal(distribution.sample(tf.constant([[1, 2], [3, 4]])), [[X - 1, 0]] * B)
+    np.testing.assert_allclose(distribution.log_prob(tf.constant([[X - 1, 0]] * B)), 0.0, atol=1e-6)

@@ -1,0 +1,110 @@
+"""Small tasks with the latent spaces, on which a learner has to learn in seconds."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+H = 3
+
+
+def latent_spaces(z, n, locations, h=H):
+    """The observation space and the action space; n xfers besides NO-OP."""
+    observation = gym.spaces.Dict(
+        {
+            "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
+            "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
+            "xfer_mask": gym.spaces.MultiBinary(n + 1),
+            "location_masks": gym.spaces.MultiBinary((n + 1, locations)),
+        }
+    )
+    return observation, gym.spaces.MultiDiscrete([n + 1, locations])
+
+
+class Toy(gym.Env):
+    """NO-OP ends an episode; an invalid action is an error, since no controller may give one."""
+
+    Z, N, L, STEPS = 1, 1, 1, 1
+
+    def __init__(self):
+        self.observation_space, self.action_space = latent_spaces(self.Z, self.N, self.L)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.cost = 0, 10.0
+        self.begin()
+        return self.observe(), {"cost": self.cost}
+
+    def step(self, action):
+        xfer, location = (int(x) for x in action)
+        masks = self.masks()
+        assert masks["xfer_mask"][xfer] and masks["location_masks"][xfer, location], (xfer, location)
+        reward, terminated = (0.0, True) if xfer == self.N else self.play(xfer, location)
+        self.t, self.cost = self.t + 1, self.cost - reward
+        return self.observe(), reward, terminated, self.t >= self.STEPS, {"cost": self.cost}
+
+    def observe(self):
+        return {"z": self.latent().astype(np.float32), "h": np.zeros(H, np.float32), **self.masks()}
+
+    def masks(self):
+        """From the counts of locations [N + 1]."""
+        counts = np.append(self.counts(), 1)
+        return {
+            "xfer_mask": (counts > 0).astype(np.int8),
+            "location_masks": (np.arange(self.L) < counts[:, None]).astype(np.int8),
+        }
+
+
+class Identity(Toy):
+    """z names an xfer (one-hot) and a location (as a fraction, and one-hot): the reward is 1 for doing just that."""
+
+    Z, N, L, STEPS = 11, 4, 6, 8
+
+    def begin(self):
+        self.xfer = int(self.np_random.integers(self.N))
+        self._counts = self.np_random.integers(0, self.L + 1, self.N)  # 0: the xfer is invalid
+        self._counts[self.xfer] = self.np_random.integers(2, self.L + 1)
+        self.location = int(self.np_random.integers(self._counts[self.xfer]))
+
+    def counts(self):
+        return self._counts
+
+    def latent(self):
+        fraction = self.location / (self._counts[self.xfer] - 1)
+        return np.concatenate([[fraction], np.eye(self.N)[self.xfer], np.eye(self.L)[self.location]])
+
+    def play(self, xfer, location):
+        reward = 0.5 * (xfer == self.xfer) + 0.5 * (xfer == self.xfer and location == self.location)
+        self.begin()
+        return reward, False
+
+
+class Sacrifice(Toy):
+    """Only a first step that loses 1 leads to the second one that wins 3; a first step that wins 0.2 ends it."""
+
+    Z, N, L, STEPS = 2, 3, 4, 5
+
+    def begin(self):
+        self.state = 0
+
+    def counts(self):
+        return np.array([2, 3, 0] if self.state == 0 else [0, 0, 4])
+
+    def latent(self):
+        return np.eye(2)[self.state]
+
+    def play(self, xfer, location):
+        if xfer == 0:
+            return 0.2, True
+        if xfer == 1:
+            self.state = 1
+            return -1.0, False
+        return 3.0, True
+
+
+def vector(task, autoreset_mode=AutoresetMode.SAME_STEP):
+    """make_env of a task."""
+    return lambda n: SyncVectorEnv([task] * n, autoreset_mode=autoreset_mode)
+
+
+def make(controller, config, task, seed=0):
+    return controller(config, *latent_spaces(task.Z, task.N, task.L), seed)

@@ -1,0 +1,141 @@
+"""One timing a signature, shared between processes; what ONNX Runtime fuses is paid once."""
+
+import multiprocessing
+import sqlite3
+
+import pytest
+
+from rlflow.costs import FREE, GraphCost, graph_cost
+from rlflow.costs import profiled as module
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.profiled import ProfiledCost, follower, is_fused
+from rlflow.errors import RLFlowError
+from tests.costs.graphs import conv, graph, only, swap
+
+
+@pytest.fixture
+def model(tmp_path):
+    return ProfiledCost(tmp_path / "costs.sqlite", budget_ms=1)
+
+
+def rows(path) -> list[tuple]:
+    with sqlite3.connect(path) as database:
+        return database.execute("SELECT signature, threads, median_ns, repeats FROM timings").fetchall()
+
+
+def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
+    g = conv("a = Conv(x, w, b) s = Abs(a) t = Exp(s) u = Abs(t) y = Neg(u)")
+    cost = graph_cost(model, g)
+    assert len(rows(model.path)) == 5  # Conv, Abs, Exp, Neg, and an empty run
+    assert all(repeats >= module.MIN_REPEATS and ns > 0 for _, _, ns, repeats in rows(model.path))
+    monkeypatch.setattr(module, "_time", lambda *_: pytest.fail("timed again"))
+    assert graph_cost(ProfiledCost(model.path), g) == cost
+    assert cost.flops == graph_cost(AnalyticCost(), g).flops
+
+
+def test_threads_are_part_of_the_key(model):
+    g = graph("g (float[2] x) => (float[2] y) {y = Neg(x)}")
+    graph_cost(model, g)
+    graph_cost(ProfiledCost(model.path, threads=2, budget_ms=1), g)
+    assert sorted(threads for _, threads, _, _ in rows(model.path)) == [1, 1, 2, 2]
+
+
+def price(path):
+    return graph_cost(ProfiledCost(path, budget_ms=20), conv("a = Conv(x, w, b) s = Abs(a) t = Exp(s) y = Neg(t)"))
+
+
+def test_two_processes_share_one_database(tmp_path):
+    path = tmp_path / "costs.sqlite"
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        first, second = pool.map(price, [path, path], chunksize=1)
+    assert first == second  # had one of them timed a signature again, the insertion would have failed
+    assert len(rows(path)) == 5
+
+
+FUSED = [
+    ("a = Conv(x, w, b) y = Relu(a)", "Relu"),
+    ("a = Conv(x, w, b) c = BatchNormalization(a, b, b, b, b) y = Neg(c)", "BatchNormalization"),
+    ("a = Conv(x, w, b) c = BatchNormalization(a, b, b, b, b) y = Relu(c)", "Relu"),
+]
+APART = [
+    ("a = Conv(x, w, b) y = Neg(a)", "Neg"),  # not an activation
+    ("a = Conv(x, w, b) r = Relu(a) y = Mul(r, a)", "Relu"),  # a second consumer
+    ("a = Neg(x) c = Conv(a, w, b) d = Abs(c) y = Relu(d)", "Relu"),  # another producer
+]
+
+
+@pytest.mark.parametrize("nodes, op", FUSED)
+def test_what_is_fused_costs_nothing_of_its_own(model, nodes, op):
+    g = conv(nodes)
+    assert model.node_cost(g, only(g, op)) == FREE
+    assert model.node_cost(g, only(g, "Conv")).flops > 0
+    (timed,) = [name for name, *_ in rows(model.path) if "Conv" in name]
+    assert " + " in timed
+
+
+@pytest.mark.parametrize("nodes, op", APART)
+def test_what_is_not_fused_is_paid_for(model, nodes, op):
+    g = conv(nodes)
+    assert not is_fused(g, only(g, op)) and follower(g, only(g, "Conv")) is None
+    assert model.node_cost(g, only(g, op)).runtime_ps > 0
+
+
+def test_an_output_of_the_graph_is_not_fused_away():
+    g = graph("g (float[2,2] x, float[2,2] w) => (float[2,2] a, float[2,2] y) {a = Gemm(x, w) y = Relu(a)}")
+    assert follower(g, only(g, "Gemm")) is None
+
+
+def test_a_bias_after_a_product_is_fused_in_either_order():
+    for add in ("Add(a, b)", "Add(b, a)"):
+        nodes = f"{{a = MatMul(x, w) y = {add}}}"
+        g = graph(f"g (float[2,2] x, float[2,2] w) => (float[2,2] y) <float[2] b = {{1,2}}> {nodes}")
+        assert follower(g, only(g, "MatMul")) is only(g, "Add") and is_fused(g, only(g, "Add"))
+    residual = graph("g (float[2,2] x, float[2,2] w) => (float[2,2] y) {a = MatMul(x, w) y = Add(a, x)}")
+    assert not is_fused(residual, only(residual, "Add"))
+
+
+def test_identity_and_dropout_are_removed(model):
+    g = graph("g (float[2] x) => (float[2] y) {a = Identity(x) d = Dropout(a) y = Neg(d)}")
+    assert model.node_cost(g, only(g, "Identity")) == model.node_cost(g, only(g, "Dropout")) == FREE
+
+
+def test_a_total_updated_by_difference_is_exact_across_a_fusion(model):
+    current = conv("a = Conv(x, w, b) t = Relu(a) y = Neg(t)")
+    start = GraphCost.of(model, current)
+    cost = start
+    for op, new in (("Relu", "Abs"), ("Neg", "Exp"), ("Abs", "Relu"), ("Exp", "Neg")):
+        current = swap(current, op, new)
+        cost = cost.after(model, current)
+        assert cost.total == graph_cost(model, current)
+    assert cost.total == start.total
+
+
+def test_what_cannot_run_alone_has_its_analytic_cost_and_is_counted(model):
+    branch = "g (bool c, float[2] x) => (float[2] y) {y = If(c)<then_branch=a()=>(float[2] p){p=Relu(x)},"
+    branch += "else_branch=b()=>(float[2] q){q=Neg(x)}>}"
+    unknown = "g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"
+    for count, (body, why) in enumerate(((branch, "subgraph"), (unknown, "NoSuchThing")), start=1):
+        g = graph(body)
+        assert graph_cost(model, g) == graph_cost(AnalyticCost(), g)
+        assert len(model.fallbacks) == count and why in list(model.fallbacks.values())[-1]
+
+
+def test_indices_are_valid_and_constant_shapes_are_kept(model):
+    body = """g (float[5,4] table, int64[3] i) => (float[2,6] y) <int64[2] s = {2,6}>
+      {t = Gather(table, i) u = Neg(t) two = Add(s, s) half = Sub(two, s) y = Reshape(u, half)}"""
+    graph_cost(model, graph(body))
+    assert model.fallbacks == {}
+
+
+def test_a_damaged_database_says_so_in_one_line(tmp_path):
+    path = tmp_path / "costs.sqlite"
+    path.write_bytes(b"this is not a database, but it is longer than a header" * 100)
+    with pytest.raises(RLFlowError, match="cannot use the cost database .*costs.sqlite.*not a database") as caught:
+        ProfiledCost(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unwritable_place_says_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RLFlowError, match="cannot use the cost database"):
+        ProfiledCost(tmp_path / "file" / "costs.sqlite")

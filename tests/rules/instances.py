@@ -1,0 +1,214 @@
+"""Rules as models: the left side of a rule, written out as a real ONNX model for given tensors and attributes.
+
+A case is one line of data: the rule and what its names stand for.
+
+    case("conv-mul", x="1x4x5x5", w="=6x4x3x3", k="=6x1x1", a=dict(strides=[2, 2]))
+
+A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
+`:int64` after them for another data type. A list is an int64 constant with that content, a float a constant
+scalar; a list of texts stands for `*xs`,
+`@x` for the same tensor as x. Whatever is not a tensor's name is an attribute's, `**a` is a dict.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.graph.shapes import attribute_proto
+from rlflow.rules.apply import apply
+from rlflow.rules.language import Bind, Literal, Op, Output, RuleSet, Star, Var
+from rlflow.rules.locations import explain
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the names of a rule's left side stand for, and how the rule must answer."""
+
+    rule: str
+    values: dict = field(hash=False)
+    reason: str | None = None  # None: the rule fires; a text: it refuses, and says this
+    opset: int = 20
+    extra: dict = field(default_factory=dict, hash=False)  # operator → attributes that the rule does not name
+    watched: bool = False  # whether the graph gives the inner tensors as outputs, too
+    dtype: str = "float64"
+
+    def __str__(self) -> str:
+        shown = " ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{self.rule} {shown} opset{self.opset}{' watched' if self.watched else ''}"
+
+
+def case(rule: str, reason: str | None = None, /, opset=20, dtype="float64", extra=None, **values) -> Case:
+    return Case(rule, values, reason, opset, extra or {}, dtype=dtype)
+
+
+def check(case: Case, rules: RuleSet) -> None:
+    """Raises AssertionError unless the rule answers as the case says, with equal outputs where it fires."""
+    model = instantiate(case, rules)
+    graph = load_graph(model)
+    matches, refusals = explain(graph, rules, case.rule)
+    if case.reason is not None:
+        assert not matches, f"{case.rule} fires"
+        assert any(r.reason.startswith(case.reason) for r in refusals), f"{refusals}, not '{case.reason}'"
+        return
+    assert matches, f"{case.rule} does not fire: {[r.reason for r in refusals]}"
+    for match in matches:
+        assert_same(model, to_model(apply(graph, rules[match.xfer_id], match)), seed=len(case.values))
+
+
+def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, seed: int = 0, tolerance: float = TOLERANCE) -> None:
+    """Raises AssertionError unless both models have one interface and give equal outputs on random inputs."""
+    onnx.checker.check_model(after, full_check=True)
+    assert list(before.graph.input) == list(after.graph.input)
+    assert list(before.graph.output) == list(after.graph.output)
+    feeds = random_feeds(before, seed)
+    wanted, found = (run(model, feeds) for model in (before, after))
+    for value, a, b in zip(before.graph.output, wanted, found, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), value.name
+        if a.dtype.kind in "OUSbiu":
+            np.testing.assert_array_equal(a, b, err_msg=value.name)
+        else:
+            scale = max(1.0, np.abs(a[np.isfinite(a)]).max(initial=0))
+            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * scale, err_msg=value.name)
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The model's outputs, as ONNX's reference implementation computes them."""
+    opset = next((o.version for o in model.opset_import if not o.domain), 0)
+    return ReferenceEvaluator(model, new_ops=[BatchNormalization] if 9 <= opset < 14 else None).run(None, feeds)
+
+
+class BatchNormalization(OpRun):
+    """BatchNormalization-9 with one output, for which the reference implementation mixes training in."""
+
+    op_domain = ""
+
+    def _run(self, x, scale, offset, mean, variance, epsilon, momentum, training_mode=0):
+        scale, offset, mean, variance = (a.reshape(-1, *[1] * (x.ndim - 2)) for a in (scale, offset, mean, variance))
+        return (scale * (x - mean) / np.sqrt(variance + epsilon) + offset,)
+
+
+def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
+    """Arrays for the inputs that have no default."""
+    random = np.random.default_rng(seed)
+    given = {tensor.name for tensor in model.graph.initializer}
+    feeds = {}
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        if value.name not in given:
+            sizes = [dim.dim_value or 2 for dim in kind.shape.dim]
+            feeds[value.name] = random_array(random, sizes, helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    return feeds
+
+
+def random_array(random, sizes, dtype, positive: bool = False) -> np.ndarray:
+    if np.dtype(dtype).kind == "b":
+        return random.random(sizes) < 0.5
+    if np.dtype(dtype).kind in "iu":
+        return random.integers(1 if positive or np.dtype(dtype).kind == "u" else -9, 10, sizes).astype(dtype)
+    return np.asarray(random.uniform(0.5, 1.5, sizes) if positive else random.standard_normal(sizes)).astype(dtype)
+
+
+# -- left sides ------------------------------------------------------------------------------------
+
+
+def instantiate(case: Case, rules: RuleSet) -> onnx.ModelProto:
+    """The rule's left side as a model, its types inferred by ONNX."""
+    rule = rules[rules.index(case.rule)]
+    return _Instance(case, rule).model()
+
+
+class _Instance:
+    def __init__(self, case: Case, rule):
+        self.case, self.rule = case, rule
+        self.random = np.random.default_rng(1)
+        self.nodes: dict[int, onnx.NodeProto] = {}
+        self.inputs, self.weights, self.made = [], [], {}
+
+    def model(self) -> onnx.ModelProto:
+        case = self.case
+        outputs = [name for _, output in self.rule.source for name in self.output(output)]
+        if case.watched:
+            outputs += [name for node in self.nodes.values() for name in node.output if name not in outputs]
+        declared = [onnx.ValueInfoProto(name=name) for name in outputs]
+        graph = helper.make_graph(list(self.nodes.values()), "case", self.inputs, declared, self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", case.opset)], ir_version=8)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        del inferred.graph.value_info[:]
+        for value in inferred.graph.output:
+            if not value.type.tensor_type.HasField("shape"):  # which the checker asks for
+                rank = len(self.inputs[0].type.tensor_type.shape.dim)
+                value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, [None] * rank))
+        return inferred
+
+    def output(self, pattern: Output) -> list[str]:
+        names = self.node(pattern.op).output
+        return list(names) if pattern.slot is None else [names[pattern.slot]]
+
+    def node(self, op: Op) -> onnx.NodeProto:
+        if op.key not in self.nodes:
+            inputs = [name for pattern in op.inputs for name in self.operand(pattern)]
+            attributes = dict(self.case.values.get(op.rest, {})) | self.case.extra.get(op.op, {})
+            for name, bound in op.attributes:
+                value = self.case.values[bound.name] if isinstance(bound, Bind) else bound.compute({})
+                attributes |= {} if value is None else {name: value}
+            split = self.made.get(inputs[1]) if op.op == "Split" else None
+            n_outputs = 1 if split is None else split.size or 2
+            outputs = [f"n{len(self.nodes)}_{slot}" for slot in range(n_outputs)]
+            if split is not None and self.case.opset < 13:
+                attributes["split"] = split.tolist()
+                inputs = inputs[:1]
+            node = helper.make_node(op.op, inputs, outputs, domain=op.domain)
+            node.attribute.extend(
+                attribute_proto(op.op, op.domain, self.case.opset, name, tuple(v) if isinstance(v, list) else v)
+                for name, v in attributes.items()
+            )
+            self.nodes[op.key] = node
+        return self.nodes[op.key]
+
+    def operand(self, pattern) -> list[str]:
+        match pattern:
+            case Var(name):
+                return [self.tensor(name, self.case.values[name])]
+            case Star(name):
+                return [self.tensor(f"{name}{k}", text) for k, text in enumerate(self.case.values[name])]
+            case Literal(compute=compute, text=text):
+                return [self.constant(f"number{text}", np.asarray(compute({}), self.case.dtype))]
+            case Output():
+                return self.output(pattern)
+        raise TypeError(pattern)
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        if name not in self.made:
+            self.made[name] = array
+            self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def tensor(self, name: str, value) -> str:
+        if isinstance(value, list | float):
+            return self.constant(name, np.asarray(value, np.int64 if isinstance(value, list) else self.case.dtype))
+        if name in self.made:
+            return name
+        if value[:1] == "@":
+            return self.tensor(value[1:], self.case.values[value[1:]])
+        sizes, _, dtype = value.lstrip("=+").partition(":")
+        dtype = np.dtype(dtype or self.case.dtype)
+        shape = [int(size) for size in sizes.split("x") if size]
+        if value[:1] in ("=", "+"):
+            return self.constant(name, random_array(self.random, shape, dtype, positive=value[0] == "+"))
+        self.made[name] = np.empty(0)
+        self.inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
+        return name
+
+
+def watched(case: Case) -> Case:
+    """The same case in a graph whose inner tensors are outputs as well."""
+    replaced = case.rule.startswith("split-split")  # an operator that goes has given an inner tensor
+    return replace(case, watched=True, reason="another output of the operator is used" if replaced else None)

@@ -1,0 +1,135 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from tests.worldmodel import toy
+from worldmodel.dream import DreamEnv, DreamVectorEnv
+
+NOOP = np.array([toy.SPEC.n_xfers, 0])
+
+
+def random_valid_actions(observation: dict, random: np.random.Generator) -> np.ndarray:
+    """One uniformly drawn valid (xfer, location) per dream."""
+    actions = []
+    for masks in observation["location_masks"]:
+        actions.append(random.choice(np.argwhere(masks)))
+    return np.stack(actions)
+
+
+def play(env: DreamVectorEnv, seed: int, steps: int = 15) -> list:
+    random, history = np.random.default_rng(0), []
+    observation, _ = env.reset(seed=seed)
+    for _ in range(steps):
+        observation, rewards, terminated, truncated, infos = env.step(random_valid_actions(observation, random))
+        history.append((observation, rewards, terminated, truncated, infos))
+    return history
+
+
+def test_the_dream_passes_gymnasiums_checker(start):
+    check_env(DreamEnv(*start), skip_render_check=True)
+
+
+def test_the_same_seed_gives_the_same_dream(start):
+    env = DreamVectorEnv(*start, num_envs=4, temperature=1.0)
+    first, again, other = play(env, 1), play(env, 1), play(env, 2)
+    for (a, reward_a, *_), (b, reward_b, *_) in zip(first, again, strict=True):
+        np.testing.assert_array_equal(reward_a, reward_b)
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+    assert any((a["z"] != b["z"]).any() for (a, *_), (b, *_) in zip(first, other, strict=True))
+
+
+def test_temperature_zero_is_deterministic(start):
+    env = DreamVectorEnv(*start, num_envs=3, temperature=0.0)
+    for (a, *_), (b, *_) in zip(play(env, 1), play(env, 2), strict=True):
+        np.testing.assert_array_equal(a["z"], b["z"])
+
+
+def test_the_dreams_of_a_batch_differ_and_do_not_touch_each_other(start):
+    model, z, counts = start
+    env = DreamVectorEnv(model, z, counts, num_envs=3, temperature=1.0)
+    env.reset(seed=0)
+    action = np.array([0, 0])
+    observation, *_ = env.step(np.tile(action, (3, 1)))
+    assert (observation["z"][0] != observation["z"][1]).any()
+    env.reset(seed=0)
+    changed, *_ = env.step(np.stack([action, NOOP, action]))
+    np.testing.assert_array_equal(observation["z"][[0, 2]], changed["z"][[0, 2]])
+
+
+def test_an_invalid_action_costs_and_changes_nothing(start):
+    model, z, counts = start
+    env = DreamEnv(model, z, counts, max_steps=2)
+    before, _ = env.reset(seed=0)
+    after, reward, terminated, truncated, _ = env.step(np.array([0, counts[0]]))
+    assert (reward, terminated, truncated) == (-100.0, False, False)
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+    *_, truncated, _ = env.step(np.array([0, counts[0]]))
+    assert truncated
+
+
+def test_noop_ends_the_dream(start):
+    env = DreamEnv(*start)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, _ = env.step(NOOP)
+    assert terminated and not truncated
+    assert abs(reward) < 0.2
+
+
+def test_action_masks_are_those_of_the_observation(start):
+    env = DreamEnv(*start)
+    observation, _ = env.reset()
+    masks = env.action_masks()
+    assert masks.dtype == bool and masks.shape == (toy.SPEC.n_xfers + 1 + toy.SPEC.max_locations,)
+    np.testing.assert_array_equal(masks[: toy.SPEC.n_xfers + 1], observation["xfer_mask"])
+    np.testing.assert_array_equal(masks[toy.SPEC.n_xfers + 1:], observation["location_masks"].any(0))
+
+
+def test_the_vector_dream_resets_as_gymnasiums_own_vector_environment_does(start):
+    """Side by side with SyncVectorEnv of single dreams, at temperature 0: same observations, ends and infos."""
+    ours = DreamVectorEnv(*start, num_envs=3, max_steps=4, temperature=0.0)
+    theirs = gymnasium.vector.SyncVectorEnv(
+        [lambda: DreamEnv(*start, max_steps=4, temperature=0.0)] * 3, autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+    assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+    random, ended = np.random.default_rng(1), 0
+    observation, _ = ours.reset(seed=0)
+    theirs.reset(seed=0)
+    for _ in range(20):
+        actions = random_valid_actions(observation, random)
+        (observation, *outcome, infos), (expected, *expected_outcome, expected_infos) = (
+            env.step(actions) for env in (ours, theirs)
+        )
+        assert observation in ours.observation_space
+        for name in expected:
+            np.testing.assert_allclose(observation[name], expected[name], atol=1e-4)
+        for got, want in zip(outcome, expected_outcome, strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-4)
+        assert infos.keys() == expected_infos.keys()
+        if infos:
+            ended += 1
+            np.testing.assert_array_equal(infos["_final_obs"], expected_infos["_final_obs"])
+            for got, want in zip(infos["final_obs"], expected_infos["final_obs"], strict=True):
+                assert (got is None) == (want is None)
+                for name in want or ():
+                    np.testing.assert_allclose(got[name], want[name], atol=1e-4)
+    assert ended
+
+
+def test_dreams_are_stepped_by_one_trace(start):
+    model, z, counts = start
+    for n in (1, 3, 8):
+        play(DreamVectorEnv(model, z, counts, num_envs=n), 0, steps=2)
+    assert model._step.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 1.5])
+def test_every_dreamt_observation_is_in_the_space(start, temperature):
+    env = DreamVectorEnv(*start, num_envs=5, max_steps=6, temperature=temperature)
+    for observation, *_ in play(env, 0):
+        assert observation in env.observation_space
+        assert (observation["xfer_mask"] == observation["location_masks"].any(-1)).all()

@@ -1,0 +1,60 @@
+import numpy as np
+
+from rlflow.graph.features import GraphArrays
+from tests.worldmodel import toy
+from worldmodel.latent_env import graph_from_observation
+
+
+def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
+    """The same graph with its nodes renumbered and its edges in another order."""
+    nodes, edges = random.permutation(len(graph.ops)), random.permutation(len(graph.senders))
+    place = np.argsort(nodes).astype(np.int32)
+    return GraphArrays(
+        graph.ops[nodes], graph.nodes[nodes], graph.edges[edges], place[graph.senders][edges],
+        place[graph.receivers][edges], graph.globals,
+    )
+
+
+def graphs() -> list[GraphArrays]:
+    return toy.episode(0).graphs
+
+
+def test_the_order_of_nodes_and_edges_does_not_matter(trained):
+    model, _ = trained
+    random = np.random.default_rng(0)
+    other = [shuffled(graph, random) for graph in graphs()]
+    np.testing.assert_allclose(model.encode(graphs()), model.encode(other), atol=2e-3)
+
+
+def test_the_structure_does_matter(trained):
+    """The same letters in another order: only the edges tell the two chains apart."""
+    model, _ = trained
+    one, two = model.encode([toy.graph(toy.START), toy.graph(tuple(sorted(toy.START)))])
+    assert np.abs(one - two).max() > 0.5
+
+
+def test_the_company_of_other_graphs_changes_nothing(trained):
+    model, _ = trained
+    alone = np.concatenate([model.encode([graph]) for graph in graphs()])
+    np.testing.assert_allclose(model.encode(graphs()), alone, atol=2e-3)
+
+
+def test_padding_changes_nothing(trained):
+    model, _ = trained
+    observation, _ = toy.ToyEnv(max_nodes=30).reset()
+    unpadded = graph_from_observation(observation)
+    for ours, expected in zip(unpadded, toy.graph(toy.START), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    np.testing.assert_array_equal(model.encode([unpadded]), model.encode([toy.graph(toy.START)]))
+
+
+def test_a_graph_without_edges_is_a_graph(trained):
+    model, _ = trained
+    assert np.isfinite(model.encode([toy.graph(((toy.C, 1),))])).all()
+
+
+def test_graphs_of_any_size_are_encoded_by_one_trace(trained):
+    model, _ = trained
+    for size in (1, 2, 5, 9):
+        model.encode([toy.graph(toy.START[:size + 1])] * size)
+    assert model._encode.experimental_get_tracing_count() == 1

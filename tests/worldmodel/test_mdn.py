@@ -1,0 +1,69 @@
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from worldmodel import mdn
+
+WEIGHTS, MEANS, SIGMAS = (0.7, 0.3), (-2.0, 1.0), (0.5, 0.25)
+
+
+def known_mixture(copies: int) -> mdn.Mixture:
+    """`copies` times the same mixture, as [copies, 2]."""
+    fields = np.log(WEIGHTS), MEANS, np.log(SIGMAS)
+    return mdn.Mixture(*(tf.constant(np.tile(field, (copies, 1)), tf.float32) for field in fields))
+
+
+def test_likelihood_is_the_density_of_the_mixture():
+    x = np.linspace(-4, 3, 50).astype(np.float32)
+    density = sum(
+        w / (s * np.sqrt(2 * np.pi)) * np.exp(-0.5 * ((x - m) / s) ** 2)
+        for w, m, s in zip(WEIGHTS, MEANS, SIGMAS, strict=True)
+    )
+    np.testing.assert_allclose(mdn.log_likelihood(known_mixture(50), x), np.log(density), rtol=1e-4, atol=1e-5)
+
+
+def test_maximum_likelihood_recovers_a_known_mixture():
+    random = np.random.default_rng(0)
+    component = random.choice(2, 4000, p=WEIGHTS)
+    data = random.normal(np.array(MEANS)[component], np.array(SIGMAS)[component]).astype(np.float32)[:, None]
+    parameters = tf.Variable([0.0, 0.0, -0.5, 0.5, 0.0, 0.0])
+    optimiser = snt.optimizers.Adam(0.05)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(mdn.log_likelihood(mdn.mixture_from_parameters(parameters, 1, 2), data))
+        optimiser.apply(tape.gradient(loss, [parameters]), [parameters])
+
+    for _ in range(400):
+        step()
+    found = mdn.mixture_from_parameters(parameters, 1, 2)
+    np.testing.assert_allclose(tf.nn.softmax(found.logits)[0], WEIGHTS, atol=0.03)
+    np.testing.assert_allclose(found.mean[0], MEANS, atol=0.05)
+    np.testing.assert_allclose(tf.exp(found.log_sigma)[0], SIGMAS, atol=0.03)
+
+
+def test_temperature_zero_gives_the_mode_component_whatever_the_seed():
+    mixture = known_mixture(100)
+    for seed in range(5):
+        np.testing.assert_array_equal(mdn.sample(mixture, 0.0, (seed, 0)), MEANS[0])
+    np.testing.assert_array_equal(mdn.mode_component(mixture), MEANS[0])
+
+
+def test_temperature_divides_the_logits_and_scales_the_variance():
+    mixture, size = known_mixture(40_000), 40_000
+    for temperature in (0.05, 0.5, 1.0, 2.0):
+        expected = np.array(WEIGHTS) ** (1 / temperature)
+        expected /= expected.sum()
+        drawn = mdn.sample(mixture, temperature, (1, 2)).numpy()
+        mean = expected @ MEANS
+        variance = expected @ (temperature * np.square(SIGMAS) + np.square(MEANS)) - mean**2
+        assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / size) + 1e-6
+        np.testing.assert_allclose(drawn.var(), variance, rtol=0.05)
+
+
+def test_a_seed_repeats_and_another_differs():
+    mixture = known_mixture(10)
+    first, again, other = (mdn.sample(mixture, 1.0, seed).numpy() for seed in ((3, 4), (3, 4), (3, 5)))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).all()

@@ -1,0 +1,81 @@
+import numpy as np
+import tensorflow as tf
+
+from tests.worldmodel import toy
+from worldmodel.batching import Steps, pack_episodes
+from worldmodel.world_model import WorldModel
+
+
+def packed(model: WorldModel, n: int = 6) -> Steps:
+    episodes = toy.episodes(n, seed=5)
+    return pack_episodes(episodes, model.encode([graph for episode in episodes for graph in episode.graphs]))
+
+
+def tensors(steps: Steps) -> Steps:
+    return Steps(*map(tf.constant, steps))
+
+
+def test_the_loss_ignores_padding_exactly(trained):
+    """Garbage beyond the end of a sequence changes no bit of the loss nor of its gradient."""
+    model, _ = trained
+    steps, random = packed(model), np.random.default_rng(0)
+    beyond = np.arange(steps.rewards.shape[1]) >= steps.length[:, None]
+    beyond_states = np.arange(steps.z.shape[1]) > steps.length[:, None]
+    assert beyond.any()
+    garbage = steps._replace(
+        z=np.where(beyond_states[..., None], random.normal(size=steps.z.shape), steps.z).astype(np.float32),
+        counts=np.where(beyond_states[..., None], 3, steps.counts),
+        actions=np.where(beyond[..., None], 1, steps.actions),
+        rewards=np.where(beyond, np.float32(1e6), steps.rewards),
+        terminated=np.where(beyond, np.float32(1), steps.terminated),
+    )
+    results = []
+    for version in (steps, garbage):
+        with tf.GradientTape() as tape:
+            loss, _ = model.dynamics.loss(tensors(version), model.dynamics.initial_state(len(steps.length)))
+        results.append([loss, *tape.gradient(loss, model.dynamics.trainable_variables)])
+    for clean, dirty in zip(*results, strict=True):
+        np.testing.assert_array_equal(clean, dirty)
+
+
+def test_the_loss_does_not_depend_on_the_amount_of_padding(trained):
+    model, _ = trained
+    steps = packed(model)
+    longer = Steps(*(
+        np.pad(field, [(0, 0), (0, 7)] + [(0, 0)] * (field.ndim - 2)) if field.ndim > 1 else field for field in steps
+    ))
+    state = model.dynamics.initial_state(len(steps.length))
+    np.testing.assert_allclose(model.dynamics.loss(tensors(steps), state)[0], model.dynamics.loss(tensors(longer), state)[0], rtol=1e-6)
+
+
+def test_one_cell_trains_and_dreams(trained):
+    """The state after an unrolled episode is the state after the same steps one by one."""
+    model, _ = trained
+    steps = packed(model)
+    unrolled = model.dynamics.warm(tensors(steps._replace(length=np.full_like(steps.length, steps.rewards.shape[1]))))
+    state = model.initial_state(len(steps.length))
+    for t in range(steps.rewards.shape[1]):
+        state = model.step(steps.z[:, t], steps.counts[:, t], steps.actions[:, t], state).state
+    np.testing.assert_allclose(state.h, unrolled.hidden, atol=1e-5)
+    np.testing.assert_allclose(state.c, unrolled.cell, atol=1e-5)
+
+
+def test_the_state_of_a_finished_sequence_stays(trained):
+    model, _ = trained
+    steps = packed(model)
+    shorter = Steps(*(field[:1] for field in steps))
+    final = model.dynamics.warm(tensors(steps)).hidden[0]
+    np.testing.assert_allclose(final, model.dynamics.warm(tensors(shorter)).hidden[0], atol=1e-5)
+
+
+def test_invalid_actions_are_left_out_of_the_sequences():
+    episode = toy.episode(0)
+    counts, actions = episode.counts, episode.actions.copy()
+    z = np.arange(len(counts), dtype=np.float32)[:, None]
+    rule = int(np.flatnonzero(counts[1] == 0)[0]) if (counts[1] == 0).any() else 0
+    actions[1] = rule, toy.SPEC.max_locations - 1
+    episode.actions, episode.rewards = actions, np.where(np.arange(len(actions)) == 1, -100, episode.rewards)
+    steps = pack_episodes([episode], z)
+    assert steps.length[0] == len(episode) - 1
+    assert -100 not in steps.rewards
+    np.testing.assert_array_equal(steps.z[0, :, 0], np.delete(z[:, 0], 1))

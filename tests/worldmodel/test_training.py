@@ -1,0 +1,143 @@
+import dataclasses
+
+import pytest
+
+from rlflow.errors import RLFlowError
+from tests.worldmodel import toy
+from worldmodel import training
+from worldmodel.config import WorldModelConfig
+from worldmodel.training import learning_rate, split_episodes, total_steps, train
+
+TINY = WorldModelConfig(
+    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=6, steps=8,
+    batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
+)
+
+
+class Killed(Exception):
+    pass
+
+
+class Progress:
+    """Like tqdm; kills the training after so many steps."""
+
+    def __init__(self, kill_at: int | None = None):
+        self.n, self.kill_at = 0, kill_at
+
+    def update(self, n: int) -> None:
+        self.n += n
+        if self.kill_at is not None and self.n >= self.kill_at:
+            raise Killed
+
+    def set_description(self, text: str) -> None:
+        pass
+
+    def set_postfix(self, values: dict) -> None:
+        pass
+
+
+def weights(folder) -> bytes:
+    return (folder / "weights.npz").read_bytes()
+
+
+def stream(first: int):
+    """The online mini-batches from number `first` on."""
+    while True:
+        yield [toy.episode(4 * first + i) for i in range(4)]
+        first += 1
+
+
+def source(config: WorldModelConfig):
+    return toy.episodes(12) if config.mode == "offline" else stream
+
+
+@pytest.fixture(scope="module", params=["offline", "online"])
+def run(request, tmp_path_factory):
+    """(configuration, weights, progress) of an undisturbed run."""
+    config = dataclasses.replace(TINY, mode=request.param)
+    folder, progress = tmp_path_factory.mktemp("run"), Progress()
+    train(config, toy.SPEC, source(config), folder, seed=3, progress=progress)
+    return config, weights(folder), progress
+
+
+def test_the_progress_counts_every_step(run):
+    config, _, progress = run
+    assert progress.n == total_steps(config)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(run, tmp_path):
+    config, expected, _ = run
+    train(config, toy.SPEC, source(config), tmp_path / "same", seed=3)
+    train(config, toy.SPEC, source(config), tmp_path / "other", seed=4)
+    assert weights(tmp_path / "same") == expected != weights(tmp_path / "other")
+
+
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(run, tmp_path):
+    config, expected, _ = run
+    config = dataclasses.replace(config, checkpoint_seconds=0)
+    steps = total_steps(config)
+    for kill_at in (3, steps - 3):  # in the encoder's phase and in the dynamics' phase, if there are two
+        with pytest.raises(Killed):
+            train(config, toy.SPEC, source(config), tmp_path, seed=3, progress=Progress(kill_at))
+    progress = Progress()
+    results = train(config, toy.SPEC, source(config), tmp_path, seed=3, progress=progress)
+    assert results["resumed_from"] == steps - 3
+    assert progress.n == steps
+    assert weights(tmp_path) == expected
+
+
+def test_another_run_is_not_resumed(tmp_path):
+    train(TINY, toy.SPEC, toy.episodes(12), tmp_path, seed=3)
+    for other, episodes, seed, named in (
+        (TINY, toy.episodes(12), 4, "seed"), (TINY, toy.episodes(13), 3, "set of episodes"),
+        (dataclasses.replace(TINY, steps=9), toy.episodes(12), 3, "configuration"),
+    ):
+        with pytest.raises(RLFlowError, match=f"by a training with another {named}"):
+            train(other, toy.SPEC, episodes, tmp_path, seed=seed)
+
+
+def test_sizes_that_vary_are_traced_once(tmp_path, monkeypatch):
+    made = []
+    class Watched(training.Trainer):
+        def __init__(self, model):
+            super().__init__(model)
+            made.append(self)
+
+    monkeypatch.setattr(training, "Trainer", Watched)
+    config = dataclasses.replace(TINY, mode="online")
+    train(config, toy.SPEC, stream, tmp_path, seed=0)
+    assert made[0].update_encoder.experimental_get_tracing_count() == 1
+    assert made[0].update_dynamics.experimental_get_tracing_count() == 1
+
+
+def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
+    episodes = toy.episodes(12)
+    for episode in episodes:
+        episode.rewards[0] = float("nan")
+    with pytest.raises(RLFlowError, match=r"training step 6: dynamics/loss is nan"):
+        train(TINY, toy.SPEC, episodes, tmp_path, seed=0)
+
+
+def test_what_is_logged(tmp_path):
+    logged = {}
+    config = dataclasses.replace(TINY, holdout=0.2)
+    results = train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__)
+    assert list(logged) == [10]
+    assert {"dynamics/loss", "dynamics/z", "dynamics/learning_rate", "dynamics/gradient_norm"} <= logged[10].keys()
+    assert results["interactions"] == sum(map(len, toy.episodes(12)))
+    assert results["holdout"].keys() >= {"encoder/loss", "dynamics/loss"}
+
+
+def test_the_learning_rate_decays_with_the_second_power():
+    config = dataclasses.replace(TINY, learning_rate=1.0, final_learning_rate=0.2)
+    assert learning_rate(config, 0, 10) == 1.0
+    assert learning_rate(config, 5, 10) == pytest.approx(0.2 + 0.8 / 4)
+    assert learning_rate(config, 10, 10) == pytest.approx(0.2)
+
+
+def test_held_out_episodes_are_not_trained_on():
+    episodes = toy.episodes(20)
+    training, held_out = split_episodes(episodes, 0.25, seed=1)
+    assert len(held_out) == 5
+    assert sorted(e.index for e in training + held_out) == list(range(20))
+    assert split_episodes(episodes, 0.0, seed=1) == (episodes, [])

@@ -1,0 +1,136 @@
+"""From NumPy graphs and episodes to the batched arrays that the networks take.
+
+Sizes vary from batch to batch, and nothing is retraced for that: every compiled function declares its inputs
+with unknown leading dimensions (`graph_signature`, `sequence_signature`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rlflow.episodes import Episode
+from rlflow.graph.features import EncodingSpec, GraphArrays
+from worldmodel.spaces import valid_actions
+
+
+class GraphBatch(NamedTuple):
+    """B graphs laid end to end, with the fields of a graph_nets GraphsTuple; the operator ids stand apart.
+
+    ops int32 [n], nodes float32 [n, F], edges float32 [e, Fe], globals float32 [B, G], receivers, senders
+    int32 [e] (numbered through the batch), n_node, n_edge int32 [B].
+    """
+
+    ops: np.ndarray
+    nodes: np.ndarray
+    edges: np.ndarray
+    globals: np.ndarray
+    receivers: np.ndarray
+    senders: np.ndarray
+    n_node: np.ndarray
+    n_edge: np.ndarray
+
+
+class Steps(NamedTuple):
+    """B padded sequences of at most T steps; what stands beyond a sequence's length is never looked at.
+
+    z float32 [B, T + 1, Z], counts int32 [B, T + 1, N], actions int32 [B, T, 2], rewards float32 [B, T],
+    terminated float32 [B, T] (0 or 1), length int32 [B].
+    """
+
+    z: np.ndarray
+    counts: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    length: np.ndarray
+
+    def window(self, rows: np.ndarray, start: np.ndarray, stop: np.ndarray) -> "Steps":
+        """The steps start … stop − 1 of each row, [B] each, padded to the longest (at least one step)."""
+        length = stop - start
+        time = start[:, None] + np.arange(max(1, length.max()) + 1)
+        states, steps = np.minimum(time, self.z.shape[1] - 1), np.minimum(time[:, :-1], self.rewards.shape[1] - 1)
+        rows = rows[:, None]
+        return Steps(
+            self.z[rows, states], self.counts[rows, states], self.actions[rows, steps], self.rewards[rows, steps],
+            self.terminated[rows, steps], length.astype(np.int32),
+        )
+
+
+def graph_signature(spec: EncodingSpec) -> GraphBatch:
+    """The tf.function signature of a GraphBatch of any size."""
+    feature, index = (lambda size: tf.TensorSpec([None, size])), tf.TensorSpec([None], tf.int32)
+    return GraphBatch(
+        ops=index, nodes=feature(spec.node_features), edges=feature(spec.edge_features),
+        globals=feature(spec.global_features), receivers=index, senders=index, n_node=index, n_edge=index,
+    )
+
+
+def sequence_signature(spec: EncodingSpec, latent: int) -> Steps:
+    """The tf.function signature of Steps of any batch size and length."""
+    return Steps(
+        z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_xfers], tf.int32),
+        actions=tf.TensorSpec([None, None, 2], tf.int32), rewards=tf.TensorSpec([None, None]),
+        terminated=tf.TensorSpec([None, None]), length=tf.TensorSpec([None], tf.int32),
+    )
+
+
+def compiled(function: Callable, *signature) -> tf.types.experimental.PolymorphicFunction:
+    """The function as one TensorFlow program, traced once, for arguments of this signature."""
+    return tf.function(function, input_signature=signature, autograph=False)
+
+
+def batch_graphs(graphs: Sequence[GraphArrays]) -> GraphBatch:
+    n_node = np.array([len(graph.ops) for graph in graphs], np.int32)
+    n_edge = np.array([len(graph.senders) for graph in graphs], np.int32)
+    ops, nodes, edges, senders, receivers = (
+        np.concatenate([getattr(graph, name) for graph in graphs])
+        for name in ("ops", "nodes", "edges", "senders", "receivers")
+    )
+    offsets = np.repeat(np.cumsum(n_node, dtype=np.int32) - n_node, n_edge)
+    return GraphBatch(
+        ops.astype(np.int32), nodes.astype(np.float32), edges.astype(np.float32),
+        np.stack([graph.globals for graph in graphs]).astype(np.float32),
+        receivers.astype(np.int32) + offsets, senders.astype(np.int32) + offsets, n_node, n_edge,
+    )
+
+
+def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[GraphBatch]:
+    """The graphs in order, in batches of at most so many nodes (or of one graph)."""
+    batch, held = [], 0
+    for graph in graphs:
+        if batch and held + len(graph.ops) > nodes:
+            yield batch_graphs(batch)
+            batch, held = [], 0
+        batch.append(graph)
+        held += len(graph.ops)
+    yield batch_graphs(batch)
+
+
+def pack_episodes(episodes: Sequence[Episode], z: np.ndarray) -> Steps:
+    """Pads the episodes into one Steps. z float32 [number of graphs, Z] holds all their graphs' latents in order.
+
+    Invalid actions are left out: they change nothing, and the dream rewards them by decree.
+    """
+    valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
+    length = np.array([mask.sum() for mask in valid], np.int32)
+    size, longest = len(episodes), max(1, length.max())
+    steps = Steps(
+        z=np.zeros((size, longest + 1, z.shape[-1]), np.float32),
+        counts=np.zeros((size, longest + 1, episodes[0].counts.shape[-1]), np.int32),
+        actions=np.zeros((size, longest, 2), np.int32),
+        rewards=np.zeros((size, longest), np.float32),
+        terminated=np.zeros((size, longest), np.float32),
+        length=length,
+    )
+    first = 0
+    for row, (episode, mask) in enumerate(zip(episodes, valid, strict=True)):
+        # An invalid action leaves the state as it was, so the state after the last valid one is the last state.
+        kept = np.append(np.flatnonzero(mask), len(episode))
+        steps.z[row, : len(kept)] = z[first + kept]
+        steps.counts[row, : len(kept)] = episode.counts[kept]
+        for name in ("actions", "rewards", "terminated"):
+            getattr(steps, name)[row, : len(kept) - 1] = getattr(episode, name)[mask]
+        first += len(episode) + 1
+    return steps

@@ -1,0 +1,117 @@
+"""The graph encoder: a message-passing network whose readout is the latent state z.
+
+Encode, process, decode (Battaglia et al. 2018, graph_nets): the decoder exists to train the encoder. From z alone
+it must tell the graph's costs, how often each operator occurs and how often each rule applies.
+"""
+
+import sonnet as snt
+import tensorflow as tf
+from graph_nets import modules
+from graph_nets.graphs import GraphsTuple
+
+from rlflow.graph.features import EncodingSpec
+from worldmodel.batching import GraphBatch
+from worldmodel.normaliser import Normaliser, standardise
+from worldmodel.spaces import Z_BOUND
+
+POOL_RATE = 0.02  # of the moving averages that stand in for batch statistics outside training
+
+
+class GraphEncoder(snt.Module):
+    """B graphs to z [B, Z], whatever the order of their nodes and edges."""
+
+    def __init__(self, spec: EncodingSpec, latent: int, hidden: int, message_passing_steps: int):
+        super().__init__(name="encoder")
+        self.spec = spec
+        self.node_statistics = Normaliser(spec.node_features, "node_statistics")
+        self.edge_statistics = Normaliser(spec.edge_features, "edge_statistics")
+        self.global_statistics = Normaliser(spec.global_features, "global_statistics")
+        self.operator_embedding = snt.Embed(spec.n_ops + 1, hidden, densify_gradients=True, name="operators")
+        self.embed = modules.GraphIndependent(
+            edge_model_fn=lambda: snt.Linear(hidden),
+            node_model_fn=lambda: snt.Linear(hidden),
+            global_model_fn=lambda: snt.Linear(hidden),
+        )
+        self.process = [_message_passing(hidden) for _ in range(message_passing_steps)]
+        # Graphs of one model differ in a few of hundreds of nodes. Standardising the pooled features (batch
+        # normalisation) is what makes such differences visible to the layers behind it.
+        self.pool = snt.Sequential([snt.Linear(2 * hidden), tf.nn.relu], name="pool")
+        self.pool_statistics = Normaliser(3 * hidden, "pool_statistics")
+        self.readout = snt.nets.MLP([2 * hidden, latent], name="readout")
+        self.latent_statistics = Normaliser(latent, "latent_statistics")
+        n_targets = spec.global_features + spec.n_xfers + spec.n_ops + 1
+        self.target_statistics = Normaliser(n_targets, "target_statistics")
+        self.decoder = snt.nets.MLP([2 * hidden, n_targets], name="decoder")
+
+    def fit_inputs(self, batch: GraphBatch, counts: tf.Tensor, rate: float = 1.0) -> None:
+        """Blends the statistics of these graphs, and of what is to be told about them, into the normalisers."""
+        self.node_statistics.update(batch.nodes, rate)
+        self.global_statistics.update(batch.globals, rate)
+        self.target_statistics.update(self._targets(batch, counts), rate)
+        if len(batch.edges):
+            self.edge_statistics.update(batch.edges, rate)
+
+    def __call__(self, batch: GraphBatch) -> tf.Tensor:
+        """z float32 [B, Z]: standardised over the training data, within ±Z_BOUND."""
+        return tf.clip_by_value(self.latent_statistics(self.latent(batch)), -Z_BOUND, Z_BOUND)
+
+    def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
+        """The readout before standardisation, within ±1: [B, Z]."""
+        graphs = self.embed(GraphsTuple(
+            nodes=tf.concat([self.operator_embedding(batch.ops), self.node_statistics(batch.nodes)], axis=-1),
+            edges=self.edge_statistics(batch.edges),
+            globals=self.global_statistics(batch.globals),
+            receivers=batch.receivers, senders=batch.senders, n_node=batch.n_node, n_edge=batch.n_edge,
+        ))
+        for core in self.process:
+            update = core(graphs)
+            graphs = graphs.replace(
+                nodes=graphs.nodes + update.nodes,
+                edges=graphs.edges + update.edges,
+                globals=graphs.globals + update.globals,
+            )
+        pooled = tf.math.unsorted_segment_sum(
+            self.pool(graphs.nodes), _owners(batch.n_node), tf.shape(batch.n_node)[0]
+        )
+        pooled = tf.concat([pooled, graphs.globals], axis=-1)
+        if training:
+            self.pool_statistics.update(tf.stop_gradient(pooled), POOL_RATE)
+            mean, variance = tf.nn.moments(pooled, axes=[0])
+            pooled = standardise(pooled, mean, variance)
+        else:
+            pooled = self.pool_statistics(pooled)
+        return tf.tanh(self.readout(tf.concat([pooled, self.global_statistics(batch.globals)], axis=-1)))
+
+    def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
+        """Squared errors of what z tells, in standard deviations; counts is int32 [B, N]."""
+        told = self.decoder(self.latent(batch, training))
+        sizes = [self.spec.global_features, self.spec.n_xfers, self.spec.n_ops + 1]
+        errors = tf.split(tf.square(told - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
+        parts = dict(zip(("costs", "counts", "operators"), map(tf.reduce_mean, errors), strict=True))
+        return tf.add_n(list(parts.values())), parts
+
+    def _targets(self, batch: GraphBatch, counts: tf.Tensor) -> tf.Tensor:
+        """[B, G + N + n_ops + 1]: globals, log1p of the location counts, log1p of the operator histogram."""
+        n_graphs, n_ops = tf.shape(batch.n_node)[0], self.spec.n_ops + 1
+        cells = _owners(batch.n_node) * n_ops + batch.ops
+        histogram = tf.reshape(tf.math.bincount(cells, minlength=n_graphs * n_ops), [n_graphs, n_ops])
+        logs = [tf.math.log1p(tf.cast(numbers, tf.float32)) for numbers in (counts, histogram)]
+        return tf.concat([batch.globals, *logs], axis=-1)
+
+
+def _message_passing(hidden: int) -> modules.GraphNetwork:
+    """One round: edges from their ends, nodes from the edges on both sides, globals from the means of all."""
+    def model():
+        return snt.Sequential([snt.nets.MLP([hidden, hidden]), snt.LayerNorm(-1, True, True)])
+
+    mean = tf.math.unsorted_segment_mean
+    return modules.GraphNetwork(
+        model, model, model,
+        node_block_opt={"use_sent_edges": True},
+        global_block_opt={"nodes_reducer": mean, "edges_reducer": mean},
+    )
+
+
+def _owners(n_node: tf.Tensor) -> tf.Tensor:
+    """The graph that each node belongs to: [B] to [sum of n_node]."""
+    return tf.repeat(tf.range(tf.shape(n_node)[0]), n_node)

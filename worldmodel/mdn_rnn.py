@@ -1,0 +1,173 @@
+"""The MDN-RNN: an LSTM that predicts what an action does to the latent state (RLFlow, section 3.3.2).
+
+One cell, `MDNRNN.cell`, serves training (`loss` unrolls it over padded episodes) and dreaming (`__call__` takes one
+step). The recurrent state is an argument and a return value of both.
+"""
+
+from typing import NamedTuple
+
+import sonnet as snt
+import tensorflow as tf
+
+from rlflow.graph.features import EncodingSpec
+from worldmodel import mdn
+from worldmodel.batching import Steps
+from worldmodel.normaliser import Normaliser
+from worldmodel.spaces import Z_BOUND
+
+MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
+EMBEDDING = 32  # of a rule, and of a location
+
+
+class Prediction(NamedTuple):
+    """What the heads say after an action, [..] being the batch dimensions.
+
+    z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], standardised.
+    termination: logit [..].  count_change: logits [.., N, 2 · MAX_DELTA + 1] of the change of each rule's location
+    count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].
+    """
+
+    z_change: mdn.Mixture
+    reward: tf.Tensor
+    termination: tf.Tensor
+    count_change: tf.Tensor
+    xfer_mask: tf.Tensor
+
+
+class Outcome(NamedTuple):
+    """One predicted step. z [B, Z]; reward [B] in the real unit; terminated: probability [B].
+
+    counts int32 [B, N]: predicted locations per rule, the next step's input.
+    shown_counts int32 [B, N]: the same, but 0 where the mask head says that the rule does not apply.
+    """
+
+    z: tf.Tensor
+    counts: tf.Tensor
+    shown_counts: tf.Tensor
+    reward: tf.Tensor
+    terminated: tf.Tensor
+
+
+class MDNRNN(snt.Module):
+    """p(z', reward, end, counts', xfer mask' | z, counts, action, state)."""
+
+    def __init__(self, spec: EncodingSpec, latent: int, hidden: int, gaussians: int):
+        super().__init__(name="mdn_rnn")
+        self.spec, self.latent, self.gaussians = spec, latent, gaussians
+        self.cell = snt.LSTM(hidden, name="cell")
+        self.xfers = snt.Embed(spec.n_xfers + 1, EMBEDDING, densify_gradients=True, name="xfers")
+        self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
+        self.count_statistics = Normaliser(spec.n_xfers, "count_statistics")
+        self.change_statistics = Normaliser(latent, "change_statistics")
+        self.reward_statistics = Normaliser(1, "reward_statistics")
+        self.trunk = snt.Sequential([snt.Linear(hidden), tf.nn.relu], name="trunk")
+        self.z_head = snt.Linear(latent * 3 * gaussians, name="z_head")
+        self.reward_head = snt.nets.MLP([hidden // 2, 1], name="reward_head")
+        self.termination_head = snt.Linear(1, name="termination_head")
+        self.count_head = snt.Linear(spec.n_xfers * (2 * MAX_DELTA + 1), name="count_head")
+        self.mask_head = snt.Linear(spec.n_xfers, name="mask_head")
+
+    def initial_state(self, batch_size: int) -> snt.LSTMState:
+        """Zeros: hidden [B, H] (the h of the observation) and cell [B, H]."""
+        return self.cell.initial_state(batch_size)
+
+    def __call__(
+        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState
+    ) -> tuple[Prediction, snt.LSTMState]:
+        """One step: z [B, Z], counts int32 [B, N], actions int32 [B, 2]."""
+        inputs = self._inputs(z, counts, actions)
+        output, state = self.cell(inputs, state)
+        return self._heads(output, inputs), state
+
+    def outcome(
+        self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor
+    ) -> Outcome:
+        """What a dream makes of a prediction: z' is drawn at temperature τ, the rest is the most likely."""
+        change = self.change_statistics.invert(mdn.sample(prediction.z_change, temperature, seed))
+        delta = tf.argmax(prediction.count_change, axis=-1, output_type=tf.int32) - MAX_DELTA
+        counts = tf.clip_by_value(counts + delta, 0, self.spec.max_locations)
+        return Outcome(
+            z=tf.clip_by_value(z + change, -Z_BOUND, Z_BOUND),
+            counts=counts,
+            shown_counts=tf.where(prediction.xfer_mask > 0, counts, 0),
+            reward=self.reward_statistics.invert(prediction.reward[:, None])[:, 0],
+            terminated=tf.sigmoid(prediction.termination),
+        )
+
+    def fit(self, steps: Steps, rate: float = 1.0) -> None:
+        """Blends the statistics of these episodes into the normalisers."""
+        within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
+        counts = tf.boolean_mask(steps.counts[:, :-1], within)
+        self.count_statistics.update(tf.math.log1p(tf.cast(counts, tf.float32)), rate)
+        self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
+        self.reward_statistics.update(tf.boolean_mask(steps.rewards, within)[:, None], rate)
+
+    def warm(self, steps: Steps) -> snt.LSTMState:
+        """The recurrent state after these steps, without gradient."""
+        inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions)
+        _, state = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
+        return tf.nest.map_structure(tf.stop_gradient, state)
+
+    def loss(self, steps: Steps, state: snt.LSTMState) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Mean over the real steps of the negative log-likelihoods, and the parts it is the sum of.
+
+        The z part is the mean over the latent dimensions; counts and mask are sums over the rules, since a dream
+        goes wrong when any one of them is wrong.
+        """
+        z, counts = steps.z[:, :-1], steps.counts[:, :-1]
+        inputs = self._inputs(z, counts, steps.actions)
+        outputs, _ = self._unroll(inputs, state, steps.length)
+        predicted = self._heads(outputs, inputs)
+
+        cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
+        delta = tf.clip_by_value(steps.counts[:, 1:] - counts, -MAX_DELTA, MAX_DELTA) + MAX_DELTA
+        mask = tf.cast(steps.counts[:, 1:] > 0, tf.float32)
+        reward = self.reward_statistics(steps.rewards[..., None])[..., 0]
+        per_step = {
+            "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z)), -1),
+            "reward": tf.square(predicted.reward - reward),
+            "termination": cross_entropy(labels=steps.terminated, logits=predicted.termination),
+            "counts": tf.reduce_sum(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=delta, logits=predicted.count_change), -1
+            ),
+            "xfer_mask": tf.reduce_sum(cross_entropy(labels=mask, logits=predicted.xfer_mask), -1),
+        }
+        within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
+        parts = {name: tf.reduce_mean(tf.boolean_mask(value, within)) for name, value in per_step.items()}
+        return tf.add_n(list(parts.values())), parts
+
+    def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """[.., features]: z, counts (standardised log1p, and whether zero), and the action, embedded and as numbers."""
+        logs = tf.math.log1p(tf.cast(counts, tf.float32))
+        xfer, location = actions[..., 0], actions[..., 1]
+        locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0
+        here = tf.cast(tf.gather(locations, xfer, batch_dims=xfer.shape.rank), tf.float32)
+        place = tf.cast(location, tf.float32)
+        numbers = tf.stack([tf.math.log1p(here), tf.math.log1p(place), place / tf.maximum(here, 1.0)], axis=-1)
+        which, where = self.xfers(xfer), self.locations(location)
+        applies = tf.cast(counts > 0, tf.float32)
+        return tf.concat([z, self.count_statistics(logs), applies, which, where, which * where, numbers], axis=-1)
+
+    def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
+        """Runs the cell over inputs [B, T, features]; a sequence's state stays as it is after its last step."""
+        outputs, state = snt.dynamic_unroll(self.cell, tf.transpose(inputs, [1, 0, 2]), state, length)
+        return tf.transpose(outputs, [1, 0, 2]), state
+
+    def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor) -> Prediction:
+        """The heads see the action too (in the inputs), not only what the LSTM kept of it."""
+        shape = tf.shape(outputs)[:-1]
+        features = tf.reshape(tf.concat([outputs, inputs], axis=-1), [-1, outputs.shape[-1] + inputs.shape[-1]])
+        trunk = self.trunk(features)
+
+        def shaped(flat: tf.Tensor, *sizes: int) -> tf.Tensor:
+            return tf.reshape(flat, tf.concat([shape, sizes], axis=0) if sizes else shape)
+
+        n_xfers = self.spec.n_xfers
+        z_change = mdn.mixture_from_parameters(self.z_head(trunk), self.latent, self.gaussians)
+        return Prediction(
+            z_change=mdn.Mixture(*(shaped(field, self.latent, self.gaussians) for field in z_change)),
+            reward=shaped(self.reward_head(features)),
+            termination=shaped(self.termination_head(trunk)),
+            count_change=shaped(self.count_head(trunk), n_xfers, 2 * MAX_DELTA + 1),
+            xfer_mask=shaped(self.mask_head(trunk), n_xfers),
+        )

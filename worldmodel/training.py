@@ -1,0 +1,319 @@
+"""Training a world model, offline or online, in a way that a kill cannot harm.
+
+Every random choice is a function of (seed, step), so a run that was killed and resumed gives the same weights, bit
+for bit, as one that was not.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from rlflow.episodes import Episode
+from rlflow.errors import RLFlowError
+from rlflow.files import read_arrays, write_arrays
+from rlflow.graph.features import EncodingSpec
+from worldmodel import WORLD_MODELS
+from worldmodel.batching import (
+    GraphBatch, Steps, batch_graphs, compiled, graph_signature, pack_episodes, sequence_signature,
+)
+from worldmodel.checkpoint import module_arrays, restore_arrays
+from worldmodel.config import WorldModelConfig
+from worldmodel.fidelity import fidelity
+from worldmodel.world_model import WorldModel
+
+CHECKPOINT = "checkpoint.npz"
+LOG_EVERY = 10  # steps
+SAMPLE = 512  # graphs that the input statistics, and the held-out encoder loss, are taken over
+ONLINE_RATE = 0.05  # of the moving statistics, when the data come as a stream
+HOLDOUT, GRAPHS, EPISODES = range(3)  # streams of random numbers
+
+Log = Callable[[int, dict[str, float]], None]
+MiniBatches = Callable[[int], Iterator[Sequence[Episode]]]
+
+
+def train(
+    config: WorldModelConfig, spec: EncodingSpec, source: Sequence[Episode] | MiniBatches, folder: Path | str,
+    seed: int, log: Log | None = None, progress=None,
+) -> dict:
+    """Trains a world model and saves it in the folder; goes on from the checkpoint there, if there is one.
+
+    Args:
+      config, spec: the options; the sizes of the encoding.
+      source: offline, the episodes. Online, a function that gives an iterator over the mini-batches from a step on;
+        each is used once, and the one after the last step is the held-out one.
+      folder: gets model.json, weights.npz and the checkpoint.
+      seed: decides the weights, the held-out episodes and the mini-batches.
+      log: called as log(step, {name: scalar}) every few steps.
+      progress: like tqdm (`update`, `set_description`, `set_postfix`), of `total_steps(config)` steps.
+
+    Returns:
+      {"mode", "interactions" (real steps used, held-out ones included), "encoder_steps", "steps", "resumed_from"
+      (step), "seconds" (of this call), "losses" (last step's), "holdout" (losses on the held-out episodes),
+      "fidelity" (see `worldmodel.fidelity`)}; the last two are None if nothing is held out.
+
+    Raises:
+      RLFlowError: a loss is not finite, or the folder's checkpoint belongs to another run.
+    """
+    started = time.monotonic()
+    prepare_tensorflow(seed, config.threads)
+    trainer = Trainer(WORLD_MODELS.get(config.name)(spec, config))
+    run = _Run(trainer, Path(folder), _describe(config, spec, source, seed), log, progress)
+    train_all = _train_offline if config.mode == "offline" else _train_online
+    held_out = train_all(trainer, run, source, seed)
+    run.write_checkpoint()
+    trainer.model.save(folder)
+    return {
+        "mode": config.mode,
+        "interactions": int(trainer.interactions),
+        "encoder_steps": config.encoder_steps if config.mode == "offline" else config.steps,
+        "steps": config.steps,
+        "resumed_from": run.resumed_from,
+        "seconds": time.monotonic() - started,
+        "losses": run.losses,
+        "holdout": trainer.evaluate(held_out) if held_out else None,
+        "fidelity": fidelity(trainer.model, held_out) if held_out else None,
+    }
+
+
+def total_steps(config: WorldModelConfig) -> int:
+    """Steps that the progress of `train` counts."""
+    return config.steps + (config.encoder_steps if config.mode == "offline" else 0)
+
+
+def prepare_tensorflow(seed: int, threads: int = 0) -> None:
+    """Makes TensorFlow deterministic, and seeds the weights that are created next."""
+    try:
+        if tf.config.threading.get_intra_op_parallelism_threads() != threads:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+    except RuntimeError as error:
+        raise RLFlowError("threads can only be set before TensorFlow has run anything in this process") from error
+    tf.config.experimental.enable_op_determinism()
+    tf.random.set_seed(seed)
+
+
+def learning_rate(config: WorldModelConfig, step: int, steps: int) -> float:
+    """Polynomial decay from `learning_rate` at step 0 to `final_learning_rate` at the last (paper: degree 2)."""
+    left = (1 - step / steps) ** config.decay_power
+    return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * left
+
+
+class Trainer(snt.Module):
+    """A world model, its optimisers and the step: all that a checkpoint holds. Its two updates are traced once."""
+
+    def __init__(self, model: WorldModel):
+        super().__init__(name="trainer")
+        self.model = model
+        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        self.interactions = tf.Variable(0, dtype=tf.int64, trainable=False, name="interactions")
+        self.encoder_optimiser = _adam(model.encoder.trainable_variables)
+        self.dynamics_optimiser = _adam(model.dynamics.trainable_variables)
+        spec, rate = model.spec, tf.TensorSpec([])
+        graphs, counts = graph_signature(spec), tf.TensorSpec([None, spec.n_xfers], tf.int32)
+        steps = sequence_signature(spec, model.config.latent)
+        self.update_encoder = compiled(self._update_encoder, graphs, counts, rate)
+        self.update_dynamics = compiled(self._update_dynamics, steps, steps, rate)
+        self._encoder_loss = compiled(model.encoder.loss, graphs, counts)
+        self._dynamics_loss = compiled(self._loss_from_start, steps)
+
+    def evaluate(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """The losses on these episodes, whole."""
+        graphs, counts = _states(episodes)
+        chosen = _spread(len(graphs), SAMPLE)
+        encoder = self._encoder_loss(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
+        dynamics = self._dynamics_loss(pack_episodes(episodes, self.model.encode(graphs)))
+        losses = {"encoder": encoder, "dynamics": dynamics}
+        return {
+            f"{phase}/{name}": float(value)
+            for phase, (total, parts) in losses.items() for name, value in ({"loss": total} | parts).items()
+        }
+
+    def _update_encoder(self, batch: GraphBatch, counts: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        encoder = self.model.encoder
+        return self._descend(
+            lambda: encoder.loss(batch, counts, training=True), encoder.trainable_variables, self.encoder_optimiser, rate
+        )
+
+    def _update_dynamics(self, before: Steps, window: Steps, rate: tf.Tensor) -> dict[str, tf.Tensor]:
+        """One step on the window's loss; the steps before it only warm the recurrent state up."""
+        dynamics = self.model.dynamics
+        state = dynamics.warm(before)
+        return self._descend(
+            lambda: dynamics.loss(window, state), dynamics.trainable_variables, self.dynamics_optimiser, rate
+        )
+
+    def _loss_from_start(self, steps: Steps) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        dynamics = self.model.dynamics
+        return dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
+
+    def _descend(self, loss: Callable, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> dict:
+        with tf.GradientTape() as tape:
+            total, parts = loss()
+        gradients, norm = tf.clip_by_global_norm(tape.gradient(total, variables), self.model.config.gradient_clip)
+        optimiser.learning_rate.assign(rate)
+        optimiser.apply(gradients, variables)
+        return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
+
+
+def _adam(variables: Sequence[tf.Variable]) -> snt.optimizers.Adam:
+    """Adam with its slots created, so that a checkpoint can fill them."""
+    optimiser = snt.optimizers.Adam(tf.Variable(0.0, trainable=False, name="learning_rate"))
+    optimiser.apply([tf.zeros_like(variable) for variable in variables], variables)
+    optimiser.step.assign(0)
+    return optimiser
+
+
+class _Run:
+    """What surrounds the steps of a training: checkpoints, logging, progress."""
+
+    def __init__(self, trainer: Trainer, folder: Path, description: str, log: Log | None, progress):
+        self.trainer, self.path, self.description, self.log = trainer, folder / CHECKPOINT, description, log
+        self.progress, self.losses, self.written = progress, {}, time.monotonic()
+        if self.path.exists():
+            self._restore()
+        self.resumed_from = self.step
+        if progress is not None:
+            progress.update(self.step)
+
+    @property
+    def step(self) -> int:
+        return int(self.trainer.step)
+
+    def announce(self, phase: str) -> None:
+        if self.progress is not None:
+            self.progress.set_description(phase)
+
+    def finish_step(self, **updates: dict[str, tf.Tensor]) -> None:
+        """Counts one step, whose updates (encoder=…, dynamics=…) gave these metrics."""
+        metrics = {f"{part}/{name}": float(value) for part, of in updates.items() for name, value in of.items()}
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                raise RLFlowError(f"training step {self.step}: {name} is {value}; a lower learning_rate may help")
+        self.losses |= metrics
+        self.trainer.step.assign_add(1)
+        if time.monotonic() - self.written >= self.trainer.model.config.checkpoint_seconds:
+            self.write_checkpoint()
+        if self.log is not None and self.step % LOG_EVERY == 0:
+            self.log(self.step, metrics)
+        if self.progress is not None:
+            self.progress.set_postfix({name: f"{value:.3g}" for name, value in metrics.items() if "/loss" in name})
+            self.progress.update(1)
+
+    def write_checkpoint(self) -> None:
+        write_arrays(self.path, {"description": np.array(self.description)} | module_arrays(self.trainer, "trainer/"))
+        self.written = time.monotonic()
+
+    def _restore(self) -> None:
+        arrays = read_arrays(self.path)
+        saved = json.loads(str(arrays.pop("description", "{}")))
+        for name, value in json.loads(self.description).items():
+            if saved.get(name) != value:
+                raise RLFlowError(
+                    f"{self.path} was written by a training with another {name}; use another folder, or delete it"
+                )
+        restore_arrays(self.trainer, arrays, str(self.path), "trainer/")
+
+
+def _train_offline(trainer: Trainer, run: _Run, episodes: Sequence[Episode], seed: int) -> list[Episode]:
+    """Trains the encoder, then the dynamics on its latents. Returns the held-out episodes."""
+    model, config = trainer.model, trainer.model.config
+    training, held_out = split_episodes(episodes, config.holdout, seed)
+    trainer.interactions.assign(sum(map(len, episodes)))
+    graphs, counts = _states(training)
+
+    run.announce("encoder")
+    if run.step == 0:
+        chosen = _spread(len(graphs), SAMPLE)
+        model.encoder.fit_inputs(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
+    while (step := run.step) < config.encoder_steps:
+        chosen = _random(seed, GRAPHS, step).integers(len(graphs), size=config.batch_graphs)
+        rate = learning_rate(config, step, config.encoder_steps)
+        run.finish_step(encoder=trainer.update_encoder(batch_graphs([graphs[i] for i in chosen]), counts[chosen], rate))
+
+    run.announce("dynamics")
+    # The encoder does not change any more, so a resumed run gets the same latents and statistics here.
+    model.standardise_latents(graphs)
+    steps = pack_episodes(training, model.encode(graphs))
+    model.dynamics.fit(steps)
+    while (step := run.step - config.encoder_steps) < config.steps:
+        before, window = _random_windows(steps, config, _random(seed, EPISODES, step))
+        rate = learning_rate(config, step, config.steps)
+        run.finish_step(dynamics=trainer.update_dynamics(before, window, rate))
+    return held_out
+
+
+def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:
+    """One step of the encoder and one of the dynamics on each mini-batch (the paper's mode). Returns the held-out one.
+
+    The statistics that normalise the data follow the stream as moving averages.
+    """
+    model, config = trainer.model, trainer.model.config
+    run.announce("online")
+    stream = source(run.step)
+    while (step := run.step) < config.steps:
+        episodes = next(stream)
+        trainer.interactions.assign_add(sum(map(len, episodes)))
+        rate = learning_rate(config, step, config.steps)
+        graphs, counts = _states(episodes)
+        chosen = _random(seed, GRAPHS, step).integers(len(graphs), size=config.batch_graphs)
+        batch = batch_graphs([graphs[i] for i in chosen])
+        model.encoder.fit_inputs(batch, counts[chosen], ONLINE_RATE)
+        encoder = trainer.update_encoder(batch, counts[chosen], rate)
+        model.standardise_latents(graphs, ONLINE_RATE)
+        steps = pack_episodes(episodes, model.encode(graphs))
+        model.dynamics.fit(steps, ONLINE_RATE)
+        before, window = _random_windows(steps, config, _random(seed, EPISODES, step))
+        run.finish_step(encoder=encoder, dynamics=trainer.update_dynamics(before, window, rate))
+    held_out = list(next(stream)) if config.holdout else []
+    trainer.interactions.assign_add(sum(map(len, held_out)))
+    return held_out
+
+
+def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tuple[list[Episode], list[Episode]]:
+    """(training, held-out), each in the order given; at least one is held out if holdout > 0."""
+    if len(episodes) < 2:
+        raise RLFlowError(f"a world model cannot be trained on {len(episodes)} episode(s); collect more")
+    size = min(len(episodes) - 1, max(1, round(holdout * len(episodes)))) if holdout else 0
+    held = set(_random(seed, HOLDOUT, 0).permutation(len(episodes))[:size].tolist())
+    return [e for i, e in enumerate(episodes) if i not in held], [episodes[i] for i in sorted(held)]
+
+
+def _random_windows(steps: Steps, config: WorldModelConfig, random: np.random.Generator) -> tuple[Steps, Steps]:
+    """Random episodes: (the steps before the window, a random window of at most `max_sequence` steps) of each."""
+    rows = random.choice(len(steps.length), min(config.batch_episodes, len(steps.length)), replace=False)
+    start = random.integers(0, np.maximum(steps.length[rows] - config.max_sequence, 0) + 1)
+    stop = np.minimum(start + config.max_sequence, steps.length[rows])
+    return steps.window(rows, np.zeros_like(start), start), steps.window(rows, start, stop)
+
+
+def _states(episodes: Sequence[Episode]) -> tuple[list, np.ndarray]:
+    """All graphs of the episodes, and their location counts int32 [number of graphs, N]."""
+    graphs = [graph for episode in episodes for graph in episode.graphs]
+    return graphs, np.concatenate([episode.counts for episode in episodes]).astype(np.int32)
+
+
+def _spread(size: int, most: int) -> np.ndarray:
+    """At most so many indices below `size`, evenly spread."""
+    return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
+
+
+def _random(seed: int, stream: int, step: int) -> np.random.Generator:
+    return np.random.default_rng([seed, stream, step])
+
+
+def _describe(config: WorldModelConfig, spec: EncodingSpec, source, seed: int) -> str:
+    """What a resumed run must have in common with the one that wrote the checkpoint, as JSON."""
+    options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
+    data = "stream"
+    if config.mode == "offline":
+        digest = hashlib.blake2b(digest_size=16)
+        for episode in source:
+            digest.update(episode.actions.tobytes() + episode.rewards.tobytes())
+        data = digest.hexdigest()
+    return json.dumps({"configuration": options, "encoding": spec.to_dict(), "seed": seed, "set of episodes": data})
