@@ -7,7 +7,6 @@ disk at any moment leaves no half-written file under the final name.
 import io
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +17,16 @@ from rlflow.errors import RLFlowError
 def write_bytes(path: Path | str, data: bytes) -> None:
     """Writes `data` to `path` atomically. Raises RLFlowError if the disk refuses."""
     path = Path(path)
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
 
 

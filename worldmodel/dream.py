@@ -25,7 +25,8 @@ class Dreams:
         self, model: WorldModel, z: np.ndarray, counts: np.ndarray, n: int, max_steps: int, temperature: float,
         invalid_reward: float,
     ):
-        self.model, self.max_steps, self.temperature, self.invalid_reward = model, max_steps, temperature, invalid_reward
+        self.model, self.temperature = model, temperature
+        self.max_steps, self.invalid_reward = max_steps, invalid_reward
         self.start_z = np.tile(np.asarray(z, np.float32), (n, 1))
         self.start_counts = np.tile(np.asarray(counts, np.int32), (n, 1))
         self.restart()

@@ -26,7 +26,7 @@ class GraphEncoder(snt.Module):
         self.node_statistics = Normaliser(spec.node_features, "node_statistics")
         self.edge_statistics = Normaliser(spec.edge_features, "edge_statistics")
         self.global_statistics = Normaliser(spec.global_features, "global_statistics")
-        self.operator_embedding = snt.Embed(spec.n_ops + 1, hidden, densify_gradients=True, name="operators")
+        self.operator_embedding = snt.Embed(spec.n_ops, hidden, densify_gradients=True, name="operators")
         self.embed = modules.GraphIndependent(
             edge_model_fn=lambda: snt.Linear(hidden),
             node_model_fn=lambda: snt.Linear(hidden),
@@ -39,7 +39,7 @@ class GraphEncoder(snt.Module):
         self.pool_statistics = Normaliser(3 * hidden, "pool_statistics")
         self.readout = snt.nets.MLP([2 * hidden, latent], name="readout")
         self.latent_statistics = Normaliser(latent, "latent_statistics")
-        n_targets = spec.global_features + spec.n_xfers + spec.n_ops + 1
+        n_targets = spec.global_features + spec.n_xfers + spec.n_ops
         self.target_statistics = Normaliser(n_targets, "target_statistics")
         self.decoder = snt.nets.MLP([2 * hidden, n_targets], name="decoder")
 
@@ -85,14 +85,14 @@ class GraphEncoder(snt.Module):
     def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
         """Squared errors of what z tells, in standard deviations; counts is int32 [B, N]."""
         told = self.decoder(self.latent(batch, training))
-        sizes = [self.spec.global_features, self.spec.n_xfers, self.spec.n_ops + 1]
+        sizes = [self.spec.global_features, self.spec.n_xfers, self.spec.n_ops]
         errors = tf.split(tf.square(told - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
         parts = dict(zip(("costs", "counts", "operators"), map(tf.reduce_mean, errors), strict=True))
         return tf.add_n(list(parts.values())), parts
 
     def _targets(self, batch: GraphBatch, counts: tf.Tensor) -> tf.Tensor:
-        """[B, G + N + n_ops + 1]: globals, log1p of the location counts, log1p of the operator histogram."""
-        n_graphs, n_ops = tf.shape(batch.n_node)[0], self.spec.n_ops + 1
+        """[B, G + N + n_ops]: globals, log1p of the location counts, log1p of the operator histogram."""
+        n_graphs, n_ops = tf.shape(batch.n_node)[0], self.spec.n_ops
         cells = _owners(batch.n_node) * n_ops + batch.ops
         histogram = tf.reshape(tf.math.bincount(cells, minlength=n_graphs * n_ops), [n_graphs, n_ops])
         logs = [tf.math.log1p(tf.cast(numbers, tf.float32)) for numbers in (counts, histogram)]

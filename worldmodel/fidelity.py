@@ -23,7 +23,9 @@ COLUMNS = {
 
 
 def fidelity(model: WorldModel, episodes: Sequence[Episode], horizons: Sequence[int] = HORIZONS) -> dict:
-    """The error table, JSON-able: {"episodes", "horizons": {"5": {"starts", "model": {…}, "no_change", "rule_mean"}}}.
+    """The error table, JSON-able.
+
+    Returns {"episodes": n, "horizons": {"5": {"starts": n, "model": {…}, "no_change": {…}, "rule_mean": {…}}, …}}.
 
     For horizon k, over all starts with k steps left: the absolute error of the reward summed over the k steps (the
     reward's unit), and, of the k-th step, the reward's MAE and R², the xfer mask's exact matches, precision, recall
@@ -90,13 +92,12 @@ def _roll(model: WorldModel, steps: Steps, rows: np.ndarray, starts: np.ndarray,
         step = model.step(z, counts, actions, state)
         z, counts, state = step.z, step.counts, step.state
         ends = (step.terminated > 0.5) | (actions[:, 0] == model.spec.n_xfers)
-        for name, value in zip(
-            real, (steps.rewards[rows, t], steps.terminated[rows, t] > 0.5, counts_after, counts_after > 0, actions[:, 0]),
-            strict=True,
-        ):
-            real[name].append(value)
-        for name, value in zip(dreamt, (step.reward, ends, step.shown_counts, step.shown_counts > 0), strict=True):
-            dreamt[name].append(value)
+        ended = steps.terminated[rows, t] > 0.5
+        happened = steps.rewards[rows, t], ended, counts_after, counts_after > 0, actions[:, 0]
+        told = step.reward, ends, step.shown_counts, step.shown_counts > 0
+        for lists, values in ((real, happened), (dreamt, told)):
+            for name, value in zip(lists, values, strict=True):
+                lists[name].append(value)
     return tuple({name: np.stack(values, axis=1) for name, values in rolled.items()} for rolled in (real, dreamt))
 
 
@@ -112,7 +113,8 @@ def _errors(real: dict, predicted: dict, alive: np.ndarray, horizon: int) -> dic
         return dict.fromkeys(COLUMNS)
     total = np.abs((predicted["rewards"] - real["rewards"])[alive, :horizon].sum(axis=1)).mean()
     reward, expected, masks, shown, counts, told, ends, ended = (
-        source[name][alive, horizon - 1] for name in ("rewards", "masks", "counts", "ends") for source in (real, predicted)
+        source[name][alive, horizon - 1]
+        for name in ("rewards", "masks", "counts", "ends") for source in (real, predicted)
     )
     hits = (masks & shown).sum()
     precision, recall = _ratio(hits, shown.sum()), _ratio(hits, masks.sum())

@@ -123,8 +123,9 @@ class MDNRNN(snt.Module):
         delta = tf.clip_by_value(steps.counts[:, 1:] - counts, -MAX_DELTA, MAX_DELTA) + MAX_DELTA
         mask = tf.cast(steps.counts[:, 1:] > 0, tf.float32)
         reward = self.reward_statistics(steps.rewards[..., None])[..., 0]
+        change = self.change_statistics(steps.z[:, 1:] - z)
         per_step = {
-            "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z)), -1),
+            "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, change), -1),
             "reward": tf.square(predicted.reward - reward),
             "termination": cross_entropy(labels=steps.terminated, logits=predicted.termination),
             "counts": tf.reduce_sum(

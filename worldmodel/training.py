@@ -21,7 +21,13 @@ from rlflow.files import read_arrays, write_arrays
 from rlflow.graph.features import EncodingSpec
 from worldmodel import WORLD_MODELS
 from worldmodel.batching import (
-    GraphBatch, Steps, batch_graphs, compiled, graph_signature, pack_episodes, sequence_signature,
+    GraphBatch,
+    Steps,
+    batch_graphs,
+    compiled,
+    graph_signature,
+    pack_episodes,
+    sequence_signature,
 )
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import WorldModelConfig
@@ -94,6 +100,7 @@ def prepare_tensorflow(seed: int, threads: int = 0) -> None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
     except RuntimeError as error:
         raise RLFlowError("threads can only be set before TensorFlow has run anything in this process") from error
+    tf.get_logger().setLevel("ERROR")  # it mistakes methods of one name for one function that is traced anew
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(seed)
 
@@ -137,7 +144,7 @@ class Trainer(snt.Module):
     def _update_encoder(self, batch: GraphBatch, counts: tf.Tensor, rate: tf.Tensor) -> dict[str, tf.Tensor]:
         encoder = self.model.encoder
         return self._descend(
-            lambda: encoder.loss(batch, counts, training=True), encoder.trainable_variables, self.encoder_optimiser, rate
+            lambda: encoder.loss(batch, counts, True), encoder.trainable_variables, self.encoder_optimiser, rate
         )
 
     def _update_dynamics(self, before: Steps, window: Steps, rate: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -202,7 +209,8 @@ class _Run:
         if self.log is not None and self.step % LOG_EVERY == 0:
             self.log(self.step, metrics)
         if self.progress is not None:
-            self.progress.set_postfix({name: f"{value:.3g}" for name, value in metrics.items() if "/loss" in name})
+            losses = {name: f"{value:.3g}" for name, value in metrics.items() if "/loss" in name}
+            self.progress.set_postfix(losses, refresh=False)
             self.progress.update(1)
 
     def write_checkpoint(self) -> None:

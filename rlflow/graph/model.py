@@ -70,9 +70,11 @@ class Constant:
         """A constant with the content of `array`, which is hashed now and later loaded by `load`."""
         dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         header = f"{dtype}:{array.shape}:".encode()
-        content = array.tobytes() if array.dtype == object else memoryview(np.ascontiguousarray(array)).cast("B")
         digest = hashlib.sha256(header)
-        digest.update(content)
+        if array.dtype == object:
+            digest.update(repr(array.tolist()).encode())  # texts; their bytes would be addresses
+        elif array.size:
+            digest.update(memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B"))
         return cls(digest.hexdigest(), TensorType(dtype, tuple(array.shape)), load)
 
 
@@ -304,6 +306,8 @@ class Graph:
         candidates = [producer for node in gone for producer in graph._unread(node, touched)]
         for old, new in rewired.items():
             graph._rewire(old, new, touched)
+        for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
+            graph.types.pop(tensor, None)
         graph.next_id = 1 + max([self.next_id - 1, *(n.id for n in added), *types, *constants])
         graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], touched)
         graph.touched = frozenset(touched)

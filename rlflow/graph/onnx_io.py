@@ -104,7 +104,8 @@ class _Reader:
         template.CopyFrom(_without_graph(self.proto))
         template.ir_version = max(self.proto.ir_version, 4)
         template.graph.name = graph.name
-        template.graph.doc_string = graph.doc_string
+        if graph.doc_string:
+            template.graph.doc_string = graph.doc_string
         template.graph.metadata_props.extend(graph.metadata_props)
         template.graph.initializer.extend(t for t in graph.initializer if t.name in input_names)
         interface = Interface(
@@ -195,6 +196,9 @@ class _Reader:
 def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueInfoProto], dict[str, int]]:
     """The inputs with every dimension fixed, and dimension name → size. Raises RLFlowError with what is missing."""
     bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
+    for name, sizes in shapes.items():
+        if min((sizes,) if isinstance(sizes, int) else tuple(sizes), default=0) < 0:
+            raise RLFlowError(f"--shape gives '{name}' a negative size")
     names = {value.name for value in inputs}
     for value in inputs:
         if value.name in shapes:
@@ -258,7 +262,10 @@ def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
             return numpy_helper.to_array(proto)
         copy = onnx.TensorProto()  # loading fills the proto; the copy lets the memory go
         copy.CopyFrom(proto)
-        return numpy_helper.to_array(copy, folder)
+        try:
+            return numpy_helper.to_array(copy, folder)
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise RLFlowError(f"cannot read the external weight '{proto.name}': {_first_line(error)}") from error
 
     return Constant.lazy(load(), load)
 
@@ -297,6 +304,16 @@ def _free_names(attribute: onnx.AttributeProto) -> list[str]:
             defined.update(node.output)
         names.update((v.name, None) for v in graph.output if v.name not in defined)
     return list(names)
+
+
+def _with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:
+    """The declaration of an input with every symbolic dimension fixed to the size that it was bound to."""
+    fixed = onnx.ValueInfoProto()
+    fixed.CopyFrom(value)
+    if kind is not None and kind.shape is not None:
+        for dim, size in zip(fixed.type.tensor_type.shape.dim, kind.shape, strict=True):
+            dim.dim_value = size
+    return fixed
 
 
 def _inner_names(graph: Graph) -> set[str]:
@@ -384,10 +401,8 @@ class _Writer:
         graph, interface = self.graph, self.graph.interface
         model = onnx.ModelProto()
         model.CopyFrom(interface.template)
-        inputs = interface.inputs
-        if interface.bindings and graph.relied_on_shapes:
-            inputs, _ = bind_shapes(inputs, interface.bindings)
-        model.graph.input.extend(inputs)
+        for value, tensor in zip(interface.inputs, graph.inputs, strict=True):
+            model.graph.input.append(_with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
         model.graph.output.extend(interface.outputs)
         needed = self.unfolded_constants()
         for node_id in graph.order:
@@ -408,8 +423,6 @@ class _Writer:
             computed = tensor in graph.producers and tensor not in self.folded
             if computed and names.get(tensor) not in declared:
                 names[tensor] = value.name
-            elif not computed and tensor not in graph.inputs and names.get(tensor) in declared:
-                del names[tensor]  # a weight: it reaches the output through an Identity that takes the name
         names[ABSENT] = ""
         return names
 

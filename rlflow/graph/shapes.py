@@ -1,7 +1,7 @@
 """Types of the tensors that an operator gives, by ONNX's own shape inference, one node at a time."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import onnx
@@ -14,7 +14,7 @@ from rlflow.graph.opsets import moved_attributes, schema_version
 SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never steer a shape
 
 
-@lru_cache(maxsize=None)
+@cache
 def attribute_defaults(op: str, domain: str, version: int) -> dict:
     """Attribute name → default value of the operator's schema; {} for an unknown operator."""
     try:
@@ -77,7 +77,7 @@ def _infer(op, domain, version, attributes, n_outputs, inputs, values) -> tuple[
     outputs = [f"o{k}" for k in range(n_outputs)]
     node = helper.make_node(op, names, outputs, domain=domain)
     node.attribute.extend(attribute_proto(op, domain, version, name, value) for name, value in attributes)
-    types = {n: helper.make_tensor_type_proto(t.dtype, t.shape) for n, t in zip(names, inputs) if n}
+    types = {n: helper.make_tensor_type_proto(t.dtype, t.shape) for n, t in zip(names, inputs, strict=False) if n}
     data = {f"i{k}": numpy_helper.from_array(np.array(v, np.dtype(d)).reshape(s)) for k, v, d, s in values}
     schema = defs.get_schema(op, version, domain)
     found = shape_inference.infer_node_outputs(

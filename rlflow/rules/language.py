@@ -254,6 +254,7 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         shaped, print_rule(name, source, target, clauses),
     )  # fmt: skip
     _check_names(rule, constants, {n for n, _ in lets})
+    _check_expressions(rule, lets, [tree for tree, _ in conditions])
     return rule
 
 
@@ -278,6 +279,27 @@ def _check_names(rule: Rule, constants: set[str], lets: set[str]) -> None:
         tensors = [{v.name for v in _walk(root) if isinstance(v, Var | Star)} - constants for root in rule.roots]
         if any(names != tensors[0] for names in tensors):
             raise RLFlowError(f"rule {rule.name}: every tensor that is not constant must occur under each output")
+
+
+def _check_expressions(rule: Rule, lets: list[tuple[str, ast.expr]], conditions: list[ast.expr]) -> None:
+    """Every name in an expression is one that the left side or an earlier let gives."""
+
+    def check(tree: ast.expr, known: set[str]) -> None:
+        unbound = names_in(tree) - known
+        if unbound:
+            raise RLFlowError(f"rule {rule.name}: '{sorted(unbound)[0]}' does not occur on the side that is matched")
+
+    for side, known in ((rule.source, set()), (rule.target, _variables(rule.source) | {name for name, _ in lets})):
+        for op in _ops_of(side).values():
+            for literal in (*op.inputs, *(value for _, value in op.attributes)):
+                if isinstance(literal, Literal):
+                    check(ast.parse(literal.text, mode="eval").body, known)
+    known = _variables(rule.source)
+    for name, tree in lets:
+        check(tree, known)
+        known |= {name}
+    for tree in conditions:
+        check(tree, known)
 
 
 def _is_operator(node: ast.expr) -> bool:
@@ -333,7 +355,9 @@ class _Side:
             raise RLFlowError(f"{self.where}: '{ast.unparse(node)}' is no operator")
         domain, op = "", node.func
         if isinstance(op, ast.Attribute):
-            domain, op = {"microsoft": "com.microsoft"}[op.value.id], ast.Name(op.attr)
+            if ast.unparse(op.value) != "microsoft":
+                raise RLFlowError(f"{self.where}: '{ast.unparse(op.value)}' is no domain")
+            domain, op = "com.microsoft", ast.Name(op.attr)
         attributes, rest = [], None
         for keyword in node.keywords:
             if keyword.arg is None:

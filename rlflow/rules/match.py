@@ -1,7 +1,7 @@
 """Matching: the ways in which the left side of one rule occurs at one node."""
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
 # Operators whose `axis` counts the axes of the first input, so that a negative one has a positive name.
 AXIS_OF_INPUT = frozenset(("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "Flatten"))
+# What the weights say already, and what matters in training alone.
+REDUNDANT = frozenset((("Conv", "kernel_shape"), ("BatchNormalization", "momentum")))
 
 
 class Match(NamedTuple):
@@ -69,7 +71,7 @@ def other_attributes(graph: Graph, node: Node, named: frozenset[str]) -> tuple:
     """What `**rest` captures: the attributes that are neither named nor at their default."""
     found = []
     for name, _ in node.attributes:
-        if name not in named and not (node.op == "Conv" and name == "kernel_shape"):
+        if name not in named and (node.op, name) not in REDUNDANT:
             value = attribute_value(graph, node, name)
             if value != _default(graph, node, name):
                 found.append((name, value))
@@ -187,7 +189,7 @@ def _match_inputs(graph: Graph, patterns: tuple, tensors: tuple[int, ...], state
 # -- one rule --------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[str, ...]] | None:
     """(bound variable, operators from the one that reads it up to `pattern`), the shortest such path."""
     best = None
@@ -251,7 +253,7 @@ def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, An
     return scope
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tensor_names(patterns: tuple) -> frozenset[str]:
     names: set[str] = set()
     for pattern in patterns:

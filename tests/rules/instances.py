@@ -103,14 +103,14 @@ def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
     for value in model.graph.input:
         kind = value.type.tensor_type
         if value.name not in given:
-            sizes = [dim.dim_value or 2 for dim in kind.shape.dim]
+            sizes = [dim.dim_value if dim.HasField("dim_value") else 2 for dim in kind.shape.dim]
             feeds[value.name] = random_array(random, sizes, helper.tensor_dtype_to_np_dtype(kind.elem_type))
     return feeds
 
 
 def random_array(random, sizes, dtype, positive: bool = False) -> np.ndarray:
     if np.dtype(dtype).kind == "b":
-        return random.random(sizes) < 0.5
+        return np.asarray(random.random(sizes) < 0.5)
     if np.dtype(dtype).kind in "iu":
         return random.integers(1 if positive or np.dtype(dtype).kind == "u" else -9, 10, sizes).astype(dtype)
     return np.asarray(random.uniform(0.5, 1.5, sizes) if positive else random.standard_normal(sizes)).astype(dtype)

@@ -8,7 +8,7 @@ from worldmodel.training import train
 from worldmodel.world_model import WorldModel
 
 LEARNER = WorldModelConfig(
-    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=400, steps=800,
+    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=300, steps=600,
     learning_rate=5e-3,
 )
 

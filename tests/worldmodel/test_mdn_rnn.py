@@ -45,7 +45,8 @@ def test_the_loss_does_not_depend_on_the_amount_of_padding(trained):
         np.pad(field, [(0, 0), (0, 7)] + [(0, 0)] * (field.ndim - 2)) if field.ndim > 1 else field for field in steps
     ))
     state = model.dynamics.initial_state(len(steps.length))
-    np.testing.assert_allclose(model.dynamics.loss(tensors(steps), state)[0], model.dynamics.loss(tensors(longer), state)[0], rtol=1e-6)
+    losses = [model.dynamics.loss(tensors(version), state)[0] for version in (steps, longer)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
 def test_one_cell_trains_and_dreams(trained):
@@ -68,12 +69,27 @@ def test_the_state_of_a_finished_sequence_stays(trained):
     np.testing.assert_allclose(final, model.dynamics.warm(tensors(shorter)).hidden[0], atol=1e-5)
 
 
+def test_a_warmed_window_is_a_piece_of_the_whole(trained):
+    """The loss of an episode is that of its first steps and of the window after them, weighted by length."""
+    model, _ = trained
+    steps, dynamics = packed(model), model.dynamics
+    row, cut = np.array([int(steps.length.argmax())]), 3
+    whole, before, after = (
+        tensors(steps.window(row, np.array([start]), np.array([stop])))
+        for start, stop in ((0, steps.length[row[0]]), (0, cut), (cut, steps.length[row[0]]))
+    )
+    total, _ = dynamics.loss(whole, dynamics.initial_state(1))
+    first, _ = dynamics.loss(before, dynamics.initial_state(1))
+    second, _ = dynamics.loss(after, dynamics.warm(before))
+    n = int(steps.length[row[0]])
+    np.testing.assert_allclose(total, (cut * first + (n - cut) * second) / n, rtol=1e-4)
+
+
 def test_invalid_actions_are_left_out_of_the_sequences():
     episode = toy.episode(0)
     counts, actions = episode.counts, episode.actions.copy()
     z = np.arange(len(counts), dtype=np.float32)[:, None]
-    rule = int(np.flatnonzero(counts[1] == 0)[0]) if (counts[1] == 0).any() else 0
-    actions[1] = rule, toy.SPEC.max_locations - 1
+    actions[1] = 0, toy.SPEC.max_locations - 1  # the toy never has so many places to fuse
     episode.actions, episode.rewards = actions, np.where(np.arange(len(actions)) == 1, -100, episode.rewards)
     steps = pack_episodes([episode], z)
     assert steps.length[0] == len(episode) - 1

@@ -32,7 +32,7 @@ class Progress:
     def set_description(self, text: str) -> None:
         pass
 
-    def set_postfix(self, values: dict) -> None:
+    def set_postfix(self, values: dict, refresh: bool = True) -> None:
         pass
 
 

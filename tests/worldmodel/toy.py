@@ -21,8 +21,8 @@ from worldmodel.spaces import masks_from_counts
 A, B, C = 1, 2, 3
 COST = {A: 3.0, B: 2.0, C: 4.0}
 PATTERNS = ((A, B), (C, C), (B, A))
-START = ((B, 1), (A, 2), (B, 1), (A, 1), (B, 1), (B, 2), (A, 1))
-SPEC = EncodingSpec(n_ops=3, node_features=2, edge_features=1, global_features=1, n_xfers=3, max_locations=4)
+START = ((B, 1), (A, 2), (B, 1), (A, 1), (B, 1), (B, 1))
+SPEC = EncodingSpec(n_ops=4, node_features=2, edge_features=1, global_features=1, n_xfers=3, max_locations=4)
 MAX_STEPS = 10
 
 Chain = tuple[tuple[int, int], ...]

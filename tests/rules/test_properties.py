@@ -1,0 +1,202 @@
+"""What holds for any walk of substitutions over any graph."""
+
+import copy
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.rules.apply import apply
+from rlflow.rules.language import load_rules
+from rlflow.rules.locations import MatchTable, explain
+from tests.rules.cases import CASES
+from tests.rules.instances import assert_same, instantiate
+from tests.rules.models import drawn, tiny_cnn, tiny_transformer
+
+RULES = load_rules()
+N_STEPS = 20
+MODELS = {"cnn": tiny_cnn(), "transformer": tiny_transformer()} | {f"drawn {seed}": drawn(seed) for seed in range(8)}
+
+
+def walk(model, seed: int, n_steps: int = N_STEPS):
+    """The graphs and match tables of a random walk, the start included."""
+    random = np.random.default_rng(seed)
+    graph = load_graph(model)
+    table = MatchTable(RULES, graph)
+    yield graph, table
+    for _ in range(n_steps):
+        rules = [xfer_id for xfer_id, matches in enumerate(table.locations) if matches]
+        if not rules:
+            return
+        xfer_id = random.choice(rules)
+        matches = table.locations[xfer_id]
+        graph = apply(graph, RULES[xfer_id], matches[random.integers(len(matches))])
+        table = MatchTable(RULES, graph, table)
+        yield graph, table
+
+
+SHORTEST = 15  # steps; some models have no location left before the walk ends
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
+    model = MODELS[name]
+    for step, (graph, table) in enumerate(walk(model, seed)):
+        assert table.locations == MatchTable(RULES, graph).locations
+        assert_consistent(graph)
+        if step % 5 == 0:
+            assert_same(model, to_model(graph), seed=step, tolerance=1e-8)
+    assert step >= SHORTEST
+
+
+def assert_consistent(graph):
+    """The parts of a graph agree with each other, and nothing is left that no output needs."""
+    built = type(graph).build(
+        graph.interface, graph.nodes.values(), graph.types, graph.constants, graph.inputs, graph.outputs
+    )
+    assert built.nodes.keys() == graph.nodes.keys()
+    assert built.constants.keys() == graph.constants.keys()
+    assert built.producers == graph.producers
+    assert built.consumers == graph.consumers
+    read = {tensor for node in graph.nodes.values() for tensor in node.reads()}
+    assert set(graph.types) <= {*read, *graph.outputs, *graph.inputs, *graph.producers}
+
+
+def test_the_walks_use_most_rules():
+    used = {
+        RULES[xfer_id].name
+        for model in MODELS.values() for _, table in walk(model, 0) for xfer_id, found in enumerate(table.locations) if found
+    }  # fmt: skip
+    assert len(used) > 0.6 * len(RULES), sorted({rule.name for rule in RULES} - used)
+
+
+# -- order and hash --------------------------------------------------------------------------------
+
+
+def shuffled(model, seed: int):
+    """The same model under other names, its nodes in another topological order, its weights in another order."""
+    random = np.random.default_rng(seed)
+    model = copy.deepcopy(model)
+    graph = model.graph
+    kept = {v.name for v in (*graph.input, *graph.output)}
+    names = {n for node in graph.node for n in node.output} | {t.name for t in graph.initializer}
+    renamed = {name: f"z{k}" for k, name in enumerate(sorted(names - kept, key=lambda name: hash((seed, name))))}
+    for tensor in graph.initializer:
+        tensor.name = renamed[tensor.name]
+    for node in graph.node:
+        node.name = f"node{random.integers(10**9)}"
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    rest, nodes = list(graph.node), []
+    known = kept | {t.name for t in graph.initializer} - {v.name for v in graph.output}
+    known -= {v.name for v in graph.output}
+    while rest:
+        ready = [k for k, node in enumerate(rest) if all(name in known for name in node.input if name)]
+        nodes.append(rest.pop(ready[random.integers(len(ready))]))
+        known.update(nodes[-1].output)
+    weights = [graph.initializer[k] for k in random.permutation(len(graph.initializer))]
+    for field, values in ((graph.node, nodes), (graph.initializer, weights)):
+        values = [copy.deepcopy(value) for value in values]
+        del field[:]
+        field.extend(values)
+    return model
+
+
+def anatomy(graph) -> list:
+    return [graph.nodes[n].key() for n in graph.order]
+
+
+def places(table) -> list:
+    position = table.graph.position
+    return [[tuple(position[n] for n in match.nodes) for match in matches] for matches in table.locations]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_order_hash_and_locations_depend_on_the_structure_alone(name):
+    graph, other = load_graph(MODELS[name]), load_graph(shuffled(MODELS[name], seed=3))
+    assert graph.hash == other.hash
+    assert anatomy(graph) == anatomy(other)
+    assert places(MatchTable(RULES, graph)) == places(MatchTable(RULES, other))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_order_is_topological(name):
+    graph = load_graph(MODELS[name])
+    for node_id in graph.order:
+        for tensor in graph.nodes[node_id].reads():
+            producer = graph.producers.get(tensor)
+            assert producer is None or graph.position[producer] < graph.position[node_id]
+
+
+def test_hash_does_not_depend_on_the_way_to_a_graph():
+    """Two relus, removed in either order, and a graph that never had them."""
+    model, plain = (
+        helper_model([("Relu", "x", "a")] + steps) for steps in (
+            [("Relu", "a", "b"), ("Abs", "b", "c"), ("Neg", "c", "d"), ("Neg", "d", "e"), ("Neg", "e", "y")],
+            [("Abs", "a", "c"), ("Neg", "c", "y")],
+        )
+    )  # fmt: skip
+    found = set()
+    for order in (("relu-relu", "neg-neg"), ("neg-neg", "relu-relu")):
+        for pick in (0, -1):
+            graph = load_graph(model)
+            for name in order:
+                graph = apply(graph, RULES[RULES.index(name)], explain(graph, RULES, name)[0][pick])
+            found.add(graph.hash)
+    assert found == {load_graph(plain).hash}
+
+
+def helper_model(steps, opset: int = 20, weight=None):
+    value = lambda name: helper.make_tensor_value_info(name, 11, [2])  # noqa: E731
+    nodes = [helper.make_node(op, inputs.split(), [output]) for op, inputs, output in steps]
+    weights = [numpy_helper.from_array(np.asarray(weight, np.float64), "w")] if weight is not None else []
+    graph = helper.make_graph(nodes, "g", [value("x"), value("z")], [value("y")], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def test_hash_tells_graphs_apart():
+    """By a weight, its shape, an attribute, an operator, the wiring, the operands' order, the opset."""
+    different = [
+        helper_model([("Sub", "x w", "y")], weight=[1.0, 2.0]),
+        helper_model([("Sub", "x w", "y")], weight=[1.0, 3.0]),
+        helper_model([("Sub", "x w", "y")], weight=[1.0]),
+        helper_model([("Add", "x w", "y")], weight=[1.0, 2.0]),
+        helper_model([("Sub", "x z", "y")]),
+        helper_model([("Sub", "z x", "y")]),
+        helper_model([("Sub", "x x", "y")]),
+        helper_model([("Neg", "x", "a"), ("Neg", "x", "b"), ("Sub", "a b", "y")]),
+        helper_model([("Neg", "x", "a"), ("Sub", "a a", "y")]),
+        helper_model([("Sub", "x z", "y")], opset=19),
+    ]
+    for to in (1, 7):
+        cast = helper_model([("Cast", "x", "a"), ("Cast", "a", "y")])
+        for node, kind in zip(cast.graph.node, (to, 11), strict=True):
+            node.attribute.append(helper.make_attribute("to", kind))
+        different.append(cast)
+    hashes = [load_graph(model).hash for model in different]
+    assert len(set(hashes)) == len(hashes)
+
+
+# -- inverses --------------------------------------------------------------------------------------
+
+INVERSES = {rule.name for rule in RULES if rule.name.endswith("-inverse")}
+THERE_AND_BACK = [
+    c for c in CASES
+    if c.reason is None and (f"{c.rule}-inverse" in INVERSES or c.rule in INVERSES)
+    and None not in c.values.values()  # a default that comes back spelt out
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", THERE_AND_BACK, ids=str)
+def test_inverse_after_rule_is_the_same_graph(case):
+    graph = load_graph(instantiate(case, RULES))
+    back = case.rule.removesuffix("-inverse") if case.rule in INVERSES else f"{case.rule}-inverse"
+    there = apply(graph, RULES[RULES.index(case.rule)], explain(graph, RULES, case.rule)[0][0])
+    assert there.hash != graph.hash
+    matches, refusals = explain(there, RULES, back)
+    if matches:
+        assert graph.hash in {apply(there, RULES[match.xfer_id], match).hash for match in matches}
+    else:  # the inverse asks for more
+        assert {refusal.reason for refusal in refusals} <= {c.reason for c in RULES[RULES.index(back)].conditions}
