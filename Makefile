@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: demo test lint clean
 
 demo: .venv/ready
-	$(BIN)/python run.py optimise light_shufflenet --config configs/demo.yaml --run runs/demo --out runs/demo/faster.onnx
+	$(BIN)/python run.py optimise light_densenet121 --config configs/demo.yaml --run runs/demo --out runs/demo/faster.onnx
 
 test: .venv/ready-test
 	$(BIN)/ruff check .

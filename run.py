@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 from rlflow.errors import RLFlowError
-from rlflow.files import read_json, write_json
+from rlflow.files import check_writable, copy_file, read_json, write_json
 from rlflow.progress import progress_bar, say
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
@@ -39,6 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(wrong or rest)}")
     parsed.overrides = rest
     try:
+        for path in (parsed.json, getattr(parsed, "out", None)):
+            if path:
+                check_writable(path)
         results = parsed.function(parsed)
         if parsed.json:
             write_json(parsed.json, results)
@@ -47,6 +49,12 @@ def main(arguments: list[str] | None = None) -> int:
         if parsed.debug:
             raise
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:  # a mistake of ours, but nobody is helped by a page of text
+        if parsed.debug:
+            raise
+        text = " ".join(str(error).split())[:300]
+        print(f"error: unexpected {type(error).__name__}: {text} (--debug shows where)", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
@@ -107,7 +115,28 @@ def open_run(parsed, folder):
     from rlflow.config import parse_shapes
     from rlflow.run_folder import RunFolder
 
-    return RunFolder.open(folder, parsed.model, parsed.config, parsed.overrides, parse_shapes(parsed.shape), parsed.seed)
+    return RunFolder.open(
+        folder, parsed.model, parsed.config, parsed.overrides, parse_shapes(parsed.shape), parsed.seed, check_names
+    )
+
+
+def check_names(config) -> None:
+    """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
+    from controllers import CONTROLLERS
+    from rlflow.costs import COSTS
+    from rlflow.rewards import REWARDS
+    from rlflow.rules.language import load_rules
+    from worldmodel import WORLD_MODELS
+    from worldmodel.config import WorldModelConfig
+
+    chosen = [
+        (CONTROLLERS, config.controller.name), (COSTS, config.cost.name), (REWARDS, config.env.reward),
+        (WORLD_MODELS, config.world_model.name),
+    ]  # fmt: skip
+    for registry, name in chosen:
+        registry.check(name)
+    load_rules(list(config.env.rules))
+    WorldModelConfig(**config.world_model)
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -143,7 +172,7 @@ def train_world_model(run) -> dict:
     spec = run.env_spec()
     if config.mode == "offline":
         run.require("collect")
-        source = read_episodes(run.path / "episodes")
+        source = read_episodes(run.path / "episodes", run.config.collect.episodes)
     else:
         def source(first):
             return online_batches(spec, config.batch_episodes, run.config.workers, run.config.seed, first)
@@ -165,7 +194,7 @@ def train_controller(run) -> dict:
     run.require("train-wm")
     config, model, task = run.config, load_world_model(run), run.env_spec().make_task()
     z, counts = model.encode([task.initial.arrays()])[0], task.initial.counts
-    max_steps = config.dream.max_steps or config.env.max_steps
+    max_steps = config.dream.max_steps
 
     def work() -> dict:
         found = []
@@ -248,12 +277,14 @@ def optimise(parsed) -> dict:
     """Collect, train-wm, train-controller and eval in one run folder; then the model is copied to --out."""
     out = Path(parsed.out)
     run = open_run(parsed, parsed.run or out.with_suffix(".run"))
+    if out.exists() and out.samefile(run.source):
+        raise RLFlowError(f"--out {out} is the model itself, which is never overwritten; name another file")
+    make_controller_config(run.config)
     results = {}
     for name, stage in zip(STAGES, (collect, train_world_model, train_controller, evaluate), strict=True):
         if name == "collect" and run.config.world_model.mode == "online":
             continue
         results[name] = stage(run)
-    out.parent.mkdir(parents=True, exist_ok=True)
     copy_model(Path(results["eval"]["optimised"]), out)
     say(f"copied to {out}")
     return results
@@ -306,18 +337,31 @@ def load_world_model(run):
     from worldmodel.training import prepare_tensorflow
 
     prepare_tensorflow(run.config.seed, run.config.world_model.threads)
-    spec = run.env_spec()
-    return WORLD_MODELS.get(run.config.world_model.name).load(run.path / "world-model", spec.make_task().encoding_spec)
+    spec = run.env_spec().make_task().encoding_spec
+    model = WORLD_MODELS.get(run.config.world_model.name).load(run.path / "world-model", spec)
+    for key, value in model.config.to_dict().items():
+        if key not in ("checkpoint_seconds", "threads") and run.config.world_model[key] != value:
+            raise RLFlowError(
+                f"the world model in {run.path} was trained with world_model.{key}={value}, not "
+                f"{run.config.world_model[key]}; say world_model.{key}={value}, or use another --run"
+            )
+    return model
 
 
 def make_controller(run, model):
     from controllers import CONTROLLERS
     from worldmodel import spaces
 
-    name = run.config.controller.name
-    kind = CONTROLLERS.get(name)
+    kind = CONTROLLERS.get(run.config.controller.name)
     observation_space = spaces.observation_space(model.spec, model.config.latent, model.config.hidden)
-    return kind(kind.Config(**run.config.controller[name]), observation_space, spaces.action_space(model.spec), run.config.seed)
+    return kind(make_controller_config(run.config), observation_space, spaces.action_space(model.spec), run.config.seed)
+
+
+def make_controller_config(config):
+    from controllers import CONTROLLERS
+
+    name = config.controller.name
+    return CONTROLLERS.get(name).Config(**config.controller[name])
 
 
 def controller_folder(run, temperature: float) -> Path:
@@ -325,14 +369,13 @@ def controller_folder(run, temperature: float) -> Path:
 
 
 def copy_model(source: Path, out: Path) -> None:
-    """Copies a model and the data file beside it, if it has one."""
-    data = source.with_name(f"{source.name}.data")
-    try:
-        if data.exists():
-            shutil.copyfile(data, out.with_name(data.name))
-        shutil.copyfile(source, out)
-    except OSError as error:
-        raise RLFlowError(f"cannot write {out}: {error.strerror or error}") from error
+    """Copies a model, its external weights first, so that the model is there only if all of it is."""
+    from rlflow.graph.onnx_io import external_files
+
+    for location in external_files(source):
+        if not (out.parent / location).exists() or not (out.parent / location).samefile(source.parent / location):
+            copy_file(source.parent / location, out.parent / location)
+    copy_file(source, out)
 
 
 if __name__ == "__main__":

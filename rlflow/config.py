@@ -1,7 +1,8 @@
 """Configs: one YAML file with every option, smaller files and `key=value` on top."""
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -12,12 +13,32 @@ from rlflow.errors import RLFlowError
 
 DEFAULTS = Path(__file__).parent.parent / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
+NULLABLE = {"model": str, "cost.database": str, "dream.max_steps": int}  # null by default: the type of a value
+ELEMENTS = {"env.rules": str, "dream.temperatures": float, "eval.seeds": int}
+NOT_EMPTY = ("dream.temperatures", "eval.seeds")
+
+# A number is above 0 (a count at least 1), but for these, whose smallest value is 0.
+MAY_BE_ZERO = frozenset((
+    "seed", "env.alpha", "env.beta", "world_model.encoder_steps", "world_model.final_learning_rate",
+    "world_model.decay_power", "world_model.holdout", "world_model.threads", "dream.temperatures",
+    "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
+    "controller.ppo.value_weight", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
+    "eval.measure_seconds", "eval.seeds",
+))  # fmt: skip
+AT_MOST = {
+    "seed": 2**31 - 1, "world_model.holdout": 0.9, "controller.ppo.gamma": 1, "controller.ppo.gae_lambda": 1,
+    "collect.episodes": 10**7,
+}  # fmt: skip
 
 
-def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = (), base: Path | None = None) -> DictConfig:
-    """The defaults (or `base`, a run's resolved config, on top of them), then the files, then the overrides.
+def load_config(
+    files: Iterable[Path | str] = (), overrides: Iterable[str] = (), base: Path | None = None,
+    changes: Mapping[str, object] | None = None,
+) -> DictConfig:
+    """The defaults (or `base`, a run's resolved config, on top of them), then the files, the overrides, the changes.
 
-    Raises RLFlowError for a missing or malformed file, an unknown key (naming the nearest), a wrong type.
+    Raises RLFlowError for a missing or malformed file, an unknown key (naming the nearest), a wrong type, a
+    number out of range, or an interpolation: a config says what it says, whatever the environment.
     """
     config = _read(DEFAULTS)
     defaults = OmegaConf.to_container(config)
@@ -30,6 +51,7 @@ def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = (),
             layers.append((text, OmegaConf.from_dotlist([text])))
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             raise RLFlowError(f"cannot read '{text}': {str(error).splitlines()[0]}") from error
+    layers.append(("command line", OmegaConf.create(dict(changes or {}))))
     for source, layer in layers:
         values = OmegaConf.to_container(layer)
         _check(values, defaults, source)
@@ -41,7 +63,6 @@ def load_config(files: Iterable[Path | str] = (), overrides: Iterable[str] = (),
 def _read(path: Path | str) -> DictConfig:
     try:
         config = OmegaConf.load(path)
-        OmegaConf.resolve(config)
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     except (OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
@@ -59,25 +80,46 @@ def _check(values: dict, defaults: dict, source: str, prefix: str = "") -> None:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             raise RLFlowError(f"{source}: unknown option '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         default = defaults[key]
+        if "${" in str(value):
+            raise RLFlowError(f"{source}: '{name}' holds an interpolation (${{…}}), which configs do not have")
         if name in FREE_FORM:
-            if not isinstance(value, dict):
-                raise RLFlowError(f"{source}: '{name}' is a mapping")
+            if not isinstance(value, dict) or not all(_is_shape(size) for size in value.values()):
+                raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
         elif isinstance(default, dict):
             if not isinstance(value, dict):
                 raise RLFlowError(f"{source}: '{name}' is a group of options: {', '.join(default)}")
             _check(value, default, source, f"{name}.")
-        elif not _fits(value, default):
-            raise RLFlowError(f"{source}: '{name}' is a {type(default).__name__}, not {value!r}")
+        elif value is not None or name not in NULLABLE:
+            kind = NULLABLE.get(name, type(default))
+            if not _fits(value, kind):
+                raise RLFlowError(f"{source}: '{name}' is a {kind.__name__}, not {value!r}")
+            for element in value if kind is list else [value]:
+                if not _fits(element, ELEMENTS.get(name, kind)):
+                    raise RLFlowError(f"{source}: '{name}' is a list of {ELEMENTS[name].__name__}, not {value!r}")
+                if isinstance(element, int | float) and not isinstance(element, bool):
+                    _check_range(name, element, source)
+            if name in NOT_EMPTY and (not value or len(set(value)) < len(value)):
+                raise RLFlowError(f"{source}: '{name}' needs at least one value, and none twice")
 
 
-def _fits(value, default) -> bool:
-    if default is None:  # an option that may be left out; its reader knows the type
-        return not isinstance(value, dict | list)
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(value, bool) and isinstance(default, bool)
-    if isinstance(default, float):
-        return isinstance(value, int | float)
-    return isinstance(value, type(default))
+def _check_range(name: str, value: float, source: str) -> None:
+    if not math.isfinite(value):
+        raise RLFlowError(f"{source}: '{name}' must be finite, not {value}")
+    if value < 0 or (value == 0 and name not in MAY_BE_ZERO):
+        raise RLFlowError(f"{source}: '{name}' must be {'0 or more' if name in MAY_BE_ZERO else 'above 0'}, not {value}")
+    if value > AT_MOST.get(name, math.inf):
+        raise RLFlowError(f"{source}: '{name}' must be at most {AT_MOST[name]}, not {value}")
+
+
+def _fits(value, kind: type) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _is_shape(value) -> bool:
+    sizes = value if isinstance(value, list) else [value]
+    return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
 
 
 def _leaves(tree: dict, prefix: str = ""):

@@ -14,7 +14,6 @@ from rlflow.receipt import make_receipt
 from rlflow.state import RewriteState, Task
 from rlflow.validate import validate
 
-
 CHECKS = ("equal", "max_relative_error", "findings", "measured")
 
 

@@ -17,8 +17,8 @@ class GraphRewriteEnv(gym.Env):
     """Substitutions on a computation graph (RLFlow, section 3.1).
 
     ## Action
-    `MultiDiscrete([N + 1, L])`: (xfer_id, location). xfer_id == N is NO-OP: it ends the episode. Location k
-    is the k-th match of the rule in the canonical order of the graph.
+    `MultiDiscrete([N + 1, L])`: (xfer_id, location). xfer_id == N is NO-OP: its only location is 0, and it
+    ends the episode. Location k is the k-th match of the rule in the canonical order of the graph.
 
     ## Observation
     The paper's 4-tuple (graph_tuple, xfer_tuples, location_masks, xfer_mask) as a Dict:
@@ -52,7 +52,7 @@ class GraphRewriteEnv(gym.Env):
       reward: a function (before, after, initial) → float.
       max_steps: length at which an episode is truncated.
       max_nodes, max_edges: padding; by default twice the initial graph and some room. An action
-        that could outgrow them is masked.
+        that could outgrow them is masked, with the later locations of its rule.
     """
 
     metadata = {"render_modes": ["ansi"]}
@@ -107,7 +107,7 @@ class GraphRewriteEnv(gym.Env):
     def step(self, action):
         xfer_id, location = (int(part) for part in action)
         before, rule, self._steps = self.state, None, self._steps + 1
-        no_op = xfer_id == self.task.no_op
+        no_op = (xfer_id, location) == (self.task.no_op, 0)
         valid = no_op or self._allowed(xfer_id, location)
         reward = 0.0
         if not valid:
@@ -116,7 +116,7 @@ class GraphRewriteEnv(gym.Env):
             rule = self.task.rules[xfer_id].name
             self.state = before.apply(xfer_id, location)
             reward = float(self.reward(before.cost, self.state.cost, self.task.initial.cost))
-        truncated = not (valid and no_op) and self._steps >= self.max_steps
+        truncated = not no_op and self._steps >= self.max_steps
         return self._observation(), reward, no_op, truncated, self._info(valid, rule)
 
     def action_masks(self) -> np.ndarray:
@@ -171,9 +171,10 @@ class GraphRewriteEnv(gym.Env):
             limit = self.task.max_locations
             counts = np.append(self.state.counts, 1)
             locations = (np.arange(limit) < counts[:, None]).astype(np.int8)
-            if self._near_padding():
-                for xfer_id, location in self.state.valid_actions()[:-1]:
-                    locations[xfer_id, location] = self._fits(xfer_id, location)
+            if self._near_padding():  # valid locations stay 0 … count−1, as docs/ARCHITECTURE.md promises
+                for xfer_id, count in enumerate(self.state.counts):
+                    fitting = next((k for k in range(count) if not self._fits(xfer_id, k)), count)
+                    locations[xfer_id, fitting:] = 0
             self._masks_of, self._masks_cache = self.state, (locations.any(axis=1).astype(np.int8), locations)
         return self._masks_cache
 

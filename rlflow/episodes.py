@@ -95,7 +95,20 @@ def read_shard(path: Path | str) -> list[Episode]:
         raise RLFlowError(f"{path} is not an episode shard: {error}") from error
 
 
-def read_episodes(folder: Path | str) -> list[Episode]:
-    """All episodes of a folder of shards, in the order of their index."""
-    shards = sorted(Path(folder).glob("shard-*.npz"))
-    return sorted((e for shard in shards for e in read_shard(shard)), key=lambda episode: episode.index)
+def read_episodes(folder: Path | str, count: int | None = None) -> list[Episode]:
+    """The episodes 0 … count−1 of a folder of shards, or all, in the order of their index.
+
+    Raises RLFlowError if a shard is damaged or one of the `count` is not there.
+    """
+    episodes: list[Episode] = []
+    try:
+        for shard in sorted(Path(folder).glob("shard-*.npz")):
+            episodes += read_shard(shard)
+    except RLFlowError as error:
+        raise RLFlowError(f"{error}; `collect` plays what is missing or damaged again") from error
+    episodes.sort(key=lambda episode: episode.index)
+    if count is not None:
+        episodes = episodes[:count]
+        if [episode.index for episode in episodes] != list(range(count)):
+            raise RLFlowError(f"{folder} lacks some of {count} episodes; `collect` plays what is missing again")
+    return episodes

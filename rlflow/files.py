@@ -7,7 +7,12 @@ disk at any moment leaves no half-written file under the final name.
 import io
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -16,18 +21,47 @@ from rlflow.errors import RLFlowError
 
 def write_bytes(path: Path | str, data: bytes) -> None:
     """Writes `data` to `path` atomically. Raises RLFlowError if the disk refuses."""
+    _write(Path(path), lambda file: file.write(data))
+
+
+def copy_file(source: Path | str, path: Path | str) -> None:
+    """Copies `source` to `path` atomically. Raises RLFlowError if it cannot be read or the disk refuses."""
+    try:
+        original = open(source, "rb")
+    except OSError as error:
+        raise RLFlowError(f"cannot read {source}: {error.strerror or error}") from error
+    with original:
+        _write(Path(path), lambda file: shutil.copyfileobj(original, file, 1 << 20))
+
+
+def check_writable(path: Path | str) -> None:
+    """Makes the folder of `path`; raises RLFlowError if no file can be written there. For before long work."""
     path = Path(path)
+    if path.is_dir():
+        raise RLFlowError(f"cannot write {path}: it is a folder")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
-            file.write(data)
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
 
 
 def write_text(path: Path | str, text: str) -> None:

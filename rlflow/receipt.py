@@ -11,9 +11,9 @@ import onnxruntime
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable
-from rlflow.rules.apply import apply
 
 FORMAT = 1
 

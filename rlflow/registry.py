@@ -20,11 +20,15 @@ class Registry:
     def __contains__(self, name: str) -> bool:
         return name in self.entries
 
-    def get(self, name: str):
-        """The registered object. Raises RLFlowError naming the nearest known name."""
+    def check(self, name: str) -> None:
+        """Raises RLFlowError naming the nearest known name if the name is not registered. Imports nothing."""
         if name not in self.entries:
             near = difflib.get_close_matches(str(name), self.entries, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(self.entries)}"
             raise RLFlowError(f"unknown {self.kind} '{name}'; {hint}")
+
+    def get(self, name: str):
+        """The registered object. Raises RLFlowError naming the nearest known name."""
+        self.check(name)
         module, attribute = self.entries[name].split(":")
         return getattr(importlib.import_module(module), attribute)

@@ -1,8 +1,9 @@
 """The report of a run: Markdown with plots, made from what the stages left in the run folder."""
 
+import io
 from pathlib import Path
 
-from rlflow.files import write_text
+from rlflow.files import write_bytes, write_text
 
 
 def write_report(folder: Path, results: dict) -> Path:
@@ -124,9 +125,7 @@ def _plot_paths(folder: Path, outcome: dict) -> Path:
     axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
     axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
     axes.legend()
-    path = folder / "path.png"
-    figure.savefig(path, dpi=120)
-    return path
+    return _save(figure, folder / "path.png")
 
 
 def _plot_rules(folder: Path, outcome: dict) -> Path | None:
@@ -143,6 +142,11 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
             axes.text(column, row, str(count), ha="center", va="center", fontsize=8)
-    path = folder / "rules.png"
-    figure.savefig(path, dpi=120)
+    return _save(figure, folder / "rules.png")
+
+
+def _save(figure, path: Path) -> Path:
+    image = io.BytesIO()
+    figure.savefig(image, dpi=120, format="png")
+    write_bytes(path, image.getvalue())
     return path

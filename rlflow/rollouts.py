@@ -5,6 +5,8 @@ restart change nothing. Shards are written whole; what is on disk is never playe
 """
 
 import multiprocessing
+import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -87,23 +89,27 @@ _worker: tuple[EnvSpec, Task, Reward] | None = None
 
 def _start_worker(spec: EnvSpec) -> None:
     global _worker
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # a killed parent must not leave its workers behind
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     _worker = spec, spec.make_task(), spec.make_reward()
 
 
 def _play(seed: int, indices: list[int]) -> list[Episode]:
     spec, task, reward = _worker
-    return [
-        play_random(task, reward, spec.max_steps, np.random.default_rng([seed, index]), index) for index in indices
-    ]
-
-
-def _play_shard(seed: int, indices: list[int], path: str) -> int:
     try:
-        episodes = _play(seed, indices)
+        return [
+            play_random(task, reward, spec.max_steps, np.random.default_rng([seed, index]), index)
+            for index in indices
+        ]
     except RLFlowError:
         raise
     except Exception as error:  # a worker's traceback would be lost with its process
         raise RLFlowError(f"a worker failed:\n{traceback.format_exc()}") from error
+
+
+def _play_shard(seed: int, indices: list[int], path: str) -> int:
+    episodes = _play(seed, indices)
     write_shard(path, episodes)
     return sum(len(episode) for episode in episodes)
 
@@ -169,6 +175,7 @@ def collect(
             found = read_shard(shard_path(folder, number))
         except RLFlowError:
             found = []
+        found = found[: len(indices)]  # an earlier run may have asked for more
         if [episode.index for episode in found] == indices:
             done += len(found)
             interactions += sum(len(episode) for episode in found)

@@ -33,25 +33,31 @@ class RunFolder:
     @classmethod
     def open(
         cls, path: Path | str, model: str | None = None, files=(), overrides=(), shapes: dict | None = None,
-        seed: int | None = None,
+        seed: int | None = None, check: Callable[[DictConfig], None] | None = None,
     ) -> "RunFolder":
         """Makes the folder, or goes on in it with the config that it holds and the given changes on top.
+
+        Nothing is written before the task can be made and `check` has accepted the config, so that a mistake in
+        the first command does not stay in the folder.
 
         Raises RLFlowError if no model is named, or the folder belongs to another model or task.
         """
         path = Path(path)
         held = path / "config.yaml"
-        config = load_config(files, overrides, held if held.exists() else None)
         changes = {"model": model, "seed": seed, "shapes": dict(shapes) if shapes else None}
-        config = OmegaConf.merge(config, {key: value for key, value in changes.items() if value is not None})
+        changes = {key: value for key, value in changes.items() if value is not None}
+        config = load_config(files, overrides, held if held.exists() else None, changes)
         if not config.model:
             raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
+        if check is not None:
+            check(config)
         identity = path / "model.json"
         task = task_of(config)
         if identity.exists():
             source = _same_model(path, read_json(identity), config, task)
         else:
             source = _fetch(path, config)
+            cls(path, config, source).env_spec().make_task()
             write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": file_hash(source), "task": task})
         run = cls(path, config, source)
         write_text(held, OmegaConf.to_yaml(config))

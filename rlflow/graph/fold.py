@@ -42,9 +42,8 @@ def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.n
 
     nodes = [node_proto(graph, graph.nodes[n], _name, lambda t: graph.constants[t].load()) for n in node_ids]
     read = {name for proto in nodes for name in proto.input}
-    weights = {
-        t: graph.constants[t] for n in node_ids for t in graph.nodes[n].inputs if t in graph.constants and _name(t) in read
-    }
+    inputs = [t for n in node_ids for t in graph.nodes[n].inputs]
+    weights = {t: graph.constants[t] for t in inputs if t in graph.constants and _name(t) in read}
     outputs = [helper.make_tensor_value_info(_name(t), graph.types[t].dtype, graph.types[t].shape) for t in tensors]
     initializers = [numpy_helper.from_array(constant.load(), _name(t)) for t, constant in weights.items()]
     model = helper.make_model(

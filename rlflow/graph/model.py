@@ -88,6 +88,7 @@ class Node:
       captured: (outer name, tensor id) pairs that subgraphs inside the attributes read.
       constant: whether all its outputs are known before the model runs (it is folded on export).
       name: the ONNX name, "" for a node that a rule made.
+      overload: which of the model's functions of that name it calls, "" for the only one.
     """
 
     id: int
@@ -100,6 +101,7 @@ class Node:
     constant: bool = False
     made_by_rule: bool = False
     name: str = ""
+    overload: str = ""
 
     def reads(self) -> Iterable[int]:
         """Ids of all tensors the node reads, in order, subgraphs included."""
@@ -117,7 +119,7 @@ class Node:
 
     def key(self) -> tuple:
         """What the operator computes from its inputs; equal for two nodes that differ only in place."""
-        return self.domain, self.op, self.attributes
+        return self.domain, f"{self.op}:{self.overload}" if self.overload else self.op, self.attributes
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,7 @@ class Graph:
             captured = tuple((name, new if t == old else t) for name, t in node.captured)
             self.nodes[node_id] = Node(
                 node.id, node.op, node.domain, inputs, node.outputs, node.attributes, captured, node.constant,
-                node.made_by_rule, node.name,
+                node.made_by_rule, node.name, node.overload,
             )
             self.consumers[new] = tuple(sorted({*self.consumers.get(new, ()), node_id}))
         self.outputs = tuple(new if t == old else t for t in self.outputs)

@@ -1,6 +1,6 @@
 """ONNX files to graphs and back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import google.protobuf.message
@@ -63,6 +63,14 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
     return _Reader(model, folder, dict(shapes or {})).read()
 
 
+def external_files(path: Path | str) -> list[str]:
+    """The files that hold external weights of a model, relative to its folder."""
+    model = onnx.load(path, load_external_data=False)
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    tensors = [t for t in (*model.graph.initializer, *_inner_tensors(nodes)) if t.data_location == t.EXTERNAL]
+    return sorted({entry.value for t in tensors for entry in t.external_data if entry.key == "location"})
+
+
 def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
@@ -86,6 +94,7 @@ class _Reader:
         overridable = self.proto.ir_version >= 4
         inputs = [v for v in graph.input if overridable or v.name not in initializers]
         input_names = {v.name for v in inputs}
+        self.load_inner_weights([t for t in graph.initializer if t.name in input_names])
         bound, bindings = bind_shapes(inputs, self.shapes)
         types = self.infer_types(bound)
 
@@ -109,7 +118,8 @@ class _Reader:
         template.graph.metadata_props.extend(graph.metadata_props)
         template.graph.initializer.extend(t for t in graph.initializer if t.name in input_names)
         interface = Interface(
-            template, tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()}, self.opsets, bindings
+            template, tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()}, self.opsets,
+            bindings,
         )
         tensor_types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
         tensor_types |= {tensor: constant.type for tensor, constant in self.constants.items()}
@@ -117,6 +127,14 @@ class _Reader:
             interface, self.nodes, tensor_types, self.constants,
             [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
         )
+
+    def load_inner_weights(self, defaults: list[onnx.TensorProto]) -> None:
+        """Reads the external data of what is carried through untouched: defaults of inputs, tensors in attributes."""
+        nodes = [*self.proto.graph.node, *(node for function in self.proto.functions for node in function.node)]
+        for tensor in (*defaults, *_inner_tensors(nodes)):
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                array = constant_of(tensor, self.folder).load()
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
     def tensor(self, name: str) -> int:
         if name not in self.ids:
@@ -155,7 +173,8 @@ class _Reader:
         subgraph_reads = tuple((name, self.tensor(name)) for name in captured)
         self.nodes.append(
             Node(
-                self.fresh(), node.op_type, domain, tuple(inputs), outputs, known, subgraph_reads, constant, name=node.name
+                self.fresh(), node.op_type, domain, tuple(inputs), outputs, known, subgraph_reads, constant,
+                name=node.name, overload=node.overload,
             )
         )
 
@@ -332,6 +351,17 @@ def _inner_names(graph: Graph) -> set[str]:
     return names
 
 
+def _inner_tensors(nodes) -> Iterator[onnx.TensorProto]:
+    """All tensors in the attributes of nodes, subgraphs included."""
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            yield from graph.initializer
+            yield from _inner_tensors(graph.node)
+
+
 def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of everything in the model but its graph (whose weights may be large)."""
     copy = onnx.ModelProto()
@@ -369,7 +399,7 @@ def save_graph(graph: Graph, path: Path | str) -> onnx.ModelProto:
 
 def save_model(model: onnx.ModelProto, path: Path | str) -> None:
     path = Path(path)
-    if model.ByteSize() > EXTERNAL_DATA_THRESHOLD:
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > EXTERNAL_DATA_THRESHOLD:
         data, offset = bytearray(), 0
         for tensor in model.graph.initializer:
             if len(tensor.raw_data) < 1024:

@@ -11,6 +11,9 @@ from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, Opaque, TensorType
 from rlflow.graph.opsets import moved_attributes, schema_version
 
+INFERENCE_ERRORS = (
+    shape_inference.InferenceError, checker.ValidationError, defs.SchemaError, ValueError, RuntimeError
+)  # fmt: skip
 SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never steer a shape
 
 
@@ -21,7 +24,8 @@ def attribute_defaults(op: str, domain: str, version: int) -> dict:
         schema = defs.get_schema(op, version, domain)
     except defs.SchemaError:
         return {}
-    defaults = {name: helper.get_attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
+    given = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+    defaults = {name: helper.get_attribute_value(value) for name, value in given.items()}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in defaults.items()}
 
 
@@ -50,7 +54,8 @@ def node_proto(
     inputs = ["" if slot in slots else name(tensor) for slot, tensor in enumerate(node.inputs)]
     while moved and inputs and not inputs[-1]:
         inputs.pop()
-    proto = helper.make_node(node.op, inputs, [name(t) for t in node.outputs], name=node.name, domain=node.domain)
+    outputs = [name(tensor) for tensor in node.outputs]
+    proto = helper.make_node(node.op, inputs, outputs, name=node.name, domain=node.domain, overload=node.overload or None)
     version = schema_version(node.op, node.domain, opset)
     proto.attribute.extend(attribute_proto(node.op, node.domain, version, key, value) for key, value in node.attributes)
     for attribute, slot, _ in moved:
@@ -114,7 +119,7 @@ def infer_types(
     version = schema_version(op, domain, opset)
     try:
         found = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
-    except (shape_inference.InferenceError, checker.ValidationError, defs.SchemaError, ValueError, RuntimeError) as error:
+    except INFERENCE_ERRORS as error:
         raise RLFlowError(f"{op} does not fit its inputs: {str(error).splitlines()[0]}") from error
     if any(t is None or t.shape is None for t in found):
         raise RLFlowError(f"the shape that {op} gives cannot be known")

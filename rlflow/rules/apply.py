@@ -104,9 +104,10 @@ class _Builder:
         """A new constant. Numbers are int64, but a float takes the data type of the first operand."""
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
         if array is not value:
-            floating = array.dtype.kind == "f" and operands
-            kind = (self.types.get(operands[0]) or self.graph.types[operands[0]]).dtype if floating else TensorProto.INT64
-            array = array.astype(helper.tensor_dtype_to_np_dtype(kind))
+            dtype = TensorProto.INT64
+            if array.dtype.kind == "f" and operands:
+                dtype = (self.types.get(operands[0]) or self.graph.types[operands[0]]).dtype
+            array = array.astype(helper.tensor_dtype_to_np_dtype(dtype))
         tensor = self.fresh()
         self.constants[tensor] = Constant.of(array)
         self.types[tensor] = self.constants[tensor].type

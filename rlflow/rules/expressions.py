@@ -131,8 +131,8 @@ def attributes(pairs: tuple, name: bytes, default=None):
 FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
-        constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel, compose, inverse, full,
-        scalar, attributes, len, min, max, sum, abs, sorted, tuple, range, all, any,
+        constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
+        compose, inverse, full, scalar, attributes, len, min, max, sum, abs, sorted, tuple, range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose}
@@ -194,7 +194,9 @@ def compile_expression(node: ast.expr, where: str) -> Expression:
             return lambda scope: b(scope) if a(scope) else c(scope)
         case ast.GeneratorExp(elt=elt, generators=[generator]) | ast.ListComp(elt=elt, generators=[generator]):
             return _comprehension(elt, generator, where)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in FUNCTIONS and all(k.arg for k in keywords):
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if (
+            name in FUNCTIONS and all(k.arg for k in keywords)
+        ):
             function, parts = FUNCTIONS[name], [build(a) for a in args]
             named = {k.arg: build(k.value) for k in keywords}
             return lambda scope: function(
@@ -222,5 +224,6 @@ def _comprehension(elt: ast.expr, generator: ast.comprehension, where: str) -> E
 
 def names_in(node: ast.AST) -> set[str]:
     """The names that an expression takes from its scope."""
-    own = {n.id for c in ast.walk(node) if isinstance(c, ast.comprehension) for n in ast.walk(c.target) if isinstance(n, ast.Name)}
+    targets = [c.target for c in ast.walk(node) if isinstance(c, ast.comprehension)]
+    own = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - FUNCTIONS.keys() - own

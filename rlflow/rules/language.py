@@ -260,7 +260,8 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
 
 def _condition_text(body: str) -> str:
     """`C else "reason"` is read as Python's `True if C else "reason"`."""
-    return f'True if ({body.rpartition(" else ")[0]}) else {body.rpartition(" else ")[2]}' if ' else "' in body else body
+    condition, _, reason = body.rpartition(" else ")
+    return f"True if ({condition}) else {reason}" if ' else "' in body else body
 
 
 def _constants_required(tree: ast.expr) -> set[str]:
@@ -348,6 +349,9 @@ class _Side:
                 return self.names.get(name, Star(name))
             case _ if _is_operator(node):
                 return Output(self.operator(node), 0)
+        return self.literal(node)
+
+    def literal(self, node: ast.expr) -> Literal:
         return Literal(compile_expression(node, self.where), ast.unparse(node))
 
     def operator(self, node: ast.expr) -> Op:
@@ -365,7 +369,7 @@ class _Side:
             elif isinstance(keyword.value, ast.Name):
                 attributes.append((keyword.arg, Bind(keyword.value.id)))
             else:
-                attributes.append((keyword.arg, Literal(compile_expression(keyword.value, self.where), ast.unparse(keyword.value))))
+                attributes.append((keyword.arg, self.literal(keyword.value)))
         _Side.counter += 1
         return Op(_Side.counter, op.id, domain, tuple(self.tensor(a) for a in node.args), tuple(attributes), rest)
 

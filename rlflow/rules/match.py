@@ -57,14 +57,17 @@ def attribute_value(graph: Graph, node: Node, name: str):
 
 def _default(graph: Graph, node: Node, name: str):
     kind = graph.types.get(node.inputs[0]) if node.inputs else None
-    rank = len(kind.shape) if kind is not None and kind.shape is not None else 0
+    rank = len(kind.shape) if kind is not None and kind.shape is not None else None
+    if rank is None and (node.op == "Transpose" or node.op in WINDOWED):
+        return None  # the default depends on the rank
     if node.op == "Transpose" and name == "perm":
         return tuple(reversed(range(rank)))
     if node.op in WINDOWED and name in ("strides", "dilations", "pads"):
         return {"strides": (1,), "dilations": (1,), "pads": (0, 0)}[name] * (rank - 2)
     if node.op == "Conv" and name == "kernel_shape":
         return graph.types[node.inputs[1]].shape[2:]
-    return attribute_defaults(node.op, node.domain, schema_version(node.op, node.domain, graph.opset(node.domain))).get(name)
+    version = schema_version(node.op, node.domain, graph.opset(node.domain))
+    return attribute_defaults(node.op, node.domain, version).get(name)
 
 
 def other_attributes(graph: Graph, node: Node, named: frozenset[str]) -> tuple:

@@ -23,6 +23,7 @@ CONCAT = [
     case("split-of-concat", x="3x2", z="@x", s=[3, 3], i=-2, a={}, opset=11),
     case("split-of-concat", "the parts have other sizes", x="2x3", z="2x4", s=[4, 3], i=1, a={}),
     case("split-of-concat", "the parts have other sizes", x="2x3", z="2x4", s=[3, 2, 2], i=1, a={}),
+    case("split-of-concat", "a part is constant", x="2x3", z="=2x4", s=[3, 4], i=1, a={}),
     case("split-of-concat", "a shape or an axis is not known", x="2x3", z="2x4", s="2:int64", i=1, a={}),
     case("split-split-first", x="9x2", s=[5, 4], t=[2, 3], i=0),
     case("split-split-first", x="2x9", s=[5, 4], t=[2, 3], i=-1, opset=9),
@@ -60,6 +61,7 @@ CONCAT = [
 CONV_BN = dict(x="1x4x5x5", w="=6x4x3x3") | BN
 CONV_BN_1D = dict(x="2x4x5", w="=6x2x3") | BN
 CONV_MERGE = dict(x="1x4x5x5", w="=6x4x3x3", u="=2x4x3x3")
+GROUPED = dict(x="1x4x5x5", w="=6x2x3x3", u="=2x2x3x3", a=G2)
 CONV_MERGE_B = CONV_MERGE | dict(b="=6", c="=2")
 ENLARGE = dict(x="1x4x5x5", w="=6x4x1x1", u="=2x4x3x3")
 ENLARGE_B = ENLARGE | dict(b="=6", c="=2")
@@ -136,24 +138,26 @@ CONVOLUTION = [
     case("concat-conv-merge", x="2x3x5", w="=6x3x2", u="@w", l=[], r=[], a={}, opset=7),
     case("concat-conv-merge", "a weight is not constant", **CONV_MERGE | dict(u="2x4x3x3"), l=[], r=[], a={}),
     case("concat-conv-merge", "the kernels have different", **CONV_MERGE | dict(u="=2x4x1x1"), l=[], r=[], a=SAME),
-    case("concat-conv-merge", "the convolutions are grouped", x="1x4x5x5", w="=6x2x3x3", u="=2x2x3x3", l=[], r=[], a=G2),
+    case("concat-conv-merge", "the convolutions are grouped", **GROUPED, l=[], r=[]),
     case("concat-conv-bias-merge", **CONV_MERGE_B, l=["1x1x5x5"], r=["1x2x5x5"], a=P1),
     case("concat-conv-bias-merge", x="2x3x5", w="=6x3x2", u="@w", b="=6", c="@b", l=[], r=[], a={}, opset=7),
     case("concat-conv-bias-merge", "a weight is not constant", **CONV_MERGE_B | dict(c="2"), l=[], r=[], a={}),
     case("concat-conv-bias-merge", "the kernels have", **CONV_MERGE_B | dict(u="=2x4x1x1"), l=[], r=[], a=SAME),
-    case("concat-conv-bias-merge", "the convolutions are grouped", x="1x4x5x5", w="=6x2x3x3", u="=2x2x3x3", b="=6", c="=2", l=[], r=[], a=G2),
+    case("concat-conv-bias-merge", "the convolutions are grouped", **GROUPED, b="=6", c="=2", l=[], r=[]),
     case("conv-merge", **CONV_MERGE, a=S2 | P1),
     case("conv-merge", x="2x3x5", w="=6x3x2", u="@w", a=dict(dilations=[2]), opset=9),
     case("conv-merge", **CONV_MERGE, a=SAME | S2),
+    case("conv-merge", **CONV_MERGE, a=dict(kernel_shape=[3, 3], group=1, auto_pad="NOTSET", pads=[0, 0, 0, 0])),
     case("conv-merge", "a weight is not constant", **CONV_MERGE | dict(w="6x4x3x3"), a={}),
     case("conv-merge", "the kernels have different shapes", **CONV_MERGE | dict(u="=2x4x3x1"), a={}),
-    case("conv-merge", "the convolutions are grouped", x="1x4x5x5", w="=6x2x3x3", u="=2x2x3x3", a=G2),
+    case("conv-merge", "the convolutions are grouped", **GROUPED),
     case("conv-bias-merge", **CONV_MERGE_B, a=S2 | P1),
     case("conv-bias-merge", x="2x3x5", w="=6x3x2", u="@w", b="=6", c="=6", a=dict(dilations=[2]), opset=9),
     case("conv-bias-merge", "a weight is not constant", **CONV_MERGE_B | dict(b="6"), a={}),
     case("conv-bias-merge", "the kernels have different shapes", **CONV_MERGE_B | dict(u="=2x4x3x1"), a={}),
-    case("conv-bias-merge", "the convolutions are grouped", x="1x4x5x5", w="=8x1x3x3", u="=4x1x3x3", b="=8", c="=4", a=dict(group=4)),
+    case("conv-bias-merge", "the convolutions are grouped", **GROUPED, b="=6", c="=2"),
     case("conv-enlarge-without-bias", **ENLARGE, **P0111, a={}),
+    case("conv-enlarge-without-bias", **ENLARGE, p=None, q=(1, 1, 1, 1), a=dict(auto_pad="NOTSET", strides=[1, 1])),
     case("conv-enlarge-without-bias", **ENLARGE, p=(1, 0, 0, 2), q=(2, 1, 1, 3), a=S2, opset=7),
     case("conv-enlarge-without-bias", x="1x4x5x5", w="=6x2x1x1", u="=2x2x3x3", **P0111, a=G2),
     case("conv-enlarge-without-bias", "a weight is not constant", **ENLARGE | dict(w="6x4x1x1"), **P0111, a={}),
@@ -262,7 +266,7 @@ for name in ("relu-maxpool", "relu-maxpool-inverse"):
         case(name, x="1x2x7x7", a=K3 | P1, opset=6),
         case(name, x="1x2x6x6", a=K3 | S2 | dict(ceil_mode=1)),
         case(name, x="1x2x7x7", a=K3 | S2 | SAME, opset=8),
-        case(name, "a dilated window may hold padding alone", x="1x1x3", a=dict(kernel_shape=[2], dilations=[4], pads=[1, 1])),
+        case(name, "a dilated window may", x="1x1x3", a=dict(kernel_shape=[2], dilations=[4], pads=[1, 1])),
         case(name, "the padding is as wide as a window", x="1x1x3", a=dict(kernel_shape=[1], pads=[1, 0])),
         case(name, "the last window may lie outside", x="1x1x2", a=dict(kernel_shape=[1], strides=[2], ceil_mode=1)),
         case(name, "the last window may lie outside", x="1x1x4x4", a=K2 | S2 | dict(pads=[0, 0, 1, 1], ceil_mode=1)),

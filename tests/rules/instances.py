@@ -144,8 +144,8 @@ class _Instance:
         del inferred.graph.value_info[:]
         for value in inferred.graph.output:
             if not value.type.tensor_type.HasField("shape"):  # which the checker asks for
-                rank = len(self.inputs[0].type.tensor_type.shape.dim)
-                value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, [None] * rank))
+                for _ in self.inputs[0].type.tensor_type.shape.dim:
+                    value.type.tensor_type.shape.dim.add()
         return inferred
 
     def output(self, pattern: Output) -> list[str]:

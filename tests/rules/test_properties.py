@@ -60,15 +60,15 @@ def assert_consistent(graph):
     assert built.constants.keys() == graph.constants.keys()
     assert built.producers == graph.producers
     assert built.consumers == graph.consumers
+    for node in graph.nodes.values():
+        assert node.constant == all(graph.is_constant(tensor) for tensor in node.reads())
     read = {tensor for node in graph.nodes.values() for tensor in node.reads()}
     assert set(graph.types) <= {*read, *graph.outputs, *graph.inputs, *graph.producers}
 
 
 def test_the_walks_use_most_rules():
-    used = {
-        RULES[xfer_id].name
-        for model in MODELS.values() for _, table in walk(model, 0) for xfer_id, found in enumerate(table.locations) if found
-    }  # fmt: skip
+    tables = [table for model in MODELS.values() for _, table in walk(model, 0)]
+    used = {rule.name for table in tables for rule, found in zip(RULES, table.locations, strict=True) if found}
     assert len(used) > 0.6 * len(RULES), sorted({rule.name for rule in RULES} - used)
 
 

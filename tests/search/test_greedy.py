@@ -1,0 +1,82 @@
+import pytest
+
+from rlflow.search import greedy as module
+from rlflow.search.greedy import greedy
+from rlflow.state import RewriteState
+from tests.tiny import tiny_task
+
+MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused", "tiny_inception_v3"]
+
+
+def replayed(state: RewriteState, actions) -> RewriteState:
+    for xfer_id, location in actions:
+        state = state.apply(xfer_id, location)
+    return state
+
+
+def steepest_descent(state: RewriteState) -> list[tuple[int, int]]:
+    """By brute force: nothing is remembered between two steps."""
+    actions = []
+    while True:
+        tried = [(state.apply(x, k).cost.runtime_ps, int(x), int(k)) for x, k in state.valid_actions()[:-1]]
+        best = min(tried, default=(state.cost.runtime_ps, 0, 0))
+        if best[0] >= state.cost.runtime_ps:
+            return actions
+        actions.append(best[1:])
+        state = state.apply(*best[1:])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_ends_in_a_local_optimum_below_the_start(name):
+    start = tiny_task(name).initial
+    found = greedy(start, 500)
+    assert found.stop == "local optimum"
+    assert found.state.cost.runtime_ps <= start.cost.runtime_ps
+    assert bool(found.actions) == (found.state.cost.runtime_ps < start.cost.runtime_ps)
+    for x, k in found.state.valid_actions()[:-1]:
+        assert found.state.apply(x, k).cost.runtime_ps >= found.state.cost.runtime_ps, (x, k)
+
+
+@pytest.mark.parametrize("name", MODELS[:3])
+def test_the_actions_lead_to_the_result_and_every_one_of_them_gains(name):
+    start = tiny_task(name).initial
+    found = greedy(start, 500)
+    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+    costs = [replayed(start, found.actions[:k]).cost.runtime_ps for k in range(len(found.actions) + 1)]
+    assert all(after < before for before, after in zip(costs, costs[1:], strict=False))
+    assert found.interactions >= len(found.actions)
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_resnet50", "tiny_bert_base_fused"])
+def test_greedy_is_steepest_descent(name):
+    start = tiny_task(name).initial
+    assert greedy(start, 500).actions == steepest_descent(start)
+
+
+def test_the_limit_on_locations_holds():
+    start = tiny_task("tiny_inception_v3", 2).initial
+    found = greedy(start, 500)
+    assert found.actions and all(k < 2 for _, k in found.actions)
+    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+
+
+def test_stop_after_the_steps():
+    start = tiny_task("tiny_resnet50").initial
+    whole = greedy(start, 500)
+    assert len(whole.actions) > 3
+    found = greedy(start, 3)
+    assert found.stop == "steps" and found.actions == whole.actions[:3]
+    none = greedy(start, 0)
+    assert (none.stop, none.actions, none.interactions) == ("steps", [], 0) and none.state is start
+
+
+def test_stop_after_the_seconds_with_the_best_so_far(monkeypatch):
+    start = tiny_task("tiny_resnet50").initial
+    whole = greedy(start, 500)
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(ticks))  # a second each time that anyone asks
+    budget = int(start.counts.sum()) + 5
+    found = greedy(start, 500, seconds=budget)
+    assert found.stop == "seconds"
+    assert found.actions == whole.actions[: len(found.actions)] and 0 < len(found.actions) < len(whole.actions)
+    assert replayed(start, found.actions).graph.hash == found.state.graph.hash

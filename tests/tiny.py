@@ -1,0 +1,24 @@
+"""Small tasks for the tests: a tiny zoo model, all rules, the analytic cost."""
+
+from functools import cache
+from pathlib import Path
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.graph.onnx_io import load_graph, save_model
+from rlflow.rollouts import EnvSpec
+from rlflow.rules.language import load_rules
+from rlflow.state import Task
+from rlflow.zoo import load
+
+
+@cache
+def tiny_task(name: str = "tiny_resnet18", max_locations: int = 200, rules: tuple[str, ...] = ()) -> Task:
+    return Task(load_graph(load(name)), load_rules(list(rules)), AnalyticCost(), max_locations)
+
+
+def tiny_spec(folder: Path, name: str = "tiny_resnet18", **options) -> EnvSpec:
+    """The same task as a process gets it: the model in a file."""
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        save_model(load(name), path)
+    return EnvSpec(str(path), **options)
