@@ -55,7 +55,7 @@ class GraphRewriteEnv(gym.Env):
         that could outgrow them is masked, with the later locations of its rule.
     """
 
-    metadata = {"render_modes": ["ansi"]}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
         self,

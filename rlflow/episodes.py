@@ -63,6 +63,16 @@ def read_shard(path: Path | str) -> list[Episode]:
     arrays = read_arrays(path)
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
+        for names, length in (
+            (("index",), len(steps)),
+            (("actions", "rewards", "terminated", "truncated"), steps.sum()),
+            (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
+            (("ops", "nodes"), n_node.sum()),
+            (("edges", "senders", "receivers"), n_edge.sum()),
+        ):
+            for name in names:
+                if len(arrays[name]) != length:
+                    raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
         by_node = {name: np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in ("ops", "nodes")}
         by_edge = {
             name: np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in ("edges", "senders", "receivers")

@@ -29,7 +29,7 @@ class LatentEnv(gymnasium.Wrapper):
 
     def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
         actions = np.asarray(action)[None]
-        valid = spaces.valid_actions(actions, self._counts)[0]
+        valid = bool(self._masks["location_masks"][tuple(actions[0])])
         observation, reward, terminated, truncated, info = self.env.step(action)
         if valid:
             self._state = self.model.step(self._z, self._counts, actions, self._state).state
@@ -43,14 +43,12 @@ class LatentEnv(gymnasium.Wrapper):
 
     def _see(self, observation: dict) -> None:
         self._z = self.model.encode([graph_from_observation(observation)])
+        self._masks = {key: observation[key].copy() for key in ("xfer_mask", "location_masks")}
         self._counts = observation["location_masks"][None, :-1].sum(axis=-1, dtype=np.int32)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        xfer_mask, location_masks = spaces.masks_from_counts(self._counts[0], self.model.spec.max_locations)
-        return {
-            "z": self._z[0].copy(), "h": self._state.h[0].copy(),
-            "xfer_mask": xfer_mask, "location_masks": location_masks,
-        }
+        masks = {key: mask.copy() for key, mask in self._masks.items()}
+        return {"z": self._z[0].copy(), "h": self._state.h[0].copy(), **masks}
 
 
 def graph_from_observation(observation: dict) -> GraphArrays:

@@ -1,0 +1,55 @@
+"""run.py as the tests call it: in this process or in its own, with budgets that take seconds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+
+TINY = (
+    "cost.name=analytic", "workers=1", "collect.episodes=6", "env.max_steps=6", "env.max_locations=20",
+    "world_model.encoder_steps=2", "world_model.steps=2", "world_model.hidden=8", "world_model.latent=4",
+    "world_model.encoder_hidden=8", "world_model.message_passing_steps=1", "world_model.gaussians=2",
+    "world_model.batch_graphs=4", "world_model.batch_episodes=2",
+    "controller.ppo.updates=1", "controller.ppo.evaluate_every=1", "controller.ppo.envs=4", "controller.ppo.steps=4",
+    "controller.ppo.minibatches=2", "controller.ppo.epochs=1", "controller.ppo.evaluation_dreams=2",
+    "controller.ppo.hidden=8", "controller.ppo.max_steps=5",
+    "controller.cma-es.generations=2", "controller.cma-es.popsize=4", "controller.cma-es.dreams=1",
+    "controller.cma-es.max_steps=5", "controller.random.dreams=2", "controller.random.max_steps=5",
+    "eval.samples=2", "eval.measure_seconds=0",
+)  # fmt: skip
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of the error; fails if the command did not fail as it should."""
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert self.code == 1 and len(lines) == 1, self
+        assert "Traceback" not in self.err and "unexpected" not in lines[0], self.err
+        assert self.err.rstrip().endswith(lines[0]), self.err  # nothing follows it
+        return lines[0].removeprefix("error: ")
+
+
+def in_process(capsys, *arguments) -> Done:
+    """main() in this process, so that TensorFlow is imported only once."""
+    import run
+
+    capsys.readouterr()
+    try:
+        code = run.main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        code = exit.code
+    return Done(code, *capsys.readouterr())
+
+
+def in_its_own(*arguments, cwd: Path = ROOT, **environment) -> Done:
+    command = [sys.executable, str(ROOT / "run.py"), *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
+    return Done(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,45 @@
+"""Runs that several test files look at; each is made once, even when pytest-xdist has several processes."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TINY, in_its_own
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory) -> Path:
+    """One folder for all processes of this test session."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+def once(folder: Path, name: str, make) -> Path:
+    """Folder `name`, filled by make(folder) in the first process that asks."""
+    path = folder / name
+    with open(folder / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (path / "done").exists():
+            path.mkdir(exist_ok=True)
+            make(path)
+            (path / "done").write_text("")
+    return path
+
+
+def optimise(path: Path) -> None:
+    done = in_its_own(
+        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run", "--json", path / "results.json",
+        "--seed", "7", *TINY,
+    )  # fmt: skip
+    (path / "stderr.txt").write_text(done.err)
+    assert done.code == 0, done.err
+    json.loads((path / "results.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def optimised(shared_folder) -> Path:
+    """faster.onnx, run/, results.json and stderr.txt of one `optimise` (PPO). To be copied before it is changed."""
+    return once(shared_folder, "optimised", optimise)

@@ -1,0 +1,141 @@
+import copy
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from rlflow.errors import RLFlowError
+from rlflow.files import write_json
+from rlflow.graph.model import Graph
+from rlflow.graph.onnx_io import save_model, to_model
+from rlflow.receipt import make_receipt, replay
+from rlflow.search.greedy import greedy
+from rlflow.state import RewriteState
+from rlflow.zoo import load
+from tests.tiny import tiny_task
+
+ROOT = Path(__file__).parent.parent
+
+
+def receipt_of(name: str, random_steps: int = 0) -> tuple[dict, onnx.ModelProto]:
+    """Greedy's way, or a random one, through a tiny model."""
+    task = tiny_task(name)
+    state: RewriteState = task.initial
+    actions = list(greedy(state, 500).actions)
+    if random_steps:
+        actions, rng = [], np.random.default_rng(1)
+        for _ in range(random_steps):
+            valid = state.valid_actions()[:-1]
+            actions.append(tuple(valid[rng.integers(len(valid))].tolist()))
+            state = state.apply(*actions[-1])
+        state = task.initial
+    for action in actions:
+        state = state.apply(*action)
+    model = to_model(state.graph)
+    return make_receipt(task.graph, task.rules, [], actions, state.graph, model, {"estimated": {}}), model
+
+
+def digest(model: onnx.ModelProto) -> str:
+    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+
+
+@pytest.mark.parametrize("name, steps", [("tiny_inception_v3", 0), ("tiny_bert_base", 15)])
+def test_replay_in_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path, name, steps):
+    receipt, model = receipt_of(name, steps)
+    assert len(receipt["actions"]) > 5
+    save_model(model, tmp_path / "result.onnx")
+    save_model(load(name), tmp_path / "original.onnx")
+    write_json(tmp_path / "receipt.json", receipt)
+    for hash_seed in ("1", "4711"):
+        out = tmp_path / f"replayed-{hash_seed}.onnx"
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), "replay", "receipt.json", "--model", "original.onnx", "--out", str(out)],
+            cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert out.read_bytes() == (tmp_path / "result.onnx").read_bytes()
+
+
+def test_a_receipt_survives_json_and_says_what_was_done(tmp_path):
+    receipt, model = receipt_of("tiny_resnet18")
+    assert json.loads(json.dumps(receipt)) == receipt
+    assert receipt["model_sha256"] == digest(model)
+    assert receipt["versions"].keys() == {"numpy", "onnx", "onnxruntime"}
+    names = [rule.name for rule in tiny_task().rules]
+    assert all(names[action["xfer_id"]] == action["rule"] for action in receipt["actions"])
+    graph, again = replay(receipt, load("tiny_resnet18"))
+    assert isinstance(graph, Graph) and graph.hash == receipt["result_hash"] and digest(again) == digest(model)
+
+
+def test_an_empty_receipt_replays_to_the_exported_original():
+    task = tiny_task()
+    model = to_model(task.graph)
+    receipt = make_receipt(task.graph, task.rules, [], [], task.graph, model, {})
+    assert digest(replay(receipt, load("tiny_resnet18"))[1]) == digest(model)
+
+
+def test_only_the_named_families_are_needed():
+    task = tiny_task("tiny_resnet18", rules=("convolution",))
+    found = greedy(task.initial, 500)
+    model = to_model(found.state.graph)
+    receipt = make_receipt(task.graph, task.rules, ["convolution"], found.actions, found.state.graph, model, {})
+    assert found.actions and digest(replay(receipt, load("tiny_resnet18"))[1]) == digest(model)
+
+
+CHANGES = {
+    "rules": (lambda r: r.update(rules_hash="0" * 64), "was made with another rule set"),
+    "families": (lambda r: r.update(rule_families=["elementwise"]), "was made with another rule set"),
+    "unknown family": (lambda r: r.update(rule_families=["fuson"]), "unknown rule family 'fuson'.*fusion"),
+    "location": (lambda r: r["actions"][1].update(location=999), "step 1 of the receipt: rule .* has no location 999"),
+    "negative": (lambda r: r["actions"][0].update(location=-1), "step 0 of the receipt: rule .* has no location -1"),
+    "unknown rule": (lambda r: r["actions"][0].update(rule="magic"), "no rule is named 'magic'"),
+    "result": (lambda r: r.update(result_hash="0" * 64), "ends at another graph"),
+    "an action less": (lambda r: r["actions"].pop(), "ends at another graph"),
+    "bytes": (lambda r: r.update(model_sha256="0" * 64), "folded weights differ; the receipt was made with"),
+    "format": (lambda r: r.update(format=99), "has format 99, this version reads 1"),
+    "shapes": (lambda r: r.update(shapes={"nothing": 3}), "names 'nothing'"),
+    "location of another type": (lambda r: r["actions"][0].update(location="first"), "not a receipt"),
+    "actions of another type": (lambda r: r.update(actions=3), "not a receipt"),
+    "no rule in an action": (lambda r: r["actions"][0].pop("rule"), "not a receipt: .*rule"),
+}
+
+
+@pytest.fixture(scope="module")
+def receipt():
+    return receipt_of("tiny_resnet18")[0]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tampered_receipts_are_refused_in_one_line(receipt, change):
+    edit, message = CHANGES[change]
+    forged = copy.deepcopy(receipt)
+    edit(forged)
+    with pytest.raises(RLFlowError, match=message) as caught:
+        replay(forged, load("tiny_resnet18"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["format", "original_hash", "rules_hash", "rule_families", "shapes", "actions", "result_hash", "model_sha256"])
+def test_a_missing_key_is_named(receipt, key):
+    forged = {name: value for name, value in receipt.items() if name != key}
+    with pytest.raises(RLFlowError, match=f"not a receipt: .*{key}"):
+        replay(forged, load("tiny_resnet18"))
+
+
+@pytest.mark.parametrize("value", [[], 3, "text", None])
+def test_what_is_not_even_a_mapping_is_refused(value):
+    with pytest.raises(RLFlowError, match="not a receipt"):
+        replay(value, load("tiny_resnet18"))
+
+
+def test_another_model_is_refused(receipt):
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(receipt, load("tiny_resnet50"))
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(receipt, load("tiny_resnet18", seed=1))  # other weights are another model
