@@ -13,7 +13,7 @@ from rlflow.errors import RLFlowError
 
 DEFAULTS = Path(__file__).parent.parent / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
-NULLABLE = {"model": str, "cost.database": str, "dream.max_steps": int}  # null by default: the type of a value
+NULLABLE = {"model": str, "cost.database": str}  # null by default: the type of a value
 ELEMENTS = {"env.rules": str, "dream.temperatures": float, "eval.seeds": int}
 NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 
@@ -136,7 +136,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
     for text in texts:
         name, equals, sizes = text.rpartition("=")
         parts = sizes.split("x")
-        if not equals or not name or not all(part.isdigit() and int(part) > 0 for part in parts):
+        if not equals or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
             raise RLFlowError(f"--shape takes NAME=1x128 or NAME=128, not '{text}'")
         shapes[name] = [int(part) for part in parts] if len(parts) > 1 else int(parts[0])
     return shapes

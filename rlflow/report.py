@@ -5,6 +5,8 @@ from pathlib import Path
 
 from rlflow.files import write_bytes, write_text
 
+FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
+
 
 def write_report(folder: Path, results: dict) -> Path:
     """Writes report.md and its plots into the folder.
@@ -21,6 +23,7 @@ def write_report(folder: Path, results: dict) -> Path:
         "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
         "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
+        "## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity")),
         "## Equality\n\n" + _equality(outcome),
         "## Stages\n\n" + _stages(results["stages"]),
         "## Conditions\n\n" + _conditions(results),
@@ -60,7 +63,7 @@ def _summary(outcome: dict) -> str:
 def _candidates(outcome: dict) -> str:
     rows = [
         "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | substitutions | "
-        "real interactions | seconds | largest relative error |",
+        "real interactions | seconds of acting or search | largest relative error |",
         "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
         f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",
     ]
@@ -90,6 +93,27 @@ def _controls_note(outcome: dict) -> str:
     return "\n\n" + "\n".join(lines)
 
 
+def _dream(outcome: dict, fidelity: dict | None) -> str:
+    """What the controller was promised and got, and how far the world model can be trusted on held-out episodes."""
+    rows = ["| temperature | dreamt return | real return of the greedy episode |", "| ---: | ---: | ---: |"]
+    rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
+    if fidelity:
+        rows += [
+            "",
+            "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; `rule_mean`: "
+            "each rule's mean reward):",
+            "",
+            "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
+            "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+        ]
+        for steps, horizon in fidelity["horizons"].items():
+            for predictor in ("model", "no_change", "rule_mean"):
+                found = [horizon[predictor][key] for key in FIDELITY]
+                cells = " | ".join("–" if value is None else f"{value:.3f}" for value in found)
+                rows.append(f"| {steps} | {predictor} | {cells} |")
+    return "\n".join(rows)
+
+
 def _equality(outcome: dict) -> str:
     if outcome["delivered"] == "original":
         return "The original is returned unchanged."
@@ -100,9 +124,8 @@ def _equality(outcome: dict) -> str:
 
 
 def _stages(stages: dict) -> str:
-    rows = ["| stage | seconds | real interactions | what |", "| --- | ---: | ---: | --- |"]
-    for name, stage in stages.items():
-        rows.append(f"| {name} | {stage['seconds']:.1f} | {stage.get('interactions', 0)} | {stage.get('note', '')} |")
+    rows = ["| stage | seconds |", "| --- | ---: |"]
+    rows += [f"| {name} | {stage['seconds']:.1f} |" for name, stage in stages.items()]
     return "\n".join(rows)
 
 
@@ -139,9 +162,10 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
     axes.imshow(counts, aspect="auto", cmap="Blues")
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(rules)), rules)
+    most = max(max(values) for values in counts)
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
-            axes.text(column, row, str(count), ha="center", va="center", fontsize=8)
+            axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color="white" if 2 * count > most else "black")
     return _save(figure, folder / "rules.png")
 
 

@@ -81,8 +81,9 @@ def test_the_tables_of_ranges_name_real_options():
     known = set(leaves(DEFAULT))
     for table in (module.NULLABLE, module.ELEMENTS, module.NOT_EMPTY, module.MAY_BE_ZERO, module.AT_MOST):
         assert set(table) <= known
-    assert {leaf for leaf in known if OmegaConf.select(load_config(), leaf) is None} == set(module.NULLABLE)
-    lists = {leaf for leaf in known if OmegaConf.is_list(OmegaConf.select(load_config(), leaf))}
+    config = load_config()
+    assert {leaf for leaf in known if OmegaConf.select(config, leaf) is None} == set(module.NULLABLE)
+    lists = {leaf for leaf in known if OmegaConf.is_list(OmegaConf.select(config, leaf))}
     assert lists == set(module.ELEMENTS)
 
 
@@ -125,7 +126,7 @@ def test_shapes_are_the_users_own_keys():
 @pytest.mark.parametrize(
     "override, near",
     [
-        ("env.max_step=3", "env.max_steps"), ("sed=1", "seed"), ("worldmodel.steps=3", "world_model.steps"),
+        ("env.max_step=3", "env.max_steps"), ("sed=1", "seed"), ("worldmodel.steps=3", "world_model"),
         ("controller.ppo.lerning_rate=1", "controller.ppo.learning_rate"), ("max_steps=3", "env.max_steps"),
         ("controller.cmaes.popsize=3", "controller.cma-es"), ("cost.nam=analytic", "cost.name"),
     ],
