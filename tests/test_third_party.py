@@ -33,7 +33,7 @@ def dream():
 def test_maskable_ppo_trains_and_predicts(make):
     env = make()
     agent = sb3_contrib.MaskablePPO(
-        "MultiInputPolicy", env, n_steps=250, batch_size=125, n_epochs=1, seed=0, device="cpu",
+        "MultiInputPolicy", env, n_steps=500, batch_size=250, n_epochs=1, seed=0, device="cpu",
         policy_kwargs={"net_arch": [16]},
     )  # fmt: skip
     before = [parameter.detach().clone() for parameter in agent.policy.parameters()]

@@ -12,7 +12,7 @@ import tensorflow as tf
 from rlflow.graph.features import EncodingSpec
 from worldmodel import mdn
 from worldmodel.batching import Steps
-from worldmodel.normaliser import Normaliser
+from worldmodel.normaliser import ChangeFrequencies, Normaliser, RewardNormaliser
 from worldmodel.spaces import Z_BOUND
 
 MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
@@ -22,7 +22,7 @@ EMBEDDING = 32  # of a rule, and of a location
 class Prediction(NamedTuple):
     """What the heads say after an action, [..] being the batch dimensions.
 
-    z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], standardised.
+    z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], the deviation from the rule's mean, standardised.
     termination: logit [..].  count_change: logits [.., N, 2 · MAX_DELTA + 1] of the change of each rule's location
     count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].
     """
@@ -59,7 +59,8 @@ class MDNRNN(snt.Module):
         self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
         self.count_statistics = Normaliser(spec.n_xfers, "count_statistics")
         self.change_statistics = Normaliser(latent, "change_statistics")
-        self.reward_statistics = Normaliser(1, "reward_statistics")
+        self.reward_statistics = RewardNormaliser(spec.n_xfers + 1, "reward_statistics")
+        self.changes = ChangeFrequencies(spec.n_xfers + 1, spec.n_xfers, 2 * MAX_DELTA + 1, "changes")
         self.trunk = snt.Sequential([snt.Linear(hidden), tf.nn.relu], name="trunk")
         self.z_head = snt.Linear(latent * 3 * gaussians, name="z_head")
         self.reward_head = snt.nets.MLP([hidden // 2, 1], name="reward_head")
@@ -77,10 +78,11 @@ class MDNRNN(snt.Module):
         """One step: z [B, Z], counts int32 [B, N], actions int32 [B, 2]."""
         inputs = self._inputs(z, counts, actions)
         output, state = self.cell(inputs, state)
-        return self._heads(output, inputs), state
+        return self._heads(output, inputs, actions), state
 
     def outcome(
-        self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, temperature: tf.Tensor, seed: tf.Tensor
+        self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, temperature: tf.Tensor,
+        seed: tf.Tensor,
     ) -> Outcome:
         """What a dream makes of a prediction: z' is drawn at temperature τ, the rest is the most likely."""
         change = self.change_statistics.invert(mdn.sample(prediction.z_change, temperature, seed))
@@ -90,7 +92,7 @@ class MDNRNN(snt.Module):
             z=tf.clip_by_value(z + change, -Z_BOUND, Z_BOUND),
             counts=counts,
             shown_counts=tf.where(prediction.xfer_mask > 0, counts, 0),
-            reward=self.reward_statistics.invert(prediction.reward[:, None])[:, 0],
+            reward=self.reward_statistics.invert(prediction.reward, actions[:, 0]),
             terminated=tf.sigmoid(prediction.termination),
         )
 
@@ -100,7 +102,9 @@ class MDNRNN(snt.Module):
         counts = tf.boolean_mask(steps.counts[:, :-1], within)
         self.count_statistics.update(tf.math.log1p(tf.cast(counts, tf.float32)), rate)
         self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
-        self.reward_statistics.update(tf.boolean_mask(steps.rewards, within)[:, None], rate)
+        rewards, xfers = tf.boolean_mask(steps.rewards, within), tf.boolean_mask(steps.actions[..., 0], within)
+        self.reward_statistics.update(rewards, xfers, rate)
+        self.changes.update(tf.boolean_mask(_count_changes(steps), within), xfers, rate)
 
     def warm(self, steps: Steps) -> snt.LSTMState:
         """The recurrent state after these steps, without gradient."""
@@ -117,12 +121,12 @@ class MDNRNN(snt.Module):
         z, counts = steps.z[:, :-1], steps.counts[:, :-1]
         inputs = self._inputs(z, counts, steps.actions)
         outputs, _ = self._unroll(inputs, state, steps.length)
-        predicted = self._heads(outputs, inputs)
+        predicted = self._heads(outputs, inputs, steps.actions)
 
         cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
-        delta = tf.clip_by_value(steps.counts[:, 1:] - counts, -MAX_DELTA, MAX_DELTA) + MAX_DELTA
+        delta = _count_changes(steps)
         mask = tf.cast(steps.counts[:, 1:] > 0, tf.float32)
-        reward = self.reward_statistics(steps.rewards[..., None])[..., 0]
+        reward = self.reward_statistics(steps.rewards, steps.actions[..., 0])
         change = self.change_statistics(steps.z[:, 1:] - z)
         per_step = {
             "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, change), -1),
@@ -154,7 +158,7 @@ class MDNRNN(snt.Module):
         outputs, state = snt.dynamic_unroll(self.cell, tf.transpose(inputs, [1, 0, 2]), state, length)
         return tf.transpose(outputs, [1, 0, 2]), state
 
-    def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor) -> Prediction:
+    def _heads(self, outputs: tf.Tensor, inputs: tf.Tensor, actions: tf.Tensor) -> Prediction:
         """The heads see the action too (in the inputs), not only what the LSTM kept of it."""
         shape = tf.shape(outputs)[:-1]
         features = tf.reshape(tf.concat([outputs, inputs], axis=-1), [-1, outputs.shape[-1] + inputs.shape[-1]])
@@ -169,6 +173,11 @@ class MDNRNN(snt.Module):
             z_change=mdn.Mixture(*(shaped(field, self.latent, self.gaussians) for field in z_change)),
             reward=shaped(self.reward_head(features)),
             termination=shaped(self.termination_head(trunk)),
-            count_change=shaped(self.count_head(trunk), n_xfers, 2 * MAX_DELTA + 1),
+            count_change=shaped(self.count_head(trunk), n_xfers, 2 * MAX_DELTA + 1) + self.changes(actions[..., 0]),
             xfer_mask=shaped(self.mask_head(trunk), n_xfers),
         )
+
+
+def _count_changes(steps: Steps) -> tf.Tensor:
+    """int32 [B, T, N]: the change of each rule's location count, numbered from 0 (−MAX_DELTA) to 2 · MAX_DELTA."""
+    return tf.clip_by_value(steps.counts[:, 1:] - steps.counts[:, :-1], -MAX_DELTA, MAX_DELTA) + MAX_DELTA

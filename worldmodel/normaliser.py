@@ -41,6 +41,80 @@ class Normaliser(snt.Module):
         return tf.clip_by_value(x * _std(self.mean, self.variance) + self.mean, self.low, self.high)
 
 
+class RewardNormaliser(snt.Module):
+    """Rewards as deviations from the mean of the rule that earned them, in units of their common std.
+
+    So the least that a model can say is each rule's mean, and what it predicts is clipped to what the rule has
+    earned in the training data: a dream cannot promise more for a substitution than was ever seen.
+    """
+
+    def __init__(self, n_actions: int, name: str | None = None):
+        super().__init__(name)
+        self.count = tf.Variable(tf.zeros([n_actions]), trainable=False, name="count")
+        self.mean = tf.Variable(tf.zeros([n_actions]), trainable=False, name="mean")
+        self.low = tf.Variable(tf.zeros([n_actions]), trainable=False, name="low")
+        self.high = tf.Variable(tf.zeros([n_actions]), trainable=False, name="high")
+        self.variance = tf.Variable(1.0, trainable=False, name="variance")
+
+    def update(self, rewards: tf.Tensor, xfers: tf.Tensor, rate: float = 1.0) -> None:
+        """Adds rewards [n] earned by xfers [n] to the totals; with rate 1 the totals begin anew."""
+        n = self.count.shape[0]
+        seen = self.count * (0.0 if rate == 1 else 1.0)
+        added = tf.math.unsorted_segment_sum(tf.ones_like(rewards), xfers, n)
+        total = tf.maximum(seen + added, 1.0)
+        mean = (self.mean * seen + tf.math.unsorted_segment_sum(rewards, xfers, n)) / total
+        squares = tf.reduce_sum(tf.square(rewards - tf.gather(mean, xfers)))
+        variance = (self.variance * tf.reduce_sum(seen) + squares) / tf.maximum(tf.reduce_sum(seen + added), 1.0)
+        low = tf.math.unsorted_segment_min(rewards, xfers, n)
+        high = tf.math.unsorted_segment_max(rewards, xfers, n)
+        self.low.assign(_extremes(tf.minimum, self.low, low, seen, added))
+        self.high.assign(_extremes(tf.maximum, self.high, high, seen, added))
+        self.mean.assign(mean)
+        self.variance.assign(variance)
+        self.count.assign(seen + added)
+
+    def __call__(self, rewards: tf.Tensor, xfers: tf.Tensor) -> tf.Tensor:
+        return tf.clip_by_value((rewards - tf.gather(self.mean, xfers)) / self._scale(), -CLIP, CLIP)
+
+    def invert(self, x: tf.Tensor, xfers: tf.Tensor) -> tf.Tensor:
+        """Back to the reward's unit, within what the rule has earned."""
+        rewards = x * self._scale() + tf.gather(self.mean, xfers)
+        return tf.clip_by_value(rewards, tf.gather(self.low, xfers), tf.gather(self.high, xfers))
+
+    def _scale(self) -> tf.Tensor:
+        return tf.sqrt(tf.where(self.variance > 1e-12, self.variance, 1.0))
+
+
+class ChangeFrequencies(snt.Module):
+    """How often each action changed each rule's location count by how much: log-probabilities to start from.
+
+    Rare substitutions are where a dream is cheated. Their usual effect is known from few examples, and what a
+    network adds to these logits need only be what depends on the state.
+    """
+
+    def __init__(self, n_actions: int, n_rules: int, n_changes: int, name: str | None = None):
+        super().__init__(name)
+        self.counts = tf.Variable(tf.zeros([n_actions, n_rules, n_changes]), trainable=False, name="counts")
+
+    def update(self, changes: tf.Tensor, xfers: tf.Tensor, rate: float = 1.0) -> None:
+        """Adds the changes int32 [n, N] (numbered from 0) that actions [n] made; with rate 1 begins anew."""
+        seen = tf.one_hot(changes, self.counts.shape[2])
+        added = tf.math.unsorted_segment_sum(seen, xfers, self.counts.shape[0])
+        self.counts.assign(self.counts * (0.0 if rate == 1 else 1.0) + added)
+
+    def __call__(self, xfers: tf.Tensor) -> tf.Tensor:
+        """Logits [.., N, changes] for actions [..]; "no change" is what an action never seen is believed to do."""
+        middle = self.counts.shape[2] // 2
+        smoothed = self.counts + 0.05 + tf.one_hot(middle, self.counts.shape[2])
+        return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfers)
+
+
+def _extremes(choose, old: tf.Tensor, new: tf.Tensor, seen: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
+    """Per rule the extreme of old and new rewards, of those that exist; 0 for a rule without any."""
+    either = tf.where(seen > 0, tf.where(added > 0, choose(old, new), old), new)
+    return tf.where(seen + added > 0, either, 0.0)
+
+
 def standardise(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     return tf.clip_by_value((x - mean) / _std(mean, variance), -CLIP, CLIP)
 

@@ -107,7 +107,7 @@ class WorldModel(snt.Module):
 
     def _predict(self, z, counts, actions, h, c, temperature, seed):
         prediction, state = self.dynamics(z, counts, actions, snt.LSTMState(h, c))
-        return *self.dynamics.outcome(prediction, z, counts, temperature, seed), state.hidden, state.cell
+        return *self.dynamics.outcome(prediction, z, counts, actions, temperature, seed), state.hidden, state.cell
 
     def _build(self) -> None:
         """Creates every variable, by one run over a graph of one node."""

@@ -30,7 +30,7 @@ def read_model(path: Path | str) -> onnx.ModelProto:
     if not path.is_file():
         raise RLFlowError(f"no such file: {path}")
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = onnx.load(path, format="protobuf", load_external_data=False)
         if not model.HasField("graph"):
             raise google.protobuf.message.DecodeError("it has no graph")
     except (google.protobuf.message.DecodeError, UnicodeDecodeError) as error:
@@ -65,7 +65,7 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
 
 def external_files(path: Path | str) -> list[str]:
     """The files that hold external weights of a model, relative to its folder."""
-    model = onnx.load(path, load_external_data=False)
+    model = onnx.load(path, format="protobuf", load_external_data=False)
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     tensors = [t for t in (*model.graph.initializer, *_inner_tensors(nodes)) if t.data_location == t.EXTERNAL]
     return sorted({entry.value for t in tensors for entry in t.external_data if entry.key == "location"})
