@@ -1,14 +1,9 @@
 """The command line of RLFlow: subcommands → config → one stage. `python run.py --help` teaches it."""
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
-
-# Before TensorFlow is imported anywhere: no chatter, and no rounding that depends on the shape of a batch.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 from rlflow.errors import RLFlowError
 from rlflow.files import check_writable, copy_file, read_json, write_json

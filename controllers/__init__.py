@@ -3,6 +3,7 @@
 To add one: write one file with a `Controller` subclass (`controllers/base.py`) and add its line here.
 """
 
+import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)
 from rlflow.registry import Registry
 
 CONTROLLERS = Registry(

@@ -117,7 +117,7 @@ class Controller:
 
     def load(self, folder: Path | str) -> None:
         """Takes over a saved controller. Raises RLFlowError if it is of another kind or shape."""
-        description = files.read_json(Path(folder) / "controller.json")
+        description = _read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
         if description["shapes"] != asdict(self.shapes):
@@ -131,7 +131,7 @@ class Controller:
     def resume(self, folder: Path | str, seed: int) -> None:
         """Goes on with the training that `folder` holds, if any; refuses one of another config or seed."""
         if (Path(folder) / "controller.json").exists():
-            description = files.read_json(Path(folder) / "controller.json")
+            description = _read_description(folder)
             before = {**description.get("config", {}), "seed": description.get("training_seed")}
             now = {**asdict(self.config), "seed": seed}
             before |= {key: now[key] for key in self.BUDGET}
@@ -169,6 +169,13 @@ class Controller:
             if array.shape[1:] != shape or len(array) != len(arrays[0]):
                 raise RLFlowError(f"act takes batched observations: {key} of shape (B, *{shape}), got {array.shape}")
         return arrays
+
+
+def _read_description(folder: Path | str) -> dict:
+    description = files.read_json(Path(folder) / "controller.json")
+    if not isinstance(description, dict) or not {"controller", "shapes", "config", "training_seed"} <= description.keys():
+        raise RLFlowError(f"{folder}/controller.json does not describe a controller")
+    return description
 
 
 def differences(found: Mapping, expected: Mapping) -> str:

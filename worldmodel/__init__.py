@@ -1,5 +1,11 @@
 """World models: learned simulators of a rewriting environment. Importing this package imports no TensorFlow."""
 
+import os
+
 from rlflow.registry import Registry
+
+# Before anything here imports TensorFlow: no chatter, and no rounding that depends on the shape of a batch.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 WORLD_MODELS = Registry("world model", {"mdn-rnn": "worldmodel.world_model:WorldModel"})

@@ -105,7 +105,7 @@ class ChangeFrequencies(snt.Module):
     def __call__(self, xfers: tf.Tensor) -> tf.Tensor:
         """Logits [.., N, changes] for actions [..]; "no change" is what an action never seen is believed to do."""
         middle = self.counts.shape[2] // 2
-        smoothed = self.counts + 0.05 + tf.one_hot(middle, self.counts.shape[2])
+        smoothed = self.counts + 0.05 + 0.5 * tf.one_hot(middle, self.counts.shape[2])
         return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfers)
 
 
