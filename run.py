@@ -250,10 +250,13 @@ def evaluate(run) -> dict:
             list(options.seeds), options.tolerance, options.measure_seconds, options.sessions, config.cost.threads, config.seed
         )
         outcome = deliver(task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules))
-        greedy_paths = [found.trajectories[0] for found in tries]
         outcome["dreamt"] = [
-            {"temperature": t["temperature"], "dreamt_return": t["best_return"], "real_return": sum(path.rewards)}
-            for t, path in zip(trained["trainings"], greedy_paths, strict=True)
+            {
+                "temperature": training["temperature"],
+                "dreamt_return": training["best_return"],
+                "real_return": sum(found.trajectories[0].rewards[: config.dream.max_steps]),  # as long as a dream
+            }
+            for training, found in zip(trained["trainings"], tries, strict=True)
         ]
         return outcome
 

@@ -95,7 +95,7 @@ def _controls_note(outcome: dict) -> str:
 
 def _dream(outcome: dict, fidelity: dict | None) -> str:
     """What the controller was promised and got, and how far the world model can be trusted on held-out episodes."""
-    rows = ["| temperature | dreamt return | real return of the greedy episode |", "| ---: | ---: | ---: |"]
+    rows = ["| temperature | dreamt return | real return of the greedy episode, over as many steps |", "| ---: | ---: | ---: |"]
     rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
     if fidelity:
         rows += [
