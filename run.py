@@ -261,6 +261,10 @@ def evaluate(run) -> dict:
         return outcome
 
     outcome = run.stage("eval", work)
+    for name, found in outcome["candidates"].items():
+        with events(run, f"eval-{name}") as writer:
+            for step, milliseconds in enumerate(found["path_ms"]):
+                writer.scalars(step, {"eval/estimated_ms": milliseconds})
     stages = {name: found for name in STAGES if (found := run.results(name))}
     report = write_report(folder, {
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),

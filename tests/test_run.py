@@ -93,7 +93,7 @@ def test_a_run_stores_its_config_versions_results_and_events(optimised):
         assert stored == results[name] and stored["stage"] == name and stored["seconds"] > 0
     assert results["collect"]["interactions"] == sum(map(len, read_episodes(folder / "episodes", 6)))
     assert results["train-wm"]["interactions"] == results["collect"]["interactions"]
-    for name in ("collect", "train-wm", "ppo-1"):
+    for name in ("collect", "train-wm", "ppo-1", "eval-controller", "eval-greedy"):
         events = EventAccumulator(str(folder / "tensorboard" / name))
         events.Reload()
         assert events.Tags()["scalars"] or events.Tags()["tensors"] or name == "train-wm", name
