@@ -220,7 +220,7 @@ def evaluate(run) -> dict:
     from rlflow.env import GraphRewriteEnv
     from rlflow.report import summary_line, write_report
     from rlflow.rollouts import best_random
-    from rlflow.run_folder import machine
+    from rlflow.runtime import machine
     from rlflow.search.greedy import greedy
     from worldmodel.latent_env import LatentEnv
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlflow.files import write_json
-from rlflow.run_folder import machine, versions
+from rlflow.run_folder import versions
+from rlflow.runtime import machine
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlflow.errors import RLFlowError
+from rlflow.errors import RLFlowError, first_line
 
 DEFAULTS = Path(__file__).parent.parent / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
@@ -50,7 +50,7 @@ def load_config(
         try:
             layers.append((text, OmegaConf.from_dotlist([text])))
         except (OmegaConfBaseException, yaml.YAMLError) as error:
-            raise RLFlowError(f"cannot read '{text}': {str(error).splitlines()[0]}") from error
+            raise RLFlowError(f"cannot read '{text}': {first_line(error)}") from error
     layers.append(("command line", OmegaConf.create(dict(changes or {}))))
     for source, layer in layers:
         values = OmegaConf.to_container(layer)
@@ -66,7 +66,7 @@ def _read(path: Path | str) -> DictConfig:
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     except (OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RLFlowError(f"{path} is not a valid config: {str(error).splitlines()[0]}") from error
+        raise RLFlowError(f"{path} is not a valid config: {first_line(error)}") from error
     if not isinstance(config, DictConfig):
         raise RLFlowError(f"{path} is not a mapping of options")
     return config

@@ -1,6 +1,5 @@
 """The folder of a run: which model it belongs to, its resolved config, and what each stage left."""
 
-import platform
 import subprocess
 import sys
 import time
@@ -133,16 +132,6 @@ def _fetch(path: Path, config: DictConfig) -> Path:
 
 def _relative(source: Path, folder: Path) -> str:
     return source.name if source.parent == folder else str(source.resolve())
-
-
-def machine() -> str:
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{model}, {platform.system()}, Python {platform.python_version()}"
 
 
 def versions() -> dict[str, str]:

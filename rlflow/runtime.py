@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from rlflow.errors import RLFlowError
+from rlflow.errors import RLFlowError, first_line
 from rlflow.graph.onnx_io import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
@@ -138,10 +138,6 @@ def machine() -> str:
     except OSError:
         pass  # not Linux
     return f"{name}, {os.cpu_count()} cores"
-
-
-def first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _label(model) -> str:

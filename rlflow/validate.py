@@ -10,8 +10,8 @@ import onnx
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, EncodeError
 
-from rlflow.errors import RLFlowError
-from rlflow.runtime import first_line, random_inputs, run, session
+from rlflow.errors import RLFlowError, first_line
+from rlflow.runtime import random_inputs, run, session
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 SHIFTS = (0, 1, -1)  # an average over noise of mean zero washes out a wrong weight

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import helper, numpy_helper
 
-from rlflow.errors import RLFlowError
+from rlflow.errors import RLFlowError, first_line
 from rlflow.graph.model import ABSENT, Graph
 from rlflow.graph.shapes import node_proto
 
@@ -59,7 +59,7 @@ def evaluate(graph: Graph, node_ids: list[int], tensors: list[int]) -> list[np.n
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session.run(None, {})
     except Exception as error:  # ONNX Runtime raises its own, undocumented classes
-        raise RLFlowError(f"cannot fold the weights that a rule combined: {str(error).splitlines()[0]}") from error
+        raise RLFlowError(f"cannot fold the weights that a rule combined: {first_line(error)}") from error
 
 
 def _name(tensor: int) -> str:

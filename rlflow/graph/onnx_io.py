@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rlflow.errors import RLFlowError
+from rlflow.errors import RLFlowError, first_line
 from rlflow.files import write_bytes
 from rlflow.graph.fold import fold_constants
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
@@ -38,7 +38,7 @@ def read_model(path: Path | str) -> onnx.ModelProto:
     try:
         onnx.checker.check_model(str(path))
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        raise RLFlowError(f"the ONNX checker refuses {path}: {_first_line(error)}") from error
+        raise RLFlowError(f"the ONNX checker refuses {path}: {first_line(error)}") from error
     return model
 
 
@@ -57,7 +57,7 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
         try:
             onnx.checker.check_model(model)
         except (onnx.checker.ValidationError, ValueError) as error:
-            raise RLFlowError(f"the ONNX checker refuses the model: {_first_line(error)}") from error
+            raise RLFlowError(f"the ONNX checker refuses the model: {first_line(error)}") from error
     else:
         model, folder = read_model(source), str(Path(source).parent)
     return _Reader(model, folder, dict(shapes or {})).read()
@@ -69,10 +69,6 @@ def external_files(path: Path | str) -> list[str]:
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     tensors = [t for t in (*model.graph.initializer, *_inner_tensors(nodes)) if t.data_location == t.EXTERNAL]
     return sorted({entry.value for t in tensors for entry in t.external_data if entry.key == "location"})
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class _Reader:
@@ -205,7 +201,7 @@ class _Reader:
         try:
             graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
         except (onnx.shape_inference.InferenceError, RuntimeError) as error:
-            raise RLFlowError(f"shape inference fails: {_first_line(error)}") from error
+            raise RLFlowError(f"shape inference fails: {first_line(error)}") from error
         # graph.output keeps the declared type, value_info has what was inferred.
         values = [*graph.output, *graph.value_info, *graph.input]
         types = {value.name: tensor_type(value.type) for value in values}
@@ -284,7 +280,7 @@ def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
         try:
             return numpy_helper.to_array(copy, folder)
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise RLFlowError(f"cannot read the external weight '{proto.name}': {_first_line(error)}") from error
+            raise RLFlowError(f"cannot read the external weight '{proto.name}': {first_line(error)}") from error
 
     return Constant.lazy(load(), load)
 

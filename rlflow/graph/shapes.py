@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
-from rlflow.errors import RLFlowError
+from rlflow.errors import RLFlowError, first_line
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, Opaque, TensorType
 from rlflow.graph.opsets import moved_attributes, schema_version
 
@@ -120,7 +120,7 @@ def infer_types(
     try:
         found = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
     except INFERENCE_ERRORS as error:
-        raise RLFlowError(f"{op} does not fit its inputs: {str(error).splitlines()[0]}") from error
+        raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     if any(t is None or t.shape is None for t in found):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
     return found
