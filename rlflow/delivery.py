@@ -66,9 +66,9 @@ def deliver(
 ) -> dict:
     """Checks and measures every candidate, writes the best one with its receipt into the folder.
 
-    The one with the lowest estimated cost is delivered, among those that passed every check and were not
-    measured to be slower than the original. If there is none that is estimated to be faster, the original
-    is what is delivered.
+    Delivered is the one with the lowest estimated cost among those that passed every check and were measured
+    to be faster than the original; if none was, among those that were not measured to be slower. If there is
+    none that is estimated to be faster either, the original is what is delivered.
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `delivered` (a name or "original"),
       `reason`, and `optimised`, the path of the delivered file.
@@ -184,8 +184,12 @@ def _choose(initial: RewriteState, candidates: Sequence[Candidate], found: dict[
         raise RLFlowError(
             "every candidate failed the equality check; nothing was delivered, and a rule is at fault: please report it"
         )
-    kept = [c for c in equal if (found[c.name]["measured"] or {}).get("verdict") != "slower"]
+    verdicts = {c.name: (found[c.name]["measured"] or {}).get("verdict") for c in equal}
+    kept = [c for c in equal if verdicts[c.name] != "slower"]
     if not kept:
         return "original", "the candidates were estimated to be faster but measured to be slower"
-    best = min(kept, key=lambda c: c.state.cost.runtime_ps)
-    return best.name, "lowest estimated runtime of the candidates that are equal and not measured to be slower"
+    shown = [c for c in kept if verdicts[c.name] == "faster"]
+    best = min(shown or kept, key=lambda c: c.state.cost.runtime_ps)
+    return best.name, "lowest estimated runtime of those that are equal and " + (
+        "measured to be faster" if shown else "not measured to be slower"
+    )
