@@ -19,7 +19,8 @@ def timed(command: list[str], folder: Path) -> tuple[float, int, str]:
     """(seconds, exit status, the last lines of the output)."""
     started = time.monotonic()
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return time.monotonic() - started, done.returncode, "\n".join(re.split(r"[\r\n]+", done.stdout)[-12:])
+    said = re.split(r"[\r\n]+", done.stdout.replace(f"{folder}/", "").strip())
+    return time.monotonic() - started, done.returncode, "\n".join(said[-12:])
 
 
 def main() -> int:
