@@ -47,12 +47,17 @@ class DeliveryOptions:
     seed: int
 
 
+def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[RewriteState]:
+    """The initial state and the one after each of the valid actions."""
+    states = [task.initial]
+    for xfer_id, location in actions:
+        states.append(states[-1].apply(int(xfer_id), int(location)))
+    return states
+
+
 def follow(task: Task, actions: Sequence[tuple[int, int]]) -> RewriteState:
     """The state at the end of a list of valid actions."""
-    state = task.initial
-    for xfer_id, location in actions:
-        state = state.apply(int(xfer_id), int(location))
-    return state
+    return states_along(task, actions)[-1]
 
 
 def improvement(before: float, after: float) -> float:
@@ -161,17 +166,8 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "rules": dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
         "interactions": candidate.interactions,
         "seconds": candidate.seconds,
-        "path_ms": path_costs(task, candidate.actions),
+        "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
-
-
-def path_costs(task: Task, actions: Sequence[tuple[int, int]]) -> list[float]:
-    """Estimated runtime (ms) of every graph on the way, the initial one first."""
-    state, costs = task.initial, [task.initial.runtime_ms]
-    for xfer_id, location in actions:
-        state = state.apply(int(xfer_id), int(location))
-        costs.append(state.runtime_ms)
-    return costs
 
 
 def _choose(initial: RewriteState, candidates: Sequence[Candidate], found: dict[str, dict]) -> tuple[str, str]:

@@ -35,9 +35,6 @@ class NodeCost(NamedTuple):
     bytes: int
     launches: int
 
-    def plus(self, other: "NodeCost") -> "NodeCost":
-        return NodeCost(*(a + b for a, b in zip(self, other, strict=True)))
-
 
 FREE = NodeCost(0, 0, 0, 0)
 

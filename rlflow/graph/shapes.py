@@ -124,7 +124,3 @@ def infer_types(
     if any(t is None or t.shape is None for t in found):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
     return found
-
-
-def present(tensors: tuple[int, ...]) -> list[int]:
-    return [tensor for tensor in tensors if tensor != ABSENT]
