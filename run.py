@@ -296,7 +296,7 @@ def optimise(parsed) -> dict:
 
 
 def replay(parsed) -> dict:
-    from rlflow.graph.onnx_io import save_model
+    from rlflow.graph.onnx_writer import save_model
     from rlflow.receipt import replay as repeat
 
     receipt = read_json(parsed.receipt)
@@ -372,7 +372,7 @@ def controller_folder(run, temperature: float) -> Path:
 
 def copy_model(source: Path, out: Path) -> None:
     """Copies a model, its external weights first, so that the model is there only if all of it is."""
-    from rlflow.graph.onnx_io import external_files
+    from rlflow.graph.onnx_reader import external_files
 
     for location in external_files(source):
         if not (out.parent / location).exists() or not (out.parent / location).samefile(source.parent / location):

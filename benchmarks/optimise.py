@@ -18,7 +18,7 @@ import onnx
 
 from benchmarks.harness import bar, each, finish, parser
 from rlflow.files import read_json
-from rlflow.graph.onnx_io import load_graph
+from rlflow.graph.onnx_reader import load_graph
 from rlflow.rollouts import EnvSpec
 from rlflow.validate import validate
 

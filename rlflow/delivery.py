@@ -8,7 +8,7 @@ from rlflow.costs import peak_memory
 from rlflow.costs.measured import measure
 from rlflow.errors import RLFlowError
 from rlflow.files import write_json
-from rlflow.graph.onnx_io import save_graph, save_model, to_model
+from rlflow.graph.onnx_writer import save_graph, save_model, to_model
 from rlflow.progress import progress_bar, say
 from rlflow.receipt import make_receipt
 from rlflow.state import RewriteState, Task

@@ -10,7 +10,8 @@ import onnxruntime
 
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import Graph
-from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable

@@ -19,7 +19,7 @@ import numpy as np
 from rlflow.costs import COSTS
 from rlflow.episodes import Episode, read_episodes, read_shard, write_shard
 from rlflow.errors import RLFlowError
-from rlflow.graph.onnx_io import load_graph
+from rlflow.graph.onnx_reader import load_graph
 from rlflow.rewards import Reward, make_reward
 from rlflow.rules.language import load_rules
 from rlflow.state import Task

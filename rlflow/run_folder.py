@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.config import load_config
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_json, write_text
-from rlflow.graph.onnx_io import save_model
+from rlflow.graph.onnx_writer import save_model
 from rlflow.receipt import file_hash
 from rlflow.rollouts import EnvSpec
 from rlflow.zoo import ZOO, load

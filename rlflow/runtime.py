@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 
 from rlflow.errors import RLFlowError, first_line
-from rlflow.graph.onnx_io import bind_shapes
+from rlflow.graph.onnx_reader import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
 

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from rlflow import files
-from rlflow.graph.onnx_io import save_model
+from rlflow.graph.onnx_writer import save_model
 from rlflow.zoo import load
 from tests.commands import ROOT, TINY, in_its_own, in_process
 

@@ -13,7 +13,8 @@ from rlflow.costs import GraphCost, NodeCost
 from rlflow.env import GraphRewriteEnv
 from rlflow.errors import RLFlowError
 from rlflow.graph.features import Featuriser
-from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
 from rlflow.rewards import INVALID_REWARD, make_reward
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.state import Task

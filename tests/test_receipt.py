@@ -13,7 +13,7 @@ import pytest
 from rlflow.errors import RLFlowError
 from rlflow.files import write_json
 from rlflow.graph.model import Graph
-from rlflow.graph.onnx_io import save_model, to_model
+from rlflow.graph.onnx_writer import save_model, to_model
 from rlflow.receipt import make_receipt, replay
 from rlflow.search.greedy import greedy
 from rlflow.state import RewriteState

@@ -4,7 +4,8 @@ from functools import cache
 from pathlib import Path
 
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.graph.onnx_io import load_graph, save_model
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import save_model
 from rlflow.rollouts import EnvSpec
 from rlflow.rules.language import load_rules
 from rlflow.state import Task

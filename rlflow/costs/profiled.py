@@ -26,7 +26,8 @@ from rlflow.costs.signature import has_content, signature, text
 from rlflow.errors import RLFlowError
 from rlflow.graph.fold import constant_cone, evaluate
 from rlflow.graph.model import ABSENT, Constant, Graph, Interface, Node
-from rlflow.graph.onnx_io import has_subgraph, to_model
+from rlflow.graph.onnx_reader import has_subgraph
+from rlflow.graph.onnx_writer import to_model
 from rlflow.runtime import machine, random_inputs, session
 
 WARM_UPS = 2

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
-from rlflow.graph.onnx_io import is_constant_node
+from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported
 from rlflow.graph.shapes import infer_types, shape_value
 from rlflow.rules.expressions import Unknown

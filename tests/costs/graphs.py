@@ -3,7 +3,7 @@
 import onnx
 
 from rlflow.graph.model import Graph, Node, TensorType
-from rlflow.graph.onnx_io import load_graph
+from rlflow.graph.onnx_reader import load_graph
 
 
 def model(body: str, opset: int = 18) -> onnx.ModelProto:

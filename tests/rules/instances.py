@@ -18,7 +18,8 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.shapes import attribute_proto
 from rlflow.rules.apply import apply
 from rlflow.rules.language import Bind, Literal, Op, Output, RuleSet, Star, Var

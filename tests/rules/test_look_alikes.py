@@ -3,7 +3,8 @@
 import pytest
 from onnx import helper, parser
 
-from rlflow.graph.onnx_io import load_graph, to_model
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable, explain

@@ -7,9 +7,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from rlflow.errors import RLFlowError
-from rlflow.graph import onnx_io
+from rlflow.graph import onnx_writer
 from rlflow.graph.model import Constant
-from rlflow.graph.onnx_io import load_graph, save_graph, to_model
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import save_graph, to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules
 from rlflow.rules.locations import explain
@@ -428,7 +429,7 @@ def test_large_models_are_written_with_external_weights(tmp_path, monkeypatch):
     weights = [numpy_helper.from_array(np.full((16, 32), k, np.float32), f"w{k}") for k in range(3)]
     before = model("g (float[16,32] x) => (float[16,32] y) { a = Add(x, w0) b = Add(a, w1) y = Add(b, w2) }")
     before.graph.initializer.extend(weights)
-    monkeypatch.setattr(onnx_io, "EXTERNAL_DATA_THRESHOLD", 1000)
+    monkeypatch.setattr(onnx_writer, "EXTERNAL_DATA_THRESHOLD", 1000)
     save_graph(load_graph(before), tmp_path / "big.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big.onnx", "big.onnx.data"]
     assert (tmp_path / "big.onnx.data").stat().st_size == 3 * 16 * 32 * 4
