@@ -74,7 +74,7 @@ class RewriteState:
     def counts(self) -> np.ndarray:
         """int32 [N]: locations of each rule, at most max_locations."""
         limit = self.task.max_locations
-        return np.array([min(len(matches), limit) for matches in self.table.locations], np.int32)
+        return np.minimum(np.array(self.table.counts, np.int32), limit)
 
     def is_valid(self, xfer_id: int, location: int) -> bool:
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
@@ -83,7 +83,7 @@ class RewriteState:
         """The state after the substitution. Raises RLFlowError for an invalid action (NO-OP included)."""
         if not self.is_valid(xfer_id, location):
             raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
-        return self.follow(self.table.locations[xfer_id][location])
+        return self.follow(self.table.of_rule(xfer_id)[location])
 
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class TensorType(NamedTuple):
     @property
     def size(self) -> int:
         """Number of elements (0 if the shape is unknown)."""
-        return int(np.prod(self.shape, dtype=np.int64)) if self.shape is not None else 0
+        return prod(self.shape) if self.shape is not None else 0
 
     @property
     def nbytes(self) -> int:
@@ -217,29 +218,29 @@ class Graph:
 
         It is topological, and it depends on the structure alone: not on names, ids or file order.
         """
-        order, seen = [], set()
+        order: list[int] = []
+        seen: set[int] = set()
         producers, nodes = self.producers, self.nodes
-        for output in self.outputs:
-            stack = [(producers.get(output), None)]
-            while stack:
-                node_id, pending = stack.pop()
-                if pending is None:
-                    if node_id is None or node_id in seen:
-                        continue
-                    seen.add(node_id)
-                    pending = iter([producers.get(t) for t in nodes[node_id].reads()])
-                for child in pending:
+        stack = [producers[tensor] for tensor in reversed(self.outputs) if tensor in producers]
+        while stack:
+            node_id = stack.pop()
+            if node_id < 0:  # all that the node reads is in the order
+                order.append(~node_id)
+            elif node_id not in seen:
+                seen.add(node_id)
+                stack.append(~node_id)
+                node = nodes[node_id]
+                reads = node.inputs if not node.captured else tuple(node.reads())
+                for tensor in reversed(reads):
+                    child = producers.get(tensor)
                     if child is not None and child not in seen:
-                        stack += [(node_id, pending), (child, None)]
-                        break
-                else:
-                    order.append(node_id)
+                        stack.append(child)
         return tuple(order)
 
     @cached_property
     def position(self) -> dict[int, int]:
         """Node id → its place in `order`."""
-        return {node_id: place for place, node_id in enumerate(self.order)}
+        return dict(zip(self.order, range(len(self.order)), strict=True))
 
     @cached_property
     def hash(self) -> str:
@@ -272,6 +273,7 @@ class Graph:
         types: Mapping[int, TensorType],
         constants: Mapping[int, Constant],
         rewired: Mapping[int, int],
+        next_id: int,
         relies_on_shapes: bool = False,
     ) -> "Graph":
         """A new graph without the nodes `removed`, with `added`, and with tensors `rewired`.
@@ -283,7 +285,7 @@ class Graph:
         """
         graph = Graph(
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
-            self.consumers.copy(), self.inputs, self.outputs, self.next_id, self.relied_on_shapes or relies_on_shapes,
+            self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
         )
         touched: set[int] = set()
         gone = [graph.nodes.pop(node_id) for node_id in removed]
@@ -310,7 +312,6 @@ class Graph:
             graph._rewire(old, new, touched)
         for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
             graph.types.pop(tensor, None)
-        graph.next_id = 1 + max([self.next_id - 1, *(n.id for n in added), *types, *constants])
         graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], touched)
         graph.touched = frozenset(touched)
         return graph

@@ -1,4 +1,11 @@
-"""Carrying out a match: the graph after the substitution."""
+"""Carrying out a match: the graph after the substitution.
+
+A `Plan` is a replacement without a place: its tensors are numbers that `carry_out` maps to the tensors of one
+match. Matches of equal facts (types, constness, small constants, attributes) share one plan, so that most
+matches cost a look-up and no shape inference.
+
+Numbers in a plan: 0, 1, … are new tensors and nodes; -2, -3, … are the match's operands (`operands`).
+"""
 
 from typing import NamedTuple
 
@@ -9,104 +16,215 @@ from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported
-from rlflow.graph.shapes import infer_types, shape_value
-from rlflow.rules.expressions import Unknown
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
+from rlflow.rules.expressions import FLOATS, Unknown
 from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import Match, scope_of
+
+MAX_PLANS = 20_000  # kept at once; a plan takes a few kB
 
 
 class Refused(Exception):
     """The replacement does not fit here; the message says why."""
 
 
-class Replacement(NamedTuple):
-    """What `Graph.rewrite` needs."""
+class Plan(NamedTuple):
+    """What a rule puts in the place of a match, in the numbers of the module's docstring.
 
-    removed: tuple[int, ...]
+    Attributes:
+      added: new nodes in topological order, with number as id.
+      types: new tensor → type.  constants: new tensor → content.
+      rewired: (old output, its replacement) pairs where no new node takes the output over.
+      n_new: how many numbers are used.
+    """
+
     added: tuple[Node, ...]
-    types: dict[int, TensorType]
-    constants: dict[int, Constant]
-    rewired: dict[int, int]
+    types: tuple[tuple[int, TensorType], ...]
+    constants: tuple[tuple[int, Constant], ...]
+    rewired: tuple[tuple[int, int], ...]
+    n_new: int
 
 
 def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
     """The graph with the match replaced. The match must be one of this graph's."""
+    bound, first, plan = operands(graph, rule, match.nodes, match.bindings), graph.next_id, match.plan
+
+    def real(number: int) -> int:
+        return first + number if number >= 0 else number if number == ABSENT else bound[-2 - number]
+
+    added = [
+        Node(
+            real(node.id), node.op, node.domain, tuple(map(real, node.inputs)), tuple(map(real, node.outputs)),
+            node.attributes, constant=node.constant, made_by_rule=True,
+        )
+        for node in plan.added
+    ]  # fmt: skip
+    return graph.rewrite(
+        removed=sorted({match.nodes[place] for place in rule.root_places}),
+        added=added,
+        types={real(number): kind for number, kind in plan.types},
+        constants={real(number): constant for number, constant in plan.constants},
+        rewired={real(old): real(new) for old, new in plan.rewired},
+        next_id=first + plan.n_new,
+        relies_on_shapes=rule.relies_on_shapes,
+    )
+
+
+def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
+    """The tensors of a match: what its variables hold, then the outputs that are replaced."""
+    found: list[int] = []
+    for name in rule.tensor_names:
+        value = bindings[name]
+        found += value if isinstance(value, tuple) else (value,)
+    found += [graph.nodes[nodes[place]].outputs[slot] for place, slot in rule.replaced]
+    return found
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+class Plans:
+    """The plans (or the reasons for a refusal) of one rule set, for graphs of one model."""
+
+    def __init__(self):
+        self._known: dict[tuple, Plan | str] = {}
+
+    def plan(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan:
+        """The plan of a structural match. Raises Refused where a condition or the right side does not hold."""
+        reason = _used_besides(graph, rule, nodes)
+        if reason:
+            raise Refused(reason)
+        key = facts(graph, rule, nodes, bindings)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MAX_PLANS:
+                self._known.clear()
+            found = self._known[key] = _plan_or_reason(graph, rule, nodes, bindings)
+        if isinstance(found, str):
+            raise Refused(found)
+        return found
+
+
+def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
+    """All that conditions and the right side may depend on; equal facts have one answer."""
+    types, consumers = graph.types, graph.consumers
+    found = [rule.name, *[bindings[name] for name in rule.attribute_names]]
+    for name in rule.tensor_names:
+        value = bindings[name]
+        tensors = value if isinstance(value, tuple) else (value,)
+        found.append(len(tensors))
+        for tensor in tensors:
+            constant = graph.constants.get(tensor)
+            found.append(types.get(tensor))
+            found.append(graph.is_constant(tensor) if constant is None else _content(constant))
+            if rule.counts_readers:
+                found.append(len(consumers.get(tensor, ())) == 1 and tensor not in graph.outputs)
+    found += [types.get(graph.nodes[nodes[place]].outputs[slot]) for place, slot in rule.replaced]
+    return tuple(found)
+
+
+def _content(constant: Constant) -> str | bool:
+    """What tells a constant from another whose difference could matter: shapes and single numbers do."""
+    kind = constant.type
+    if kind.size == 1 or (kind.size <= SHAPE_VALUE_LIMIT and kind.dtype not in FLOATS):
+        return constant.digest
+    return True
+
+
+def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
+    """Whether an output that the rule does not replace is used by others than the roots."""
+    removed = {nodes[place] for place in rule.root_places}
+    replaced = {graph.nodes[nodes[place]].outputs[slot] for place, slot in rule.replaced}
+    for node_id in removed:
+        for tensor in graph.nodes[node_id].outputs:
+            if tensor not in replaced and (
+                tensor in graph.outputs or any(reader not in removed for reader in graph.consumers.get(tensor, ()))
+            ):
+                return "another output of the operator is used"
+    return None
+
+
+def _plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
     try:
-        edit = replacement(graph, rule, match)
-    except (Refused, Unknown) as refused:
-        raise RLFlowError(f"rule {rule.name} does not apply here: {refused}") from refused
-    return graph.rewrite(*edit, relies_on_shapes=rule.relies_on_shapes)
+        scope = scope_of(graph, rule, bindings)
+        reason = next((c.reason for c in rule.conditions if not c.holds(scope)), None)
+        return reason or _Planner(graph, rule, nodes, bindings, scope).plan()
+    except (Unknown, Refused) as refused:
+        return str(refused)
 
 
-def replacement(graph: Graph, rule: Rule, match: Match) -> Replacement:
-    """Builds the right side with fresh ids. Raises Refused or Unknown where it does not fit."""
-    return _Builder(graph, rule, match).build()
+class _Planner:
+    """Builds the right side of a rule for one match, in numbers."""
 
-
-class _Builder:
-    def __init__(self, graph: Graph, rule: Rule, match: Match):
-        self.graph, self.rule, self.bindings = graph, rule, match.bindings
-        self.scope = scope_of(graph, rule, match.bindings)
-        self.matched = {op.key: graph.nodes[n] for op, n in zip(rule.ops, match.nodes, strict=True)}
-        self.next_id = graph.next_id
+    def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict):
+        self.graph, self.rule, self.bindings, self.scope = graph, rule, bindings, scope
+        self.bound = operands(graph, rule, nodes, bindings)
+        self.numbers: dict[str, tuple[int, ...]] = {}  # variable → numbers of its tensors
+        number = -2
+        for name in rule.tensor_names:
+            count = len(bindings[name]) if isinstance(bindings[name], tuple) else 1
+            self.numbers[name] = tuple(range(number, number - count, -1))
+            number -= count
+        self.old_outputs = range(number, number - len(rule.replaced), -1)
+        self.n_new = 0
         self.added: list[Node] = []
         self.types: dict[int, TensorType] = {}
         self.constants: dict[int, Constant] = {}
         self.built: dict[int, Node] = {}  # key of a pattern operator → new node
-        self.old_ids: dict[tuple[int, int], int] = {}  # (operator key, slot) → id that it takes over
+        self.taken_over: dict[tuple[int, int], int] = {}  # (operator key, slot) → old output that it becomes
 
-    def build(self) -> Replacement:
-        removed = {self.matched[root.key].id for root in self.rule.roots}
-        replaced, rewired = [], {}
-        for (_, source), (_, target) in zip(self.rule.source, self.rule.target, strict=True):
-            old = self.matched[source.op.key].outputs[source.slot]
-            replaced.append((old, target))
-            if isinstance(target, Output) and (target.op.key, target.slot) not in self.old_ids:
-                self.old_ids[target.op.key, target.slot] = old
-        self._check_unused_outputs(removed, {old for old, _ in replaced})
+    def plan(self) -> Plan:
+        replaced = list(zip(self.old_outputs, (target for _, target in self.rule.target), strict=True))
+        for old, target in replaced:
+            if isinstance(target, Output):
+                self.taken_over.setdefault((target.op.key, target.slot), old)
+        rewired = []
         for old, target in replaced:
             new = self.tensor(target)
             if new != old:
-                rewired[old] = new
-            self._check_type(old, self.types.get(new, self.graph.types.get(new)))
-        return Replacement(tuple(sorted(removed)), tuple(self.added), self.types, self.constants, rewired)
+                rewired.append((old, new))
+            self.check_type(old, self.type(new))
+        return Plan(
+            tuple(self.added), tuple(self.types.items()), tuple(self.constants.items()), tuple(rewired), self.n_new
+        )
 
-    def _check_unused_outputs(self, removed: set[int], replaced: set[int]) -> None:
-        for node_id in removed:
-            for tensor in self.graph.nodes[node_id].outputs:
-                readers = set(self.graph.consumers.get(tensor, ())) - removed
-                if tensor not in replaced and (readers or tensor in self.graph.outputs):
-                    raise Refused("another output of the operator is used")
+    def type(self, number: int) -> TensorType | None:
+        return self.types[number] if number >= 0 else self.graph.types.get(self.bound[-2 - number])
 
-    def _check_type(self, old: int, new: TensorType | None) -> None:
-        known = self.graph.types.get(old)
+    def is_constant(self, number: int) -> bool:
+        if number < 0:
+            return self.graph.is_constant(self.bound[-2 - number])
+        return number in self.constants or any(number in node.outputs and node.constant for node in self.added)
+
+    def check_type(self, old: int, new: TensorType | None) -> None:
+        known = self.type(old)
         if known is None or known.shape is None:
             raise Refused("the shape of a tensor is not known")
         if known != new:
             raise Refused(f"the result would be {new}, not {known}")
 
     def fresh(self) -> int:
-        self.next_id += 1
-        return self.next_id - 1
+        self.n_new += 1
+        return self.n_new - 1
 
-    def tensor(self, pattern, operands: list[int] | None = None) -> int:
-        """The id of what a pattern stands for; `operands` are those to the left of it in its operator."""
+    def tensor(self, pattern, left: list[int] | None = None) -> int:
+        """The number of what a pattern stands for; `left` are the operands before it in its operator."""
         match pattern:
             case Var(name):
-                return self.bindings[name]
+                return self.numbers[name][0]
             case Output(op, slot):
                 return self.node(op).outputs[slot]
             case Literal(compute=compute):
-                return self.literal(compute(self.scope), operands)
+                return self.literal(compute(self.scope), left)
         raise TypeError(pattern)
 
-    def literal(self, value, operands: list[int] | None) -> int:
+    def literal(self, value, left: list[int] | None) -> int:
         """A new constant. Numbers are int64, but a float takes the data type of the first operand."""
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
         if array is not value:
             dtype = TensorProto.INT64
-            if array.dtype.kind == "f" and operands:
-                dtype = (self.types.get(operands[0]) or self.graph.types[operands[0]]).dtype
+            if array.dtype.kind == "f" and left:
+                dtype = self.type(left[0]).dtype
             array = array.astype(helper.tensor_dtype_to_np_dtype(dtype))
         tensor = self.fresh()
         self.constants[tensor] = Constant.of(array)
@@ -119,39 +237,27 @@ class _Builder:
         return self.built[op.key]
 
     def make_node(self, op: Op) -> Node:
-        graph = self.graph
-        if not supported(op.op, op.domain, graph.opset(op.domain)):
+        if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
         inputs: list[int] = []
         for pattern in op.inputs:
-            inputs += self.bindings[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, inputs),)
+            inputs += self.numbers[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, inputs),)
         attributes = self.attributes(op)
-        slots = [o.slot for o in self._outputs_of(op)]
-        kinds = self.infer(op, attributes, inputs, 1 + max(slots))
-        outputs = tuple(self.old_ids.get((op.key, slot), ABSENT) for slot in range(1 + max(slots)))
+        n_outputs = self.rule.n_outputs[op.key]
+        kinds = self.infer(op, attributes, inputs, n_outputs)
+        outputs = tuple(self.taken_over.get((op.key, slot), ABSENT) for slot in range(n_outputs))
         outputs = tuple(self.fresh() if tensor == ABSENT else tensor for tensor in outputs)
         for tensor, kind in zip(outputs, kinds, strict=True):
-            if tensor in graph.types:
-                self._check_type(tensor, kind)
+            if tensor < 0:
+                self.check_type(tensor, kind)
             else:
                 self.types[tensor] = kind
-        known = [t in self.constants or self._is_constant(t) for t in inputs]
+        constant = is_constant_node(op.op, op.domain, False, [self.is_constant(t) for t in inputs])
         node = Node(
-            self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes,
-            constant=is_constant_node(op.op, op.domain, False, known), made_by_rule=True,
-        )  # fmt: skip
+            self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes, constant=constant, made_by_rule=True
+        )
         self.added.append(node)
         return node
-
-    def _is_constant(self, tensor: int) -> bool:
-        return self.graph.is_constant(tensor) or any(tensor in n.outputs and n.constant for n in self.added)
-
-    def _outputs_of(self, op: Op) -> list[Output]:
-        """Every way in which the right side uses an output of the operator."""
-        found = [output for _, output in self.rule.target if isinstance(output, Output) and output.op.key == op.key]
-        for other in self.rule.target_ops:
-            found += [i for i in other.inputs if isinstance(i, Output) and i.op.key == op.key]
-        return found
 
     def attributes(self, op: Op) -> tuple:
         pairs = dict(self.bindings[op.rest]) if op.rest is not None else {}
@@ -160,13 +266,13 @@ class _Builder:
         return tuple(sorted(pairs.items()))
 
     def infer(self, op: Op, attributes: tuple, inputs: list[int], n_outputs: int) -> tuple[TensorType, ...]:
-        kinds = [self.types.get(t) or self.graph.types.get(t) for t in inputs]
+        kinds = [self.type(t) for t in inputs]
         if any(kind is None or kind.shape is None for kind in kinds):
             raise Refused("the shape of a tensor is not known")
-        values = [shape_value(self.constants if t in self.constants else self.graph, t) for t in inputs]
+        values = [
+            shape_value(self.constants, t) if t >= 0 else shape_value(self.graph, self.bound[-2 - t]) for t in inputs
+        ]
         try:
             return infer_types(op.op, op.domain, self.graph.opset(op.domain), attributes, kinds, values, n_outputs)
         except RLFlowError as error:
             raise Refused(str(error)) from error
-
-

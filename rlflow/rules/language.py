@@ -88,6 +88,8 @@ class Rule:
       lets: (name, expression) for numbers; tensor-valued lets are substituted into `target`.
       conditions: what must hold, each with the reason that a refusal gives.
       relies_on_shapes: whether a condition or target depends on sizes of tensors that are not constant.
+      counts_readers: whether a condition asks who else reads a tensor.
+      symmetric: whether two roots are alike and merged into one, so that swapping them gives no new match.
       text: the canonical text, which the rule set's hash is made of.
     """
 
@@ -99,6 +101,8 @@ class Rule:
     lets: tuple[tuple[str, Expression], ...]
     conditions: tuple[Condition, ...]
     relies_on_shapes: bool
+    counts_readers: bool
+    symmetric: bool
     text: str
 
     @cached_property
@@ -116,16 +120,43 @@ class Rule:
         return tuple({output.op.key: output.op for _, output in self.source}.values())
 
     @cached_property
-    def radius(self) -> int:
-        """No node of a match is further than this from its first root, in steps along edges."""
-        depth = max(_depth(output.op) for _, output in self.source)
-        return depth if len(self.roots) == 1 else 2 * depth
+    def root_places(self) -> tuple[int, ...]:
+        """Where the roots stand in `ops`."""
+        return tuple(self.ops.index(root) for root in self.roots)
 
     @cached_property
-    def symmetric(self) -> bool:
-        """Whether two roots that are alike are merged into one, so that swapping them gives no new match."""
-        merged = len({output.op.key for _, output in self.target if isinstance(output, Output)}) == 1
-        return merged and len(self.roots) == 2 and _skeleton(self.roots[0]) == _skeleton(self.roots[1])
+    def replaced(self) -> tuple[tuple[int, int], ...]:
+        """(place in `ops`, output slot) of every output that the target replaces."""
+        places = {op.key: place for place, op in enumerate(self.ops)}
+        return tuple((places[output.op.key], output.slot) for _, output in self.source)
+
+    @cached_property
+    def tensor_names(self) -> tuple[str, ...]:
+        """The tensor variables of the source, sorted."""
+        found = {pattern.name for _, output in self.source for pattern in _walk(output) if isinstance(pattern, Var | Star)}
+        return tuple(sorted(found))
+
+    @cached_property
+    def attribute_names(self) -> tuple[str, ...]:
+        """The names that attributes of the source bind, sorted."""
+        return tuple(sorted(_variables(self.source) - set(self.tensor_names)))
+
+    @cached_property
+    def n_outputs(self) -> dict[int, int]:
+        """Key of a target operator → how many outputs it has."""
+        used = [output for _, output in self.target if isinstance(output, Output)]
+        used += [child for op in self.target_ops for child in op.inputs if isinstance(child, Output)]
+        return {op.key: 1 + max(o.slot for o in used if o.op.key == op.key) for op in self.target_ops}
+
+    @cached_property
+    def depth(self) -> int:
+        """Operators on the longest path down from a root."""
+        return max(_depth(output.op) for _, output in self.source)
+
+    @cached_property
+    def children(self) -> frozenset[str]:
+        """Operators that must be among the producers of the first root's inputs."""
+        return frozenset(child.op.op for child in self.roots[0].inputs if isinstance(child, Output))
 
 
 @dataclass(frozen=True)
@@ -235,7 +266,8 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
                 conditions.append((tree, reason))
         except SyntaxError as error:
             raise RLFlowError(f"{where}: cannot read '{clause}'") from error
-    for tree in [tree for _, tree in lets] + [tree for tree, _ in conditions]:
+    trees = [tree for _, tree in lets] + [tree for tree, _ in conditions]
+    for tree in trees:
         shaped |= any(
             isinstance(call, ast.Call) and call.func.id in SHAPE_FUNCTIONS and not names_in(call) <= constants
             for call in ast.walk(tree)
@@ -251,7 +283,8 @@ def _make_rule(name, family, why, source, target, clauses) -> Rule:
         name, family, why, source, target,
         tuple((n, compile_expression(tree, where)) for n, tree in lets),
         tuple(Condition(compile_expression(tree, where), reason) for tree, reason in conditions),
-        shaped, print_rule(name, source, target, clauses),
+        shaped, any("unshared" in _called(tree) for tree in trees), _is_symmetric(source, target, trees),
+        print_rule(name, source, target, clauses),
     )  # fmt: skip
     _check_names(rule, constants, {n for n, _ in lets})
     _check_expressions(rule, lets, [tree for tree, _ in conditions])
@@ -418,6 +451,35 @@ def _variables(outputs) -> set[str]:
 def _depth(pattern) -> int:
     pattern = pattern.op if isinstance(pattern, Output) else pattern
     return 1 + max((_depth(i) for i in pattern.inputs), default=0) if isinstance(pattern, Op) else 0
+
+
+def _called(tree: ast.expr) -> set[str]:
+    """The functions that an expression calls."""
+    return {call.func.id for call in ast.walk(tree) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+
+
+def _is_symmetric(source, target, clauses: list[ast.expr]) -> bool:
+    """Whether two alike roots are merged into one, and the clauses say the same of both."""
+    roots = list({output.op.key: output.op for _, output in source}.values())
+    merged = len({output.op.key for _, output in target if isinstance(output, Output)}) == 1
+    if len(roots) != 2 or not merged or _skeleton(roots[0]) != _skeleton(roots[1]):
+        return False
+    twin = {}
+    for one, other in zip(_walk(roots[0]), _walk(roots[1]), strict=True):
+        if isinstance(one, Var | Star):
+            twin |= {one.name: other.name, other.name: one.name}
+    return {_meaning(clause, {}) for clause in clauses} == {_meaning(clause, twin) for clause in clauses}
+
+
+def _meaning(tree: ast.AST, renamed: dict[str, str]) -> str:
+    """A clause as text, its names renamed, whatever the order of operands that may change places."""
+    parts = [_meaning(child, renamed) for child in ast.iter_child_nodes(tree)]
+    if isinstance(tree, ast.BoolOp) or (isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.Eq)):
+        parts.sort()
+    if isinstance(tree, ast.Call) and _called(tree) & {"constant", "unshared"}:
+        parts.sort()
+    leaf = renamed.get(tree.id, tree.id) if isinstance(tree, ast.Name) else getattr(tree, "value", "")
+    return f"{type(tree).__name__}:{'' if isinstance(leaf, ast.AST) else leaf}({','.join(parts)})"
 
 
 def _skeleton(pattern):

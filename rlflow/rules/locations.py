@@ -1,12 +1,13 @@
 """Locations: all places where a rule set applies to a graph, in canonical order."""
 
+from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 from rlflow.graph.model import Graph, Node
-from rlflow.rules.apply import Refused, replacement
-from rlflow.rules.expressions import Unknown
+from rlflow.rules.apply import Plans, Refused
 from rlflow.rules.language import Rule, RuleSet
-from rlflow.rules.match import Match, scope_of, structural_matches
+from rlflow.rules.match import Match, structural_matches
 
 
 class Refusal(NamedTuple):
@@ -18,118 +19,168 @@ class Refusal(NamedTuple):
 
 
 def matches_at(
-    graph: Graph, xfer_id: int, rule: Rule, node: Node, refusals: list[Refusal] | None = None
-) -> list[Match]:
+    graph: Graph, xfer_id: int, rule: Rule, node: Node, plans: Plans, refusals: list[Refusal] | None = None
+) -> tuple[Match, ...]:
     """Matches of a rule whose first root is `node`; why the near ones fail goes to `refusals`.
 
     For two alike roots both orders are given, as which of them counts depends on the whole graph.
     """
-    found: list[Match] = []
-    seen: set = set()
-    for match in structural_matches(graph, xfer_id, rule, node):
-        key = match.nodes, tuple(sorted(match.bindings.items()))
-        if key in seen:
+    found: dict[tuple, Match] = {}
+    for nodes, bindings in structural_matches(graph, rule, node):
+        key = nodes, tuple(sorted(bindings.items()))
+        if key in found:
             continue
-        seen.add(key)
         try:
-            scope = scope_of(graph, rule, match.bindings)
-            reason = next((c.reason for c in rule.conditions if not c.holds(scope)), None)
-            if reason is None:
-                replacement(graph, rule, match)
-                found.append(match)
-                continue
-        except (Unknown, Refused) as refused:
-            reason = str(refused)
-        if refusals is not None:
-            refusals.append(Refusal(rule.name, match.nodes, reason))
-    return found
+            found[key] = Match(xfer_id, nodes, bindings, plans.plan(graph, rule, nodes, bindings))
+        except Refused as refused:
+            if refusals is not None:
+                refusals.append(Refusal(rule.name, nodes, str(refused)))
+    return tuple(found.values())
 
 
 def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
     """For two alike roots, whether the match names them against the canonical order."""
     if not rule.symmetric:
         return False
-    node_of = dict(zip((op.key for op in rule.ops), nodes, strict=True))
-    first, second = (node_of[root.key] for root in rule.roots)
+    first, second = (nodes[place] for place in rule.root_places)
     return graph.position[first] > graph.position[second]
 
 
 def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[Refusal]]:
     """Where a rule applies in a graph, and for each near miss the reason why it does not."""
     xfer_id = rules.index(name)
-    matches, refusals = [], []
+    rule, plans = rules[xfer_id], Plans()
+    matches: list[Match] = []
+    refusals: list[Refusal] = []
     for node_id in graph.order:
-        node = graph.nodes[node_id]
-        if not node.constant:
-            matches += matches_at(graph, xfer_id, rules[xfer_id], node, refusals)
-    rule = rules[xfer_id]
+        if not graph.nodes[node_id].constant:
+            matches += matches_at(graph, xfer_id, rule, graph.nodes[node_id], plans, refusals)
     return tuple([m for m in found if not is_mirrored(graph, rule, m.nodes)] for found in (matches, refusals))
 
 
 # -- all rules -------------------------------------------------------------------------------------
 
 
+class _RuleIndex:
+    """Which rules are worth a try at a node: by its operator, then by the operators that feed it."""
+
+    def __init__(self, rules: RuleSet):
+        self.single: dict[str, list[tuple[int, Rule]]] = {}
+        self.several: dict[str, list[tuple[int, Rule]]] = {}  # rules with several roots
+        for xfer_id, rule in enumerate(rules):
+            kind = self.single if len(rule.roots) == 1 else self.several
+            kind.setdefault(rule.roots[0].op, []).append((xfer_id, rule))
+        self.single_depth = max((rule.depth for rule in rules if len(rule.roots) == 1), default=0)
+        self.several_depth = max((rule.depth for rule in rules if len(rule.roots) > 1), default=0)
+
+
 class MatchTable:
-    """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone."""
+    """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
+
+    A match with one root depends on its own nodes and on who reads their inputs; a rewrite that changes that
+    touches one of the nodes, so it is found by going up from the touched nodes. Another root is reached from the
+    first by going down to a tensor that both read, and up again.
+    """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
         self.rules, self.graph = rules, graph
         if previous is None:
-            self._by_op: dict[str, list[int]] = {}
-            for xfer_id, rule in enumerate(rules):
-                self._by_op.setdefault(rule.roots[0].op, []).append(xfer_id)
-            self._at: dict[int, tuple[Match, ...]] = {}
-            distances = dict.fromkeys(graph.nodes, 0)
+            self._index, self._plans = _RuleIndex(rules), Plans()
+            self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
+            self._totals = [0] * len(rules)
+            self._own = set(range(len(rules)))
+            for node_id in graph.nodes:
+                self._match(node_id, 0, self._index.single)
+                self._match(node_id, 0, self._index.several)
         else:
-            self._by_op, self._at = previous._by_op, previous._at.copy()
-            distances = self._distances(graph.touched)
-            for node_id in graph.touched - graph.nodes.keys():
-                self._at.pop(node_id, None)
-        for node_id, distance in distances.items():
-            self._match_node(graph.nodes[node_id], distance)
-        self.locations = self._locations()
+            self._index, self._plans = previous._index, previous._plans
+            self._at, self._totals = previous._at.copy(), previous._totals.copy()
+            self._own = set()  # rules whose matches are not shared with the table before
+            self._update(previous.graph)
 
-    def _match_node(self, node: Node, distance: int) -> None:
-        """Tries the rules at `node` anew that can see as far as `distance`."""
-        if node.constant or node.op not in self._by_op:
-            return
-        found = [m for m in self._at.get(node.id, ()) if self.rules[m.xfer_id].radius < distance]
-        for xfer_id in self._by_op[node.op]:
-            if self.rules[xfer_id].radius >= distance:
-                found += matches_at(self.graph, xfer_id, self.rules[xfer_id], node)
-        if found:
-            self._at[node.id] = tuple(found)
-        else:
-            self._at.pop(node.id, None)
+    @property
+    def counts(self) -> list[int]:
+        """Per rule its number of locations."""
+        return [
+            total // 2 if rule.symmetric else total for rule, total in zip(self.rules, self._totals, strict=True)
+        ]
 
-    def _distances(self, touched: frozenset[int]) -> dict[int, int]:
-        """Steps from the touched nodes, up to the widest rule's radius (siblings that share an input are near)."""
-        graph = self.graph
-        frontier = {n for n in touched if n in graph.nodes}
-        distances = dict.fromkeys(frontier, 0)
-        for distance in range(1, 1 + max((rule.radius for rule in self.rules), default=0)):
-            near: set[int] = set()
-            for node_id in frontier:
-                node = graph.nodes[node_id]
-                for tensor in node.reads():
-                    if not graph.is_constant(tensor):
-                        near.update(graph.consumers.get(tensor, ()))
-                        if tensor in graph.producers:
-                            near.add(graph.producers[tensor])
-                for tensor in node.outputs:
-                    near.update(graph.consumers.get(tensor, ()))
-            frontier = near - distances.keys()
-            distances.update(dict.fromkeys(frontier, distance))
-        return distances
-
-    def _locations(self) -> list[list[Match]]:
+    @cached_property
+    def locations(self) -> list[list[Match]]:
         """Per rule its matches, in the canonical order of the matched nodes."""
-        position = self.graph.position
-        locations: list[list[Match]] = [[] for _ in range(len(self.rules))]
-        for node_id in sorted(self._at, key=position.__getitem__):
-            for match in self._at[node_id]:
-                if not is_mirrored(self.graph, self.rules[match.xfer_id], match.nodes):
-                    locations[match.xfer_id].append(match)
-        for matches in locations:
-            matches.sort(key=lambda match: tuple(position[n] for n in match.nodes))
-        return locations
+        return [self.of_rule(xfer_id) for xfer_id in range(len(self.rules))]
+
+    def of_rule(self, xfer_id: int) -> list[Match]:
+        """The matches of one rule, in the canonical order of the matched nodes."""
+        position, rule, at = self.graph.position, self.rules[xfer_id], self._at[xfer_id]
+        found = [match for node_id in sorted(at, key=position.__getitem__) for match in at[node_id]]
+        if rule.symmetric:
+            found = [match for match in found if not is_mirrored(self.graph, rule, match.nodes)]
+        if len(found) > len(at) or len(rule.ops) > 1:
+            found.sort(key=lambda match: [position[n] for n in match.nodes])
+        return found
+
+    # -- after a rewrite ---------------------------------------------------------------------------
+
+    def _update(self, before: Graph) -> None:
+        graph, index = self.graph, self._index
+        touched = graph.touched & graph.nodes.keys()
+        for node_id in graph.touched - touched:
+            self._forget(before, node_id)
+        levels = self._upwards(touched, max(index.single_depth, index.several_depth))
+        for distance, level in enumerate(levels[: index.single_depth]):
+            for node_id in level:
+                self._match(node_id, distance, index.single)
+        near = set().union(*levels[: index.several_depth])
+        tensors: set[int] = set()
+        for _ in range(index.several_depth):
+            tensors |= {t for n in near for t in graph.nodes[n].inputs if not graph.is_constant(t)}
+            near = {graph.producers[t] for t in tensors if t in graph.producers}
+        readers = {n for t in tensors for n in graph.consumers.get(t, ())}
+        for level in self._upwards(readers, index.several_depth):
+            for node_id in level:
+                self._match(node_id, 0, index.several)
+
+    def _upwards(self, node_ids: Iterable[int], n_levels: int) -> list[set[int]]:
+        """The nodes, then those that read their outputs, and so on; each node once."""
+        nodes, consumers = self.graph.nodes, self.graph.consumers
+        levels, seen = [set(node_ids)], set(node_ids)
+        while len(levels) < n_levels:
+            above = {n for node_id in levels[-1] for t in nodes[node_id].outputs for n in consumers.get(t, ())}
+            levels.append(above - seen)
+            seen |= above
+        return levels
+
+    def _forget(self, before: Graph, node_id: int) -> None:
+        node = before.nodes.get(node_id)
+        if node is not None:
+            for kind in (self._index.single, self._index.several):
+                for xfer_id, _ in kind.get(node.op, ()):
+                    self._store(xfer_id, node_id, ())
+
+    def _match(self, node_id: int, distance: int, kind: dict[str, list[tuple[int, Rule]]]) -> None:
+        """Tries the rules at a node anew that can see a change `distance` steps below it."""
+        graph = self.graph
+        node = graph.nodes[node_id]
+        rules = kind.get(node.op)
+        if rules is None or node.constant:
+            return
+        producers, nodes = graph.producers, graph.nodes
+        below = {nodes[producers[t]].op for t in node.inputs if t in producers}
+        for xfer_id, rule in rules:
+            if rule.depth > distance:
+                found = matches_at(graph, xfer_id, rule, node, self._plans) if rule.children <= below else ()
+                self._store(xfer_id, node_id, found)
+
+    def _store(self, xfer_id: int, node_id: int, found: tuple[Match, ...]) -> None:
+        old = self._at[xfer_id].get(node_id, ())
+        if old == found and all(a.plan is b.plan for a, b in zip(old, found, strict=True)):
+            return
+        if xfer_id not in self._own:
+            self._own.add(xfer_id)
+            self._at[xfer_id] = self._at[xfer_id].copy()
+        self._totals[xfer_id] += len(found) - len(old)
+        if found:
+            self._at[xfer_id][node_id] = found
+        else:
+            del self._at[xfer_id][node_id]

@@ -1,12 +1,13 @@
 """Matching: the ways in which the left side of one rule occurs at one node."""
 
-from collections.abc import Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.model import ABSENT, Constant, Graph, Node
 from rlflow.graph.opsets import schema_version, supported
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
 from rlflow.rules.expressions import FLOATS, Tensor
@@ -20,100 +21,67 @@ AXIS_OF_INPUT = frozenset(("Concat", "Split", "Softmax", "LogSoftmax", "Gather",
 REDUNDANT = frozenset((("Conv", "kernel_shape"), ("BatchNormalization", "momentum")))
 
 
-class Match(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Match:
     """One way in which a rule's left side occurs in a graph.
 
-    nodes: node ids in the order of `rule.ops`.  bindings: name → tensor id, tuple of ids, or attribute value.
+    Attributes:
+      nodes: node ids in the order of `rule.ops`.
+      bindings: name → tensor id, tuple of ids, or attribute value.
+      plan: what comes in its place (rlflow.rules.apply).
     """
 
     xfer_id: int
     nodes: tuple[int, ...]
     bindings: dict[str, Any]
-
-
-class _State(NamedTuple):
-    bindings: dict[str, Any]
-    nodes: dict[int, int]  # key of a pattern operator → node id
-
-    def bind(self, name: str, value) -> "_State | None":
-        if name in self.bindings:
-            return self if self.bindings[name] == value else None
-        return _State({**self.bindings, name: value}, self.nodes)
+    plan: Any = field(compare=False)
 
 
 # -- attributes ------------------------------------------------------------------------------------
 
 
-def attribute_value(graph: Graph, node: Node, name: str):
-    """The attribute's value with the operator's default where the node does not say; axes counted from 0."""
-    value = node.attribute(name)
-    if value is None:
-        value = _default(graph, node, name)
-    if name == "axis" and isinstance(value, int) and value < 0 and node.op in AXIS_OF_INPUT:
-        kind = graph.types.get(node.inputs[0])
-        return value + len(kind.shape) if kind is not None and kind.shape is not None else value
-    return value
+@lru_cache(maxsize=65536)
+def _attributes(op: str, domain: str, opset: int, given: tuple, rank: int | None, kernel: tuple | None):
+    """(attribute → value, defaults filled in and axes counted from 0; the pairs that are not at their default).
+
+    `rank` is that of the first input, `kernel` the spatial shape of a convolution's weight.
+    """
+    defaults = dict(attribute_defaults(op, domain, schema_version(op, domain, opset)))
+    if op == "Transpose":
+        defaults["perm"] = None if rank is None else tuple(reversed(range(rank)))
+    if op in WINDOWED:
+        for name, value in (("strides", (1,)), ("dilations", (1,)), ("pads", (0, 0))):
+            defaults[name] = None if rank is None else value * (rank - 2)
+    if op == "Conv":
+        defaults["kernel_shape"] = kernel
+    values = defaults | dict(given)
+    if op in AXIS_OF_INPUT and isinstance(values.get("axis"), int) and values["axis"] < 0 and rank is not None:
+        values["axis"] += rank
+    others = tuple(
+        (name, values[name]) for name, _ in given
+        if (op, name) not in REDUNDANT and values[name] != defaults.get(name)
+    )  # fmt: skip
+    return values, others
 
 
-def _default(graph: Graph, node: Node, name: str):
+def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
+    """`_attributes` of a node."""
     kind = graph.types.get(node.inputs[0]) if node.inputs else None
     rank = len(kind.shape) if kind is not None and kind.shape is not None else None
-    if rank is None and (node.op == "Transpose" or node.op in WINDOWED):
-        return None  # the default depends on the rank
-    if node.op == "Transpose" and name == "perm":
-        return tuple(reversed(range(rank)))
-    if node.op in WINDOWED and name in ("strides", "dilations", "pads"):
-        return {"strides": (1,), "dilations": (1,), "pads": (0, 0)}[name] * (rank - 2)
-    if node.op == "Conv" and name == "kernel_shape":
-        return graph.types[node.inputs[1]].shape[2:]
-    version = schema_version(node.op, node.domain, graph.opset(node.domain))
-    return attribute_defaults(node.op, node.domain, version).get(name)
-
-
-def other_attributes(graph: Graph, node: Node, named: frozenset[str]) -> tuple:
-    """What `**rest` captures: the attributes that are neither named nor at their default."""
-    found = []
-    for name, _ in node.attributes:
-        if name not in named and (node.op, name) not in REDUNDANT:
-            value = attribute_value(graph, node, name)
-            if value != _default(graph, node, name):
-                found.append((name, value))
-    return tuple(found)
+    kernel = None
+    if node.op == "Conv":
+        weight = graph.types.get(node.inputs[1])
+        kernel = weight.shape[2:] if weight is not None and weight.shape is not None else None
+    return _attributes(node.op, node.domain, graph.opset(node.domain), node.attributes, rank, kernel)
 
 
 # -- one pattern -----------------------------------------------------------------------------------
 
 
-def _match_tensor(graph: Graph, pattern, tensor: int, state: _State) -> Iterator[_State]:
-    match pattern:
-        case Var(name):
-            if tensor != ABSENT:
-                bound = state.bind(name, tensor)
-                if bound is None and _same_constant(graph, state.bindings[name], tensor):
-                    bound = state
-                if bound is not None:
-                    yield bound
-        case Literal():
-            if tensor != ABSENT and _holds_literal(graph, tensor, pattern):
-                yield state
-        case Output(op, slot):
-            producer = graph.producers.get(tensor)
-            if producer is not None and slot is not None:
-                node = graph.nodes[producer]
-                if slot < len(node.outputs) and node.outputs[slot] == tensor:
-                    yield from _match_op(graph, op, node, state)
-
-
-def _same_constant(graph: Graph, first: int, second: int) -> bool:
-    """Whether two tensors are weights or literals of equal content (exporters write axes anew for each node)."""
-    constants = graph.constants
-    return first in constants and second in constants and constants[first].digest == constants[second].digest
-
-
-def _holds_literal(graph: Graph, tensor: int, literal: Literal) -> bool:
-    """Whether the tensor is one number (or list) that equals the literal, as its data type rounds it."""
-    constant = graph.constants.get(tensor)
-    if constant is None or constant.type.size > SHAPE_VALUE_LIMIT:
+@lru_cache(maxsize=65536)
+def _holds_literal(constant: Constant, literal: Literal) -> bool:
+    """Whether the constant is one number (or list) that equals the literal, as its data type rounds it."""
+    if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
     wanted, found = np.asarray(literal.compute({})), constant.load()
     if found.size != wanted.size or found.dtype.kind in "OSU":
@@ -123,70 +91,131 @@ def _holds_literal(graph: Graph, tensor: int, literal: Literal) -> bool:
     return np.array_equal(found.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64))
 
 
-def _match_op(graph: Graph, op: Op, node: Node, state: _State) -> Iterator[_State]:
-    if node.op != op.op or node.domain != op.domain or node.captured:
-        return
-    if op.key in state.nodes:
-        if state.nodes[op.key] == node.id:
-            yield state
-        return
-    if node.id in state.nodes.values() or not supported(op.op, op.domain, graph.opset(op.domain)):
-        return
-    if op.op == "BatchNormalization" and any(tensor != ABSENT for tensor in node.outputs[1:]):
-        return  # before opset 14 this is what says that it trains
-    state = _match_attributes(graph, op, node, _State(state.bindings, {**state.nodes, op.key: node.id}))
-    if state is None:
-        return
-    inputs = list(node.inputs)
-    while inputs and inputs[-1] == ABSENT:
-        inputs.pop()
-    yield from _match_inputs(graph, op.inputs, tuple(inputs), state)
-    if op.op in COMMUTATIVE and len(op.inputs) == len(inputs) == 2 and inputs[0] != inputs[1]:
-        yield from _match_inputs(graph, op.inputs, (inputs[1], inputs[0]), state)
-
-
-def _match_attributes(graph: Graph, op: Op, node: Node, state: _State | None) -> _State | None:
-    for name, pattern in op.attributes:
-        value = attribute_value(graph, node, name)
-        if isinstance(pattern, Bind):
-            state = state.bind(pattern.name, value) if value is not None else None
-        elif not _same_attribute(pattern.compute({}), value):
-            state = None
-        if state is None:
-            return None
-    others = other_attributes(graph, node, frozenset(name for name, _ in op.attributes))
-    if op.rest is not None:
-        return state.bind(op.rest, others)
-    return state if not others else None
-
-
 def _same_attribute(wanted, found) -> bool:
     if isinstance(wanted, float) and isinstance(found, float):
         return abs(wanted - found) <= 1e-6 * abs(wanted)  # attributes are stored in float32
     return wanted == found
 
 
-def _match_inputs(graph: Graph, patterns: tuple, tensors: tuple[int, ...], state: _State) -> Iterator[_State]:
+class _Attempt:
+    """A search for the ways to match; goals are (pattern, tensor id | node | tuple of ids) still to be met."""
+
+    def __init__(self, graph: Graph, bindings: dict[str, Any], matched: dict[int, int]):
+        self.graph, self.bindings, self.matched = graph, bindings, matched  # matched: operator key → node id
+
+    def solutions(self, goals: list) -> Iterator["_Attempt"]:
+        """The attempt itself, once for every way to meet the goals; copies where there is a choice."""
+        while goals:
+            pattern, subject = goals.pop()
+            kind = type(pattern)
+            if kind is Op:
+                if pattern.key in self.matched:
+                    if self.matched[pattern.key] != subject.id:
+                        return
+                    continue
+                if not self.accepts(pattern, subject):
+                    return
+                alignments = _alignments(self.graph, pattern, subject)
+                if len(alignments) != 1:
+                    for aligned in alignments:
+                        copy = _Attempt(self.graph, self.bindings.copy(), self.matched.copy())
+                        yield from copy.solutions(goals + aligned)
+                    return
+                goals += alignments[0]
+            elif kind is Output:
+                producer = self.graph.producers.get(subject)
+                if producer is None:
+                    return
+                node = self.graph.nodes[producer]
+                if pattern.slot >= len(node.outputs) or node.outputs[pattern.slot] != subject:
+                    return
+                goals.append((pattern.op, node))
+            elif kind is Literal:
+                constant = self.graph.constants.get(subject)
+                if constant is None or not _holds_literal(constant, pattern):
+                    return
+            elif kind is Star:
+                if not self.bind(pattern.name, subject):
+                    return
+            elif subject == ABSENT or not self.bind_tensor(pattern.name, subject):
+                return
+        yield self
+
+    def accepts(self, op: Op, node: Node) -> bool:
+        """Whether the node can be the operator as far as it alone can tell; binds its attributes."""
+        if node.op != op.op or node.domain != op.domain or node.captured or node.id in self.matched.values():
+            return False
+        if not supported(op.op, op.domain, self.graph.opset(op.domain)):
+            return False
+        if op.op == "BatchNormalization" and any(tensor != ABSENT for tensor in node.outputs[1:]):
+            return False  # before opset 14 this is what says that it trains
+        self.matched[op.key] = node.id
+        values, others = attributes_of(self.graph, node)
+        for name, pattern in op.attributes:
+            value = values.get(name)
+            if isinstance(pattern, Bind):
+                if value is None or not self.bind(pattern.name, value):
+                    return False
+            elif not _same_attribute(pattern.compute({}), value):
+                return False
+        if others and op.attributes:
+            others = tuple([pair for pair in others if pair[0] not in dict(op.attributes)])
+        return self.bind(op.rest, others) if op.rest is not None else not others
+
+    def bind(self, name: str, value) -> bool:
+        return self.bindings.setdefault(name, value) == value
+
+    def bind_tensor(self, name: str, tensor: int) -> bool:
+        return self.bind(name, tensor) or _same_constant(self.graph, self.bindings[name], tensor)
+
+
+def _same_constant(graph: Graph, first: int, second: int) -> bool:
+    """Whether two tensors are weights or literals of equal content (exporters write axes anew for each node)."""
+    constants = graph.constants
+    return first in constants and second in constants and constants[first].digest == constants[second].digest
+
+
+def _alignments(graph: Graph, op: Op, node: Node) -> list[list]:
+    """The ways to lay the operator's patterns over the node's inputs, each as goals, the first one last."""
+    tensors = node.inputs
+    while tensors and tensors[-1] == ABSENT:
+        tensors = tensors[:-1]
+    if not _is_plain(op):
+        return [goals[::-1] for goals in _laid(graph, op.inputs, tensors)]
+    if len(op.inputs) != len(tensors):
+        return []
+    found = [list(zip(reversed(op.inputs), reversed(tensors), strict=True))]
+    if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
+        found.append(list(zip(reversed(op.inputs), tensors, strict=True)))
+    return found
+
+
+@cache
+def _is_plain(op: Op) -> bool:
+    """Whether every pattern stands for exactly one input."""
+    return not any(isinstance(p, Star) or (isinstance(p, Output) and p.slot is None) for p in op.inputs)
+
+
+def _laid(graph: Graph, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
     if not patterns:
         if not tensors:
-            yield state
+            yield []
         return
     first, rest = patterns[0], patterns[1:]
     if isinstance(first, Star):
         for count in range(len(tensors) + 1):
-            bound = state.bind(first.name, tensors[:count])
-            if bound is not None:
-                yield from _match_inputs(graph, rest, tensors[count:], bound)
+            for goals in _laid(graph, rest, tensors[count:]):
+                yield [(first, tensors[:count]), *goals]
     elif isinstance(first, Output) and first.slot is None:
         producer = graph.producers.get(tensors[0]) if tensors else None
         if producer is not None:
             outputs = graph.nodes[producer].outputs
             if tensors[: len(outputs)] == outputs:
-                for inner in _match_op(graph, first.op, graph.nodes[producer], state):
-                    yield from _match_inputs(graph, rest, tensors[len(outputs) :], inner)
+                for goals in _laid(graph, rest, tensors[len(outputs) :]):
+                    yield [(first.op, graph.nodes[producer]), *goals]
     elif tensors:
-        for inner in _match_tensor(graph, first, tensors[0], state):
-            yield from _match_inputs(graph, rest, tensors[1:], inner)
+        for goals in _laid(graph, rest, tensors[1:]):
+            yield [(first, tensors[0]), *goals]
 
 
 # -- one rule --------------------------------------------------------------------------------------
@@ -206,35 +235,40 @@ def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[st
     return best
 
 
-def _sibling_roots(graph: Graph, root: Op, state: _State) -> Iterator[Node]:
+def _sibling_roots(rule: Rule, root: Op, attempt: _Attempt) -> list[Node]:
     """Nodes that may be `root`, reached from a tensor that the match already holds."""
+    graph, bindings = attempt.graph, attempt.bindings
     varying = frozenset(
-        name for name, value in state.bindings.items()
-        if isinstance(value, int) and value in graph.types and not graph.is_constant(value)
+        name for name in rule.tensor_names
+        if isinstance(bindings.get(name), int) and not graph.is_constant(bindings[name])
     )  # fmt: skip
     path = _path_to_variable(root, varying)
     if path is None:
-        return
-    frontier = {state.bindings[path[0]]}
+        return []
+    frontier: Iterable[int] = (bindings[path[0]],)
     for op in path[1]:
         nodes = {n for tensor in frontier for n in graph.consumers.get(tensor, ()) if graph.nodes[n].op == op}
         frontier = {tensor for n in nodes for tensor in graph.nodes[n].outputs}
-    yield from (graph.nodes[n] for n in sorted(nodes))
+    return [graph.nodes[n] for n in sorted(nodes) if not graph.nodes[n].constant]
 
 
-def structural_matches(graph: Graph, xfer_id: int, rule: Rule, node: Node) -> Iterator[Match]:
-    """Matches whose first root is `node`, of the operators alone: conditions are not asked."""
-    states = _match_op(graph, rule.roots[0], node, _State({}, {}))
+def structural_matches(graph: Graph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    """(nodes, bindings) whose first root is `node`, of the operators alone: conditions are not asked."""
+    attempts = _Attempt(graph, {}, {}).solutions([(rule.roots[0], node)])
     for root in rule.roots[1:]:
-        states = (
-            inner
-            for state in states
-            for sibling in _sibling_roots(graph, root, state)
-            if not graph.nodes[sibling.id].constant
-            for inner in _match_op(graph, root, sibling, state)
-        )
-    for state in states:
-        yield Match(xfer_id, tuple(state.nodes[op.key] for op in rule.ops), state.bindings)
+        attempts = _with_sibling(rule, root, attempts)
+    for attempt in attempts:
+        yield tuple([attempt.matched[op.key] for op in rule.ops]), attempt.bindings
+
+
+def _with_sibling(rule: Rule, root: Op, attempts: Iterator[_Attempt]) -> Iterator[_Attempt]:
+    for attempt in attempts:
+        if root.key in attempt.matched:
+            yield attempt
+            continue
+        for sibling in _sibling_roots(rule, root, attempt):
+            copy = _Attempt(attempt.graph, attempt.bindings.copy(), attempt.matched.copy())
+            yield from copy.solutions([(root, sibling)])
 
 
 def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, Any]:
@@ -242,7 +276,7 @@ def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, An
 
     Raises Unknown where a let asks for something that is not known.
     """
-    tensors = rule_tensor_names(rule)
+    tensors = rule.tensor_names
     scope = {}
     for name, value in bindings.items():
         if name not in tensors:
@@ -254,17 +288,3 @@ def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, An
     for name, expression in rule.lets:
         scope[name] = expression(scope)
     return scope
-
-
-@cache
-def _tensor_names(patterns: tuple) -> frozenset[str]:
-    names: set[str] = set()
-    for pattern in patterns:
-        for child in pattern.inputs:
-            if isinstance(child, Var | Star):
-                names.add(child.name)
-    return frozenset(names)
-
-
-def rule_tensor_names(rule: Rule) -> frozenset[str]:
-    return _tensor_names(rule.ops)
