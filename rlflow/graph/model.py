@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from rlflow.graph.order import Edit, Order, after, walk
+
 ABSENT = -1  # an omitted optional input or output of a node
 
 # Operators whose value may differ from run to run, so that they are never constant.
@@ -191,7 +193,7 @@ class Graph:
         graph = cls(
             interface, nodes, dict(types), dict(constants), producers, consumers, tuple(inputs), tuple(outputs), next_id
         )
-        graph._remove_dead(list(nodes))
+        graph._remove_dead(list(nodes), set())
         for tensor in [t for t in graph.constants if not graph.is_used(t)]:
             del graph.constants[tensor], graph.types[tensor]
         return graph
@@ -213,34 +215,28 @@ class Graph:
         return self.interface.opsets.get(domain, 0)
 
     @cached_property
-    def order(self) -> tuple[int, ...]:
-        """Node ids in the canonical order: depth-first post-order from the outputs, inputs left to right.
+    def _walk(self) -> Order:
+        edit, self._edit = self._edit, None  # used once; a reference kept would keep the graph before alive
+        found = after(edit) if edit is not None else None
+        return found or walk(
+            [self.producers[tensor] for tensor in self.outputs if tensor in self.producers],
+            lambda node_id: self._sources(self.nodes[node_id]),
+        )
 
-        It is topological, and it depends on the structure alone: not on names, ids or file order.
-        """
-        order: list[int] = []
-        seen: set[int] = set()
-        producers, nodes = self.producers, self.nodes
-        stack = [producers[tensor] for tensor in reversed(self.outputs) if tensor in producers]
-        while stack:
-            node_id = stack.pop()
-            if node_id < 0:  # all that the node reads is in the order
-                order.append(~node_id)
-            elif node_id not in seen:
-                seen.add(node_id)
-                stack.append(~node_id)
-                node = nodes[node_id]
-                reads = node.inputs if not node.captured else tuple(node.reads())
-                for tensor in reversed(reads):
-                    child = producers.get(tensor)
-                    if child is not None and child not in seen:
-                        stack.append(child)
-        return tuple(order)
+    def _sources(self, node: Node) -> tuple[int, ...]:
+        """The nodes that `node` reads from, in turn."""
+        producers = self.producers
+        return tuple([producers[tensor] for tensor in node.reads() if tensor in producers])
+
+    @property
+    def rank(self) -> dict[int, int]:
+        """Node id → a number; the numbers grow along the canonical order (rlflow.graph.order)."""
+        return self._walk.finished
 
     @cached_property
-    def position(self) -> dict[int, int]:
-        """Node id → its place in `order`."""
-        return dict(zip(self.order, range(len(self.order)), strict=True))
+    def order(self) -> tuple[int, ...]:
+        """Node ids in the canonical order: topological, and a matter of structure alone."""
+        return tuple(sorted(self.nodes, key=self.rank.__getitem__))
 
     @cached_property
     def hash(self) -> str:
@@ -280,17 +276,17 @@ class Graph:
 
         An added node may give a tensor of a removed one its old id, so that consumers need no change;
         `rewired` (old tensor → new tensor) redirects consumers and outputs where no node is left to
-        produce the old tensor. Whatever is then unused disappears. `touched` of the result holds the
-        ids of all nodes whose own text, inputs' producers or outputs' consumers changed.
+        produce the old tensor. Whatever is then unused disappears. See `changed` and `touched` of the result.
         """
         graph = Graph(
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
             self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
         )
+        changed: set[int] = set()
         touched: set[int] = set()
         gone = [graph.nodes.pop(node_id) for node_id in removed]
         for node in gone:
-            touched.add(node.id)
+            changed.add(node.id)
             for tensor in node.outputs:
                 if tensor != ABSENT:
                     del graph.producers[tensor]
@@ -298,31 +294,51 @@ class Graph:
         graph.constants.update(constants)
         for node in added:
             graph.nodes[node.id] = node
-            touched.add(node.id)
+            changed.add(node.id)
             for tensor in node.outputs:
                 if tensor != ABSENT:
                     graph.producers[tensor] = node.id
-                    touched.update(graph.consumers.get(tensor, ()))
+                    changed.update(graph.consumers.get(tensor, ()))
             for tensor in set(node.reads()):
                 graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
                 graph._touch_around(tensor, touched)
         # Only now, so that what the added nodes read is not taken for unused.
         candidates = [producer for node in gone for producer in graph._unread(node, touched)]
         for old, new in rewired.items():
-            graph._rewire(old, new, touched)
+            graph._rewire(old, new, changed, touched)
         for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
             graph.types.pop(tensor, None)
-        graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], touched)
-        graph.touched = frozenset(touched)
+        dead = graph._remove_dead([n for n in candidates if n in graph.nodes] + [n.id for n in added], touched)
+        graph.changed = frozenset(changed.union(dead))
+        graph.touched = graph.changed | touched
+        if "_walk" in self.__dict__:
+            graph._edit = self._edit_to(graph, rewired)
         return graph
 
-    touched: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()  # nodes that the last rewrite added or removed or whose inputs it changed
+    touched: frozenset[int] = frozenset()  # those, and the nodes around tensors that other nodes read than before
+    _edit: Edit | None = None  # since the graph whose order is known
+
+    def _edit_to(self, graph: "Graph", rewired: Mapping[int, int]) -> Edit:
+        """How the order of `graph`, a rewrite of this one, follows from this one's."""
+        removed = {n: self.nodes[n] for n in sorted(graph.changed) if n in self.nodes and n not in graph.nodes}
+        targets = {}
+        for node in removed.values():
+            used = [t for t in node.outputs if t in self.outputs or any(c not in removed for c in self.consumers.get(t, ()))]
+            targets[node.id] = frozenset(graph.producers.get(rewired.get(t, t)) for t in used)
+        return Edit(
+            self._walk,
+            {node_id: self._sources(node) for node_id, node in removed.items()},
+            targets,
+            {n: graph._sources(graph.nodes[n]) for n in sorted(graph.changed) if n in graph.nodes and n not in self.nodes},
+        )
 
     def _touch_around(self, tensor: int, touched: set[int]) -> None:
-        """Marks the producer and the consumers of a tensor whose set of consumers changed."""
-        if tensor in self.producers:
-            touched.add(self.producers[tensor])
-        touched.update(self.consumers.get(tensor, ()))
+        """Marks the producer and the consumers of a tensor whose set of consumers changed (not of a weight)."""
+        if tensor not in self.constants:
+            touched.update(self.consumers.get(tensor, ()))
+            if tensor in self.producers:
+                touched.add(self.producers[tensor])
 
     def _unread(self, node: Node, touched: set[int]) -> list[int]:
         """Forgets that `node` reads its inputs; returns the producers of those that are now unused."""
@@ -340,8 +356,9 @@ class Graph:
                 del self.constants[tensor], self.types[tensor]
         return orphans
 
-    def _rewire(self, old: int, new: int, touched: set[int]) -> None:
+    def _rewire(self, old: int, new: int, changed: set[int], touched: set[int]) -> None:
         for node_id in self.consumers.pop(old, ()):
+            changed.add(node_id)
             node = self.nodes[node_id]
             inputs = tuple(new if t == old else t for t in node.inputs)
             captured = tuple((name, new if t == old else t) for name, t in node.captured)
@@ -354,17 +371,18 @@ class Graph:
         self._touch_around(new, touched)
         self.types.pop(old, None)
 
-    def _remove_dead(self, candidates: list[int], touched: set[int] | None = None) -> None:
-        """Removes the candidates that nothing uses, then what only they used, and so on."""
-        touched = set() if touched is None else touched
+    def _remove_dead(self, candidates: list[int], touched: set[int]) -> list[int]:
+        """Removes the candidates that nothing uses, then what only they used, and so on; returns their ids."""
+        dead = []
         while candidates:
             node = self.nodes.get(candidates.pop())
             if node is None or any(t != ABSENT and self.is_used(t) for t in node.outputs):
                 continue
             del self.nodes[node.id]
-            touched.add(node.id)
+            dead.append(node.id)
             for tensor in node.outputs:
                 if tensor != ABSENT:
                     del self.producers[tensor]
                     self.types.pop(tensor, None)
             candidates += self._unread(node, touched)
+        return dead

@@ -154,6 +154,11 @@ class Rule:
         return max(_depth(output.op) for _, output in self.source)
 
     @cached_property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """For every operator of the source: the operators from it up to its root."""
+        return tuple(dict.fromkeys(path for root in self.roots for path in _paths(root)))
+
+    @cached_property
     def children(self) -> frozenset[str]:
         """Operators that must be among the producers of the first root's inputs."""
         return frozenset(child.op.op for child in self.roots[0].inputs if isinstance(child, Output))
@@ -451,6 +456,14 @@ def _variables(outputs) -> set[str]:
 def _depth(pattern) -> int:
     pattern = pattern.op if isinstance(pattern, Output) else pattern
     return 1 + max((_depth(i) for i in pattern.inputs), default=0) if isinstance(pattern, Op) else 0
+
+
+def _paths(op: Op):
+    yield (op.op,)
+    for child in op.inputs:
+        if isinstance(child, Output):
+            for path in _paths(child.op):
+                yield (*path, op.op)
 
 
 def _called(tree: ast.expr) -> set[str]:

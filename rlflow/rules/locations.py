@@ -1,6 +1,6 @@
 """Locations: all places where a rule set applies to a graph, in canonical order."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
     if not rule.symmetric:
         return False
     first, second = (nodes[place] for place in rule.root_places)
-    return graph.position[first] > graph.position[second]
+    return graph.rank[first] > graph.rank[second]
 
 
 def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[Refusal]]:
@@ -61,41 +61,57 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
 # -- all rules -------------------------------------------------------------------------------------
 
 
-class _RuleIndex:
-    """Which rules are worth a try at a node: by its operator, then by the operators that feed it."""
+class _Role:
+    """A part that nodes of one operator play in left sides: `above` leads to the operators that may read it."""
+
+    def __init__(self):
+        self.above: dict[str, _Role] = {}
+        self.roots: dict[int, Rule] = {}  # the rules of which it is a root, by xfer_id
+
+
+class _Roles:
+    """The parts of all rules, so that from a node of a match its roots can be found."""
 
     def __init__(self, rules: RuleSet):
-        self.single: dict[str, list[tuple[int, Rule]]] = {}
-        self.several: dict[str, list[tuple[int, Rule]]] = {}  # rules with several roots
+        self.all: dict[str, _Role] = {}
+        self.of_readers: dict[str, _Role] = {}  # of the rules to which it matters who else reads a tensor
+        self.by_first_root: dict[str, dict[int, Rule]] = {}
         for xfer_id, rule in enumerate(rules):
-            kind = self.single if len(rule.roots) == 1 else self.several
-            kind.setdefault(rule.roots[0].op, []).append((xfer_id, rule))
-        self.single_depth = max((rule.depth for rule in rules if len(rule.roots) == 1), default=0)
-        self.several_depth = max((rule.depth for rule in rules if len(rule.roots) > 1), default=0)
+            self.by_first_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
+            self._add(self.all, xfer_id, rule)
+            if rule.counts_readers or len(rule.roots) > 1:
+                self._add(self.of_readers, xfer_id, rule)
+
+    @staticmethod
+    def _add(kind: dict[str, _Role], xfer_id: int, rule: Rule) -> None:
+        for path in rule.paths:
+            role = kind.setdefault(path[0], _Role())
+            for op in path[1:]:
+                role = role.above.setdefault(op, _Role())
+            role.roots[xfer_id] = rule
 
 
 class MatchTable:
     """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
 
-    A match with one root depends on its own nodes and on who reads their inputs; a rewrite that changes that
-    touches one of the nodes, so it is found by going up from the touched nodes. Another root is reached from the
-    first by going down to a tensor that both read, and up again.
+    A match depends on its own nodes and, in few rules, on who else reads their tensors. A rewrite that changes any of
+    that marks one of the nodes, so what may appear or disappear is found by going up from the marked nodes along the
+    operators of the rules. Where a rule has several roots, the first is reached from another by a tensor that both depend on.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
         self.rules, self.graph = rules, graph
         if previous is None:
-            self._index, self._plans = _RuleIndex(rules), Plans()
+            self._roles, self._plans = _Roles(rules), Plans()
             self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
             self._totals = [0] * len(rules)
-            self._own = set(range(len(rules)))
-            for node_id in graph.nodes:
-                self._match(node_id, 0, self._index.single)
-                self._match(node_id, 0, self._index.several)
+            self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before
+            for node_id, node in graph.nodes.items():
+                self._match(node_id, self._roles.by_first_root.get(node.op, {}))
         else:
-            self._index, self._plans = previous._index, previous._plans
+            self._roles, self._plans = previous._roles, previous._plans
             self._at, self._totals = previous._at.copy(), previous._totals.copy()
-            self._own = set()  # rules whose matches are not shared with the table before
+            self._own = set()
             self._update(previous.graph)
 
     @property
@@ -112,65 +128,71 @@ class MatchTable:
 
     def of_rule(self, xfer_id: int) -> list[Match]:
         """The matches of one rule, in the canonical order of the matched nodes."""
-        position, rule, at = self.graph.position, self.rules[xfer_id], self._at[xfer_id]
-        found = [match for node_id in sorted(at, key=position.__getitem__) for match in at[node_id]]
+        rank, rule, at = self.graph.rank, self.rules[xfer_id], self._at[xfer_id]
+        found = [match for node_id in sorted(at, key=rank.__getitem__) for match in at[node_id]]
         if rule.symmetric:
             found = [match for match in found if not is_mirrored(self.graph, rule, match.nodes)]
         if len(found) > len(at) or len(rule.ops) > 1:
-            found.sort(key=lambda match: [position[n] for n in match.nodes])
+            found.sort(key=lambda match: [rank[n] for n in match.nodes])
         return found
 
     # -- after a rewrite ---------------------------------------------------------------------------
 
     def _update(self, before: Graph) -> None:
-        graph, index = self.graph, self._index
-        touched = graph.touched & graph.nodes.keys()
-        for node_id in graph.touched - touched:
-            self._forget(before, node_id)
-        levels = self._upwards(touched, max(index.single_depth, index.several_depth))
-        for distance, level in enumerate(levels[: index.single_depth]):
-            for node_id in level:
-                self._match(node_id, distance, index.single)
-        near = set().union(*levels[: index.several_depth])
-        tensors: set[int] = set()
-        for _ in range(index.several_depth):
-            tensors |= {t for n in near for t in graph.nodes[n].inputs if not graph.is_constant(t)}
-            near = {graph.producers[t] for t in tensors if t in graph.producers}
-        readers = {n for t in tensors for n in graph.consumers.get(t, ())}
-        for level in self._upwards(readers, index.several_depth):
-            for node_id in level:
-                self._match(node_id, 0, index.several)
-
-    def _upwards(self, node_ids: Iterable[int], n_levels: int) -> list[set[int]]:
-        """The nodes, then those that read their outputs, and so on; each node once."""
-        nodes, consumers = self.graph.nodes, self.graph.consumers
-        levels, seen = [set(node_ids)], set(node_ids)
-        while len(levels) < n_levels:
-            above = {n for node_id in levels[-1] for t in nodes[node_id].outputs for n in consumers.get(t, ())}
-            levels.append(above - seen)
-            seen |= above
-        return levels
-
-    def _forget(self, before: Graph, node_id: int) -> None:
-        node = before.nodes.get(node_id)
-        if node is not None:
-            for kind in (self._index.single, self._index.several):
-                for xfer_id, _ in kind.get(node.op, ()):
+        nodes, changed = self.graph.nodes, self.graph.changed
+        tries: dict[int, dict[int, Rule]] = {}
+        for node_id in self.graph.touched:
+            if node_id in nodes:
+                node = nodes[node_id]
+                kind = self._roles.all if node_id in changed or len(node.outputs) > 1 else self._roles.of_readers
+                role = kind.get(node.op)
+                if role is not None:
+                    self._climb(node_id, role, tries)
+            elif node_id in before.nodes:
+                for xfer_id in self._roles.by_first_root.get(before.nodes[node_id].op, ()):
                     self._store(xfer_id, node_id, ())
+        for node_id, rules in tries.items():
+            self._match(node_id, rules)
 
-    def _match(self, node_id: int, distance: int, kind: dict[str, list[tuple[int, Rule]]]) -> None:
-        """Tries the rules at a node anew that can see a change `distance` steps below it."""
+    def _climb(self, node_id: int, role: _Role, tries: dict[int, dict[int, Rule]]) -> None:
+        """Collects the rules to be tried at first roots that a change of the node, in this role, may concern."""
+        nodes, consumers = self.graph.nodes, self.graph.consumers
+        for xfer_id, rule in role.roots.items():
+            firsts = (node_id,) if len(rule.roots) == 1 else self._first_roots(node_id, rule)
+            for first in firsts:
+                tries.setdefault(first, {})[xfer_id] = rule
+        if role.above:
+            for tensor in nodes[node_id].outputs:
+                for reader in consumers.get(tensor, ()):
+                    above = role.above.get(nodes[reader].op)
+                    if above is not None:
+                        self._climb(reader, above, tries)
+
+    def _first_roots(self, root: int, rule: Rule) -> set[int]:
+        """The nodes that may be the rule's first root where `root` is one of its roots."""
         graph = self.graph
-        node = graph.nodes[node_id]
-        rules = kind.get(node.op)
-        if rules is None or node.constant:
-            return
+        below, tensors = {root}, set()
+        for _ in range(rule.depth):
+            reads = {t for n in below for t in graph.nodes[n].inputs if t in graph.types and not graph.is_constant(t)}
+            below = {graph.producers[t] for t in reads if t in graph.producers}
+            tensors |= reads
+        readers, found = {n for t in tensors for n in graph.consumers[t]}, {root}
+        for _ in range(rule.depth):
+            found |= readers
+            readers = {c for n in readers for t in graph.nodes[n].outputs for c in graph.consumers.get(t, ())}
+        return {n for n in found if graph.nodes[n].op == rule.roots[0].op}
+
+    def _match(self, node_id: int, rules: Mapping[int, Rule]) -> None:
+        """Tries the rules at a node anew."""
+        graph = self.graph
         producers, nodes = graph.producers, graph.nodes
+        node = nodes[node_id]
+        if not rules or node.constant:
+            return
         below = {nodes[producers[t]].op for t in node.inputs if t in producers}
-        for xfer_id, rule in rules:
-            if rule.depth > distance:
-                found = matches_at(graph, xfer_id, rule, node, self._plans) if rule.children <= below else ()
-                self._store(xfer_id, node_id, found)
+        for xfer_id, rule in rules.items():
+            found = matches_at(graph, xfer_id, rule, node, self._plans) if rule.children <= below else ()
+            self._store(xfer_id, node_id, found)
 
     def _store(self, xfer_id: int, node_id: int, found: tuple[Match, ...]) -> None:
         old = self._at[xfer_id].get(node_id, ())

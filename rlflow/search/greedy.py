@@ -3,6 +3,7 @@
 import time
 from typing import NamedTuple
 
+from rlflow.costs import neighbourhood
 from rlflow.rules.match import Match
 from rlflow.state import RewriteState
 
@@ -20,8 +21,8 @@ class SearchResult(NamedTuple):
 def greedy(state: RewriteState, max_steps: int, seconds: float = float("inf")) -> SearchResult:
     """Follows the steepest descent of the estimated runtime. Of equally good actions the first is taken.
 
-    What a match gains is kept as long as the match stands, since a rewrite elsewhere seldom changes it; the
-    match that is chosen is carried out and its gain counted anew, so the descent is never an illusion.
+    What a match gains is kept until a rewrite touches its neighbourhood; the match that is chosen is carried
+    out and its gain counted anew, so the descent is never an illusion.
     """
     gains: dict[int, tuple[Match, int]] = {}  # id of a match → the match (kept alive) and its gain in ps
     actions, interactions, end = [], 0, time.monotonic() + seconds
@@ -51,4 +52,6 @@ def greedy(state: RewriteState, max_steps: int, seconds: float = float("inf")) -
             return SearchResult(state, actions, interactions, "local optimum")
         state = after
         actions.append(action)
+        near = neighbourhood(state.graph, state.graph.touched, state.task.cost.reach + 1)
+        gains = {key: found for key, found in gains.items() if near.isdisjoint(found[0].nodes)}
     return SearchResult(state, actions, interactions, "steps")

@@ -36,4 +36,4 @@ def swap(before: Graph, op: str, new_op: str) -> Graph:
     tensor = before.next_id
     added = Node(before.next_id + 1, new_op, "", old.inputs, (tensor,), made_by_rule=True)
     kind: TensorType = before.types[old.outputs[0]]
-    return before.rewrite([old.id], [added], {tensor: kind}, {}, {old.outputs[0]: tensor})
+    return before.rewrite([old.id], [added], {tensor: kind}, {}, {old.outputs[0]: tensor}, tensor + 2)
