@@ -180,13 +180,12 @@ class GraphRewriteEnv(gym.Env):
 
     def _observation(self) -> dict[str, np.ndarray]:
         arrays, (xfer_mask, location_masks) = self._arrays, self._masks()
-        pad = lambda a, size: np.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1))  # noqa: E731
         return {
-            "ops": pad(arrays.ops, self.max_nodes),
-            "nodes": pad(arrays.nodes, self.max_nodes),
-            "edges": pad(arrays.edges, self.max_edges),
-            "senders": pad(arrays.senders, self.max_edges),
-            "receivers": pad(arrays.receivers, self.max_edges),
+            "ops": _padded(arrays.ops, self.max_nodes),
+            "nodes": _padded(arrays.nodes, self.max_nodes),
+            "edges": _padded(arrays.edges, self.max_edges),
+            "senders": _padded(arrays.senders, self.max_edges),
+            "receivers": _padded(arrays.receivers, self.max_edges),
             "n_node": np.array([len(arrays.ops)], np.int32),
             "n_edge": np.array([len(arrays.senders)], np.int32),
             "globals": arrays.globals.copy(),
@@ -203,3 +202,10 @@ class GraphRewriteEnv(gym.Env):
         if self._wants_candidates:
             info["xfer_tuples"] = self.candidates()
         return info
+
+
+def _padded(array: np.ndarray, size: int) -> np.ndarray:
+    """The array with zeros up to `size` along its first axis."""
+    found = np.zeros((size, *array.shape[1:]), array.dtype)
+    found[: len(array)] = array
+    return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlflow.costs import CostModel, GraphCost, NodeCost, runtime_ms
 from rlflow.errors import RLFlowError
-from rlflow.graph.features import EncodingSpec, Featuriser, GraphArrays, encoding_spec
+from rlflow.graph.features import EncodingSpec, Entries, GraphArrays, arrays, encoding_spec, totals, update_entries
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet
@@ -30,12 +30,12 @@ class Task:
 
     @cached_property
     def initial(self) -> "RewriteState":
-        cost = GraphCost.of(self.cost, self.graph)
-        return RewriteState(self, self.graph, cost)
+        return RewriteState(self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes)))
 
     @cached_property
-    def featuriser(self) -> Featuriser:
-        return Featuriser(self.graph, self.initial.graph_cost)
+    def initial_totals(self) -> np.ndarray:
+        """float64 [G]: what the globals of GraphArrays are multiples of."""
+        return totals(self.initial.graph_cost, len(self.initial.entries))
 
     @property
     def encoding_spec(self) -> EncodingSpec:
@@ -49,17 +49,25 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class RewriteState:
-    """One graph on the way, with the places where each rule applies."""
+    """One graph on the way, with the places where each rule applies.
+
+    Matches, counts and arrays are made when first asked for, from those of an earlier state.
+    """
 
     task: Task
     graph: Graph
     graph_cost: GraphCost
-    _before: MatchTable | None = None  # the matches that this state's are derived from
+    _matches_before: MatchTable | None
+    _entries_before: tuple[Entries, frozenset[int]]  # of an earlier state, and the nodes that differ since
 
     @cached_property
     def table(self) -> MatchTable:
-        """The matches; found when first asked for, so that a search that only wants a cost does not pay."""
-        return MatchTable(self.task.rules, self.graph, self._before)
+        return MatchTable(self.task.rules, self.graph, self._matches_before)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """What each node adds to the arrays."""
+        return update_entries(*self._entries_before, self.graph, self.graph_cost)
 
     @property
     def cost(self) -> NodeCost:
@@ -88,10 +96,15 @@ class RewriteState:
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
-        return RewriteState(self.task, graph, self.graph_cost.after(self.task.cost, graph), self.table)
+        cost = self.graph_cost.after(self.task.cost, graph)
+        if "entries" in self.__dict__:
+            entries = self.entries, cost.recounted
+        else:
+            entries = self._entries_before[0], self._entries_before[1] | cost.recounted
+        return RewriteState(self.task, graph, cost, self.table, entries)
 
     def arrays(self) -> GraphArrays:
-        return self.task.featuriser.arrays(self.graph, self.graph_cost)
+        return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)
 
     def valid_actions(self) -> np.ndarray:
         """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""

@@ -64,10 +64,12 @@ class GraphCost:
     Attributes:
       total: the sum.
       nodes: node id → its cost.
+      recounted: ids of the nodes that a rewrite touched or whose cost it may have changed.
     """
 
     total: NodeCost
     nodes: dict[int, NodeCost]
+    recounted: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
@@ -86,7 +88,7 @@ class GraphCost:
                 new = nodes[node_id] = model.node_cost(rewritten, rewritten.nodes[node_id])
             if new is not old:
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
-        return GraphCost(NodeCost(*total), nodes)
+        return GraphCost(NodeCost(*total), nodes, frozenset(affected))
 
 
 def neighbourhood(graph: Graph, node_ids, reach: int) -> set[int]:

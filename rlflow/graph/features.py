@@ -1,5 +1,7 @@
 """Graphs as arrays for graph networks."""
 
+import struct
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import log1p
 from typing import NamedTuple
@@ -99,52 +101,68 @@ def _window(graph: Graph, node: Node) -> tuple[int, int]:
     return (*shape, 0, 0)[:2] if len(shape) != 1 else (shape[0], 1)
 
 
-class Featuriser:
-    """Builds GraphArrays; what a node says of itself is kept until the node or its cost changes."""
+class NodeEntry(NamedTuple):
+    """What one node adds to the arrays.
 
-    def __init__(self, graph: Graph, cost: GraphCost):
-        self._initial = self._totals(graph, cost)
-        self._rows: dict[int, tuple[Node, NodeCost, tuple, tuple]] = {}
+    op: operator id.  row: its NODE_FEATURES float32 as bytes.  senders: ids of the nodes it reads from.
+    edges: EDGE_FEATURES float32 for each of them, as bytes.
+    """
 
-    @staticmethod
-    def _totals(graph: Graph, cost: GraphCost) -> np.ndarray:
-        nodes = sum(not node.constant for node in graph.nodes.values())
-        return np.array([*cost.total, nodes], np.float64)
+    op: int
+    row: bytes
+    senders: tuple[int, ...]
+    edges: bytes
 
-    def arrays(self, graph: Graph, cost: GraphCost) -> GraphArrays:
-        """The graph without its constant nodes (they cost nothing), in canonical order.
 
-        Edge features: input slot, log(1 + bytes) of the tensor, whether the sender has other readers.
-        Globals: runtime, FLOPs, bytes, launches and nodes, as multiples of the initial graph's.
-        """
-        order = [n for n in graph.order if not graph.nodes[n].constant]
-        place = {node_id: k for k, node_id in enumerate(order)}
-        ops, rows, edges, senders, receivers = [], [], [], [], []
-        for receiver, node_id in enumerate(order):
-            node = graph.nodes[node_id]
-            ops.append(OPS.get(node.op, OTHER_OP) if node.domain == "" else OTHER_OP)
-            rows.append(self._row(graph, node, cost.nodes[node_id]))
-            for slot, tensor in enumerate(node.reads()):
-                sender = place.get(graph.producers.get(tensor))
-                if sender is not None:
-                    kind = graph.types.get(tensor)
-                    shared = len(graph.consumers[tensor]) > 1
-                    edges.append((float(slot), log1p(kind.nbytes if kind is not None else 0), float(shared)))
-                    senders.append(sender)
-                    receivers.append(receiver)
-        totals = self._totals(graph, cost) / np.maximum(self._initial, 1.0)
-        return GraphArrays(
-            np.array(ops, np.int32),
-            np.array(rows, np.float32).reshape(-1, NODE_FEATURES),
-            np.array(edges, np.float32).reshape(-1, EDGE_FEATURES),
-            np.array(senders, np.int32),
-            np.array(receivers, np.int32),
-            totals.astype(np.float32),
-        )
+Entries = dict[int, NodeEntry]  # node id → entry, without the constant nodes
 
-    def _row(self, graph: Graph, node: Node, cost: NodeCost) -> tuple[float, ...]:
-        readers = graph.consumers.get(node.outputs[0], ())
-        known = self._rows.get(node.id)
-        if known is None or known[0] is not node or known[1] != cost or known[2] != readers:
-            known = self._rows[node.id] = node, cost, readers, node_features(graph, node, cost)
-        return known[3]
+
+def update_entries(known: Entries, changed: Iterable[int], graph: Graph, cost: GraphCost) -> Entries:
+    """The entries of a graph from those of an earlier one and the ids of the nodes that differ."""
+    entries = known.copy()
+    for node_id in changed:
+        node = graph.nodes.get(node_id)
+        if node is None or node.constant:
+            entries.pop(node_id, None)
+        else:
+            entries[node_id] = _entry(graph, node, cost.nodes[node_id])
+    return entries
+
+
+def _entry(graph: Graph, node: Node, cost: NodeCost) -> NodeEntry:
+    senders, edges = [], []
+    for slot, tensor in enumerate(node.reads()):
+        sender = graph.producers.get(tensor)
+        if sender is not None and not graph.nodes[sender].constant:
+            kind = graph.types.get(tensor)
+            senders.append(sender)
+            edges += (float(slot), log1p(kind.nbytes if kind is not None else 0), float(len(graph.consumers[tensor]) > 1))
+    op = OPS.get(node.op, OTHER_OP) if node.domain == "" else OTHER_OP
+    row = struct.pack(f"{NODE_FEATURES}f", *node_features(graph, node, cost))
+    return NodeEntry(op, row, tuple(senders), struct.pack(f"{len(edges)}f", *edges))
+
+
+def totals(cost: GraphCost, n_nodes: int) -> np.ndarray:
+    """float64 [G]: runtime (ps), FLOPs, bytes, launches, nodes that are not constant."""
+    return np.array([*cost.total, n_nodes], np.float64)
+
+
+def arrays(entries: Entries, graph: Graph, cost: GraphCost, initial: np.ndarray) -> GraphArrays:
+    """The graph without its constant nodes (they cost nothing), in canonical order.
+
+    Edge features: input slot, log(1 + bytes) of the tensor, whether the sender has other readers.
+    Globals: the totals, as multiples of the initial graph's.
+    """
+    order = [node_id for node_id in graph.order if node_id in entries]
+    place = dict(zip(order, range(len(order)), strict=True))
+    rows = [entries[node_id] for node_id in order]
+    senders = [place[sender] for row in rows for sender in row.senders]
+    degrees = [len(row.senders) for row in rows]
+    return GraphArrays(
+        np.array([row.op for row in rows], np.int32),
+        np.frombuffer(b"".join([row.row for row in rows]), np.float32).reshape(-1, NODE_FEATURES),
+        np.frombuffer(b"".join([row.edges for row in rows]), np.float32).reshape(-1, EDGE_FEATURES),
+        np.array(senders, np.int32),
+        np.repeat(np.arange(len(rows), dtype=np.int32), degrees),
+        (totals(cost, len(order)) / np.maximum(initial, 1.0)).astype(np.float32),
+    )
