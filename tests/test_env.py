@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlflow.costs import GraphCost, NodeCost
 from rlflow.env import GraphRewriteEnv
 from rlflow.errors import RLFlowError
-from rlflow.graph.features import arrays, update_entries
+from rlflow.graph import features
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rewards import INVALID_REWARD, make_reward
@@ -352,6 +352,6 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         state, task = env.state, env.task
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
-        entries = update_entries({}, state.graph.nodes, state.graph, anew)
-        for left, right in zip(env._arrays, arrays(entries, state.graph, anew, task.initial_totals), strict=True):
+        entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
+        for left, right in zip(env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True):
             assert np.array_equal(left, right)
