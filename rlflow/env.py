@@ -1,5 +1,6 @@
 """The real environment: rewriting one ONNX model by substitutions, as a Gymnasium environment."""
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -140,6 +141,12 @@ class GraphRewriteEnv(gym.Env):
 
     def restore_state(self, saved: tuple[RewriteState, int]) -> None:
         self.state, self._steps = saved
+
+    def fork(self) -> "GraphRewriteEnv":
+        """An environment of its own in the same state; the task, which nothing changes, is shared."""
+        twin = copy.copy(self)
+        twin.action_space, twin._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
+        return twin
 
     def candidates(self) -> list[tuple[int, int, Any]]:
         """(xfer_id, location, GraphArrays) of every graph that one valid substitution leads to."""
