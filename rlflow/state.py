@@ -91,7 +91,7 @@ class RewriteState:
         """The state after the substitution. Raises RLFlowError for an invalid action (NO-OP included)."""
         if not self.is_valid(xfer_id, location):
             raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
-        return self.follow(self.table.of_rule(xfer_id)[location])
+        return self.follow(self.table.location(xfer_id, location))
 
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""

@@ -1,7 +1,8 @@
 """Locations: all places where a rule set applies to a graph, in canonical order."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from rlflow.graph.model import Graph, Node
@@ -124,17 +125,22 @@ class MatchTable:
     @cached_property
     def locations(self) -> list[list[Match]]:
         """Per rule its matches, in the canonical order of the matched nodes."""
-        return [self.of_rule(xfer_id) for xfer_id in range(len(self.rules))]
+        return [list(self.of_rule(xfer_id)) for xfer_id in range(len(self.rules))]
 
-    def of_rule(self, xfer_id: int) -> list[Match]:
+    def of_rule(self, xfer_id: int) -> Iterator[Match]:
         """The matches of one rule, in the canonical order of the matched nodes."""
         rank, rule, at = self.graph.rank, self.rules[xfer_id], self._at[xfer_id]
-        found = [match for node_id in sorted(at, key=rank.__getitem__) for match in at[node_id]]
-        if rule.symmetric:
-            found = [match for match in found if not is_mirrored(self.graph, rule, match.nodes)]
-        if len(found) > len(at) or len(rule.ops) > 1:
-            found.sort(key=lambda match: [rank[n] for n in match.nodes])
-        return found
+        for node_id in sorted(at, key=rank.__getitem__):  # the first of a match's nodes
+            found = at[node_id]
+            if rule.symmetric:
+                found = [match for match in found if not is_mirrored(self.graph, rule, match.nodes)]
+            if len(found) > 1:
+                found = sorted(found, key=lambda match: [rank[n] for n in match.nodes])
+            yield from found
+
+    def location(self, xfer_id: int, number: int) -> Match:
+        """The rule's match of that number, counted from 0 in the canonical order."""
+        return next(islice(self.of_rule(xfer_id), number, None))
 
     # -- after a rewrite ---------------------------------------------------------------------------
 
