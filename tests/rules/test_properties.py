@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from rlflow.graph import model as graph_model
+from rlflow.graph import order as graph_order
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
@@ -46,11 +48,25 @@ def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
     model = MODELS[name]
     for step, (graph, table) in enumerate(walk(model, seed)):
         assert table.locations == MatchTable(RULES, graph).locations
+        assert table.counts == [len(matches) for matches in table.locations]
         assert_consistent(graph)
         assert graph.order == rebuilt(graph).order
         if step % 5 == 0:
             assert_same(model, to_model(graph), seed=step, tolerance=1e-8)
     assert step >= SHORTEST
+
+
+@pytest.mark.parametrize("spacing", (2, 5, 1 << 64))
+def test_the_order_is_kept_however_little_room_there_is_between_its_numbers(spacing, monkeypatch):
+    monkeypatch.setattr(graph_order, "SPACING", spacing)
+    found = []
+    kept = graph_order.after
+    monkeypatch.setattr(graph_model, "after", lambda edit: found.append(kept(edit)) or found[-1])
+    for name in ("cnn", "transformer", "drawn 3"):
+        for graph, _ in walk(MODELS[name], seed=4):
+            assert graph.order == rebuilt(graph).order
+    assert any(result is None for result in found)
+    assert spacing < 1 << 64 or sum(result is not None for result in found) > 0.7 * len(found)
 
 
 def rebuilt(graph):

@@ -1,0 +1,80 @@
+"""A plan is shared by all matches of equal facts, so facts must hold everything that a plan depends on."""
+
+from collections import Counter
+
+import pytest
+
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.apply import MAX_PLANS, Plans, Refused
+from rlflow.rules.language import load_rules
+from rlflow.rules.match import structural_matches
+from tests.rules.cases import CASES
+from tests.rules.instances import instantiate
+from tests.rules.test_look_alikes import model
+from tests.rules.test_properties import MODELS, walk
+
+RULES = load_rules()
+
+
+def outcome(plans, graph, rule, nodes, bindings) -> tuple | str:
+    """What a plan says, or why there is none."""
+    try:
+        plan = plans.plan(graph, rule, nodes, bindings)
+    except Refused as refused:
+        return str(refused)
+    constants = [(number, constant.digest, constant.type) for number, constant in plan.constants]
+    return repr(plan.added), plan.types, constants, plan.rewired, plan.n_new
+
+
+def test_what_was_found_for_another_match_is_what_would_be_found_for_this_one():
+    shared: dict[int, Plans] = {}
+    seen = Counter()
+    for case in CASES:
+        graph = load_graph(instantiate(case, RULES))
+        plans = shared.setdefault(graph.opset(""), Plans())
+        for node in graph.nodes.values():
+            for rule in RULES:
+                for match in structural_matches(graph, rule, node):
+                    found = outcome(plans, graph, rule, *match)
+                    assert found == outcome(Plans(), graph, rule, *match), (case, rule.name)
+                    seen[type(found)] += 1
+    assert min(seen[tuple], seen[str]) > len(CASES) / 4
+
+
+def test_so_it_is_on_a_walk():
+    for name in MODELS:
+        for graph, table in walk(MODELS[name], seed=2, n_steps=8):
+            for match in (match for matches in table.locations for match in matches):
+                rule = RULES[match.xfer_id]
+                found = [outcome(plans, graph, rule, match.nodes, match.bindings) for plans in (table._plans, Plans())]
+                assert found[0] == found[1]
+
+
+def test_the_plans_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr("rlflow.rules.apply.MAX_PLANS", 3)
+    graph, table = next(walk(MODELS["cnn"], seed=0))
+    plans = Plans()
+    matches = [match for found in table.locations for match in found]
+    assert 3 < len(matches) < MAX_PLANS
+    for match in matches:
+        plans.plan(graph, RULES[match.xfer_id], match.nodes, match.bindings)
+        assert len(plans._known) <= 3
+
+
+UNSQUEEZED = "(double[1,3] x) => (double[1,3] y) <int64[1] s = {{0}}, int64[1] t = {{{axis}}}> {{ a = Unsqueeze(x, s) y = Squeeze(a, t) }}"
+JOINED = "(double[1,3] x) => (double[3,3] y) {{ a = Relu(x) b = Neg(x) c = Relu(b) y = Concat <axis = 0> ({order}) }}"
+ONE_FACT_APART = [
+    ("squeeze-unsqueeze", UNSQUEEZED.format(axis=0), UNSQUEEZED.format(axis=1)),  # the content of a small constant
+    ("relu-concat", JOINED.format(order="a, c, x"), JOINED.format(order="x, a, c")),  # how many tensors a `*l` holds
+]
+
+
+@pytest.mark.parametrize("rule, one, other", ONE_FACT_APART)
+def test_plans_differ_by_facts_that_types_do_not_tell(rule, one, other):
+    shared, found = Plans(), []
+    for text in (one, other):
+        graph = load_graph(model(text))
+        (match,) = [m for node in graph.nodes.values() for m in structural_matches(graph, RULES[RULES.index(rule)], node)]
+        found.append(outcome(shared, graph, RULES[RULES.index(rule)], *match))
+        assert found[-1] == outcome(Plans(), graph, RULES[RULES.index(rule)], *match)
+    assert found[0] != found[1]
