@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlflow.costs import GraphCost, NodeCost
+from rlflow.costs.analytic import AnalyticCost
 from rlflow.env import GraphRewriteEnv
 from rlflow.errors import RLFlowError
 from rlflow.graph import features
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.rewards import INVALID_REWARD, make_reward
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.state import Task
@@ -355,3 +357,30 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
         for left, right in zip(env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True):
             assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"])
+def test_a_step_reads_no_weight(name):
+    task = Task(load_graph(load(name)), load_rules(), AnalyticCost())  # not the shared one: it is spoilt here
+    for constant in task.graph.constants.values():
+        if constant.type.size > SHAPE_VALUE_LIMIT:
+            constant.load = lambda: pytest.fail("a weight was read")
+    env = GraphRewriteEnv(task)
+    env.reset()
+    weights = [c.type.size for c in task.graph.constants.values()]
+    assert max(weights) > SHAPE_VALUE_LIMIT and random_walk(env, 30, seed=1)
+
+
+def test_a_fork_goes_its_own_way():
+    env = GraphRewriteEnv(tiny_task("tiny_inception_v3"))
+    env.reset(seed=3)
+    env.action_space.seed(3)
+    random_walk(env, 5, seed=1)
+    twin = env.fork()
+    hash_, masks = env.state.graph.hash, env.action_masks()
+    assert twin.state.graph.hash == hash_ and np.array_equal(twin.action_masks(), masks)
+    random_walk(twin, 5, seed=2)
+    assert twin.state.graph.hash != hash_
+    assert env.state.graph.hash == hash_ and np.array_equal(env.action_masks(), masks)
+    actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, twin)]
+    assert actions[0] == actions[1]  # each draws from a generator of its own
