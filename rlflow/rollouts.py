@@ -1,17 +1,15 @@
 """Collecting episodes of the random agent in the real environment, in parallel and resumably.
 
-Episode k of a run depends on the run's seed and k alone, so that the number of workers, a kill or a
-restart change nothing. Shards are written whole; what is on disk is never played again.
+Episode k of a run depends on the run's seed and k alone, so that the number of workers, where they run, the
+death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
 """
 
-import multiprocessing
 import os
-import threading
-import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +17,16 @@ import numpy as np
 from rlflow.costs import COSTS
 from rlflow.episodes import Episode, read_episodes, read_shard, write_shard
 from rlflow.errors import RLFlowError
+from rlflow.executors import Job, Workers
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.receipt import file_hash
 from rlflow.rewards import Reward, make_reward
 from rlflow.rules.language import load_rules
 from rlflow.state import Task
+from rlflow.zoo import ZOO, load
 
 SHARD_EPISODES = 4
+ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class EnvSpec:
     """Everything a process needs to make the real environment; plain values only.
 
     Attributes:
-      model: path of the ONNX file.  shapes: sizes for symbolic dimensions (see `load_graph`).
+      model: path of the ONNX file, or a zoo name.  shapes: sizes for symbolic dimensions (see `load_graph`).
       rules: families, empty for all.  cost, threads, database: see rlflow.costs.
       reward, alpha, beta: see rlflow.rewards.  max_locations, max_steps: of the environment.
     """
@@ -51,10 +53,16 @@ class EnvSpec:
 
     def make_task(self) -> Task:
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
-        return Task(load_graph(self.model, dict(self.shapes)), load_rules(list(self.rules)), cost, self.max_locations)
+        source = load(self.model) if self.model in ZOO else self.model
+        return Task(load_graph(source, dict(self.shapes)), load_rules(list(self.rules)), cost, self.max_locations)
 
     def make_reward(self) -> Reward:
         return make_reward(self.reward, self.alpha, self.beta)
+
+    def absolute(self) -> "EnvSpec":
+        """The same with absolute paths, for a process with another working directory."""
+        model = self.model if self.model in ZOO else os.path.abspath(self.model)
+        return replace(self, model=model, database=self.database and os.path.abspath(self.database))
 
 
 def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0) -> Episode:
@@ -82,72 +90,24 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
     )  # fmt: skip
 
 
-# -- workers ---------------------------------------------------------------------------------------
-
-_worker: tuple[EnvSpec, Task, Reward] | None = None
+# -- in a worker -----------------------------------------------------------------------------------
 
 
-def _start_worker(spec: EnvSpec) -> None:
-    global _worker
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # a killed parent must not leave its workers behind
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    _worker = spec, spec.make_task(), spec.make_reward()
+@lru_cache(maxsize=1)
+def _made(spec: EnvSpec) -> tuple[Task, Reward]:
+    return spec.make_task(), spec.make_reward()
 
 
-def _play(seed: int, indices: list[int]) -> list[Episode]:
-    spec, task, reward = _worker
-    try:
-        return [
-            play_random(task, reward, spec.max_steps, np.random.default_rng([seed, index]), index)
-            for index in indices
-        ]
-    except RLFlowError:
-        raise
-    except Exception as error:  # a worker's traceback would be lost with its process
-        raise RLFlowError(f"a worker failed:\n{traceback.format_exc()}") from error
+def _play(spec: EnvSpec, seed: int, indices: list[int]) -> list[Episode]:
+    task, reward = _made(spec)
+    return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k) for k in indices]
 
 
-def _play_shard(seed: int, indices: list[int], path: str) -> int:
-    episodes = _play(seed, indices)
+def _play_shard(spec: EnvSpec, seed: int, indices: list[int], path: str) -> tuple[int, str]:
+    """Steps, and the hash of the file."""
+    episodes = _play(spec, seed, indices)
     write_shard(path, episodes)
-    return sum(len(episode) for episode in episodes)
-
-
-class Workers:
-    """A pool of environment processes; `workers=1` plays in this process."""
-
-    def __init__(self, spec: EnvSpec, workers: int):
-        self.pool = None
-        if workers > 1:
-            context = multiprocessing.get_context("spawn")  # a fork would inherit ONNX Runtime's threads
-            self.pool = ProcessPoolExecutor(workers, context, _start_worker, (spec,))
-        else:
-            _start_worker(spec)
-
-    def submit(self, function: Callable, *arguments) -> Future:
-        if self.pool is not None:
-            return self.pool.submit(function, *arguments)
-        future: Future = Future()
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-        return future
-
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, *_) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
-
-
-def _result(future: Future):
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise RLFlowError("a worker process died (out of memory?); the finished shards are kept, run again") from error
+    return sum(map(len, episodes)), file_hash(path)
 
 
 # -- offline and online ----------------------------------------------------------------------------
@@ -158,52 +118,38 @@ def shard_path(folder: Path | str, shard: int) -> Path:
 
 
 def collect(
-    spec: EnvSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None
+    spec: EnvSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
+    executor: str = "local",
 ) -> dict:
     """Plays the episodes that are not on disk yet.
 
     Args:
+      folder: where the workers write the shards; with several machines, one that they share.
       progress: a tqdm-like object that is told of every finished episode.
       log: called with (episodes on disk, scalars) after every shard.
+      executor: see rlflow.executors.
 
     Returns: episodes, interactions (steps of the real environment), and how many of each are new.
     """
+    folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
-    done, interactions, missing = 0, 0, []
-    for number, indices in enumerate(shards):
-        try:
-            found = read_shard(shard_path(folder, number))
-        except RLFlowError:
-            found = []
-        found = found[: len(indices)]  # an earlier run may have asked for more
-        if [episode.index for episode in found] == indices:
-            done += len(found)
-            interactions += sum(len(episode) for episode in found)
-        else:
-            missing.append((number, indices))
+    steps_of = [_steps_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
+    missing = [number for number, steps in enumerate(steps_of) if steps is None]
+    done = episodes - sum(len(shards[number]) for number in missing)
+    interactions, new_interactions = sum(steps for steps in steps_of if steps is not None), 0
     if progress is not None:
         progress.update(done)
-    new_interactions = 0
     if missing:
-        with Workers(spec, workers) as pool:
-            waiting = iter(missing)
-            running: list[tuple[list[int], Future]] = []
-
-            def start_next() -> None:
-                item = next(waiting, None)
-                if item is not None:
-                    running.append((item[1], pool.submit(_play_shard, seed, item[1], str(shard_path(folder, item[0])))))
-
-            for _ in range(2 * workers):
-                start_next()
-            while running:
-                indices, future = running.pop(0)
-                steps = _result(future)
-                start_next()
+        jobs = [
+            Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing
+        ]
+        with Workers(executor, workers) as pool:
+            for number, (steps, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
+                _await_file(shard_path(folder, number), written)
                 new_interactions += steps
-                done += len(indices)
+                done += len(shards[number])
                 if progress is not None:
-                    progress.update(len(indices))
+                    progress.update(len(shards[number]))
                 if log is not None:
                     log(done, {"collect/interactions": interactions + new_interactions})
     return {
@@ -213,22 +159,37 @@ def collect(
     }
 
 
+def _steps_on_disk(path: Path, indices: list[int]) -> int | None:
+    """Steps of these episodes, None if the shard lacks one of them or is damaged."""
+    try:
+        found = read_shard(path)[: len(indices)]  # an earlier run may have asked for more
+    except RLFlowError:
+        return None
+    return sum(map(len, found)) if [episode.index for episode in found] == indices else None
+
+
+def _await_file(path: Path, written: str) -> None:
+    """Returns when the file is here as it was written, perhaps by another machine."""
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    while not path.exists() or file_hash(path) != written:
+        if time.monotonic() > deadline:
+            raise RLFlowError(f"a worker wrote {path}, but it did not arrive here: all nodes must share {path.parent}")
+        time.sleep(0.1)
+
+
 def online_batches(
-    spec: EnvSpec, batch: int, workers: int, seed: int, first_batch: int = 0
+    spec: EnvSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local"
 ) -> Iterator[list[Episode]]:
     """Fresh mini-batches of random episodes, without end, two batches ahead (RLFlow, section 3.3.2).
 
     Batch b holds the episodes b·batch … (b+1)·batch − 1, so that a run can go on at any batch.
     """
-    with Workers(spec, workers) as pool:
-        futures: list[list[Future]] = []
-        number = first_batch
+    spec = spec.absolute()
+    jobs = (Job(f"episode {k}", _play, (spec, seed, [k])) for k in count(first_batch * batch))
+    with Workers(executor, workers) as pool:
+        episodes = pool.results(jobs, ahead=3 * batch)
         while True:
-            while len(futures) < (3 if workers > 1 else 1):
-                indices = range(number * batch, (number + 1) * batch)
-                futures.append([pool.submit(_play, seed, [index]) for index in indices])
-                number += 1
-            yield [episode for future in futures.pop(0) for episode in _result(future)]
+            yield [episode for played in islice(episodes, batch) for episode in played]
 
 
 def best_random(

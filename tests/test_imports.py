@@ -9,6 +9,7 @@ import pytest
 
 from controllers import CONTROLLERS
 from rlflow.costs import COSTS
+from rlflow.executors import EXECUTORS
 from rlflow.rewards import REWARDS
 from rlflow.zoo import ZOO
 from worldmodel import WORLD_MODELS
@@ -69,7 +70,7 @@ def test_importing_all_of_rlflow_and_the_registries_brings_no_tensorflow():
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
-@pytest.mark.parametrize("registry", [COSTS, REWARDS, ZOO, WORLD_MODELS, CONTROLLERS], ids=lambda r: r.kind)
+@pytest.mark.parametrize("registry", [COSTS, EXECUTORS, REWARDS, ZOO, WORLD_MODELS, CONTROLLERS], ids=lambda r: r.kind)
 def test_every_entry_of_a_registry_can_be_imported(registry):
     assert list(registry)
     for name in registry:

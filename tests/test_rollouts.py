@@ -14,8 +14,10 @@ import pytest
 from rlflow import rollouts
 from rlflow.episodes import read_episodes, read_shard
 from rlflow.errors import RLFlowError
+from rlflow.executors import EXECUTORS
 from rlflow.rewards import make_reward
 from rlflow.rollouts import SHARD_EPISODES, EnvSpec, best_random, collect, online_batches, play_random, shard_path
+from tests import workers as broken
 from tests.tiny import tiny_spec, tiny_task
 
 ROOT = Path(__file__).parent.parent
@@ -203,10 +205,69 @@ def test_a_workers_traceback_is_shown_and_finished_shards_stay(tmp_path, workers
         next(online_batches(spec, 2, workers, seed=-1))
 
 
-def test_a_worker_that_dies_is_reported(tmp_path, monkeypatch):
-    spec = tiny_spec(tmp_path, max_steps=3)
-    with rollouts.Workers(spec, 2) as pool, pytest.raises(RLFlowError, match="a worker process died"):
-        rollouts._result(pool.submit(os._exit, 1))
+def test_a_shard_whose_worker_dies_is_played_again_and_counted_once(collected, tmp_path, monkeypatch, capfd):
+    spec, folder, results = collected
+    monkeypatch.setattr(rollouts, "_play_shard", broken.dies_first)
+    finished, logged = [], []
+    progress = type("Progress", (), {"update": lambda self, n: finished.append(n)})()
+    log = lambda done, scalars: logged.append((done, scalars["collect/interactions"]))  # noqa: E731
+    assert collect(spec, tmp_path, 6, 2, seed=3, progress=progress, log=log) == results
+    assert shards(tmp_path) == shards(folder)
+    assert finished == [0, 4, 2] and [done for done, _ in logged] == [4, 6] and logged[-1][1] == results["interactions"]
+    told = capfd.readouterr().err
+    assert [told.count(f"the worker of shard {number} died") for number in range(2)] == [1, 1]
+
+
+def test_a_shard_that_always_kills_its_worker_is_named_and_the_others_stay(collected, tmp_path, monkeypatch):
+    spec, folder = collected[0], tmp_path / "episodes"
+    with monkeypatch.context() as patch:
+        patch.setattr(rollouts, "_play_shard", broken.dies_of_shard_1)
+        with pytest.raises(RLFlowError, match="^shard 1 killed its worker 3 times .*finished is kept$"):
+            collect(spec, folder, 6, 2, seed=3)
+    assert (tmp_path / "tries").read_text() == "xxx"
+    survivors = shards(folder)
+    assert list(survivors) == ["shard-00000.npz"]
+    again = collect(spec, folder, 6, 1, seed=3)
+    assert shards(folder) == shards(collected[1])
+    assert again == {**collected[2], "new_interactions": sum(map(len, read_shard(shard_path(folder, 1))))}
+
+
+def test_a_shard_that_does_not_arrive_is_an_error(collected, tmp_path, monkeypatch):
+    monkeypatch.setattr(rollouts, "_play_shard", broken.writes_elsewhere)
+    monkeypatch.setattr(rollouts, "ARRIVAL_SECONDS", 0.0)
+    with pytest.raises(RLFlowError, match="shard-00000.npz, but it did not arrive here: all nodes must share"):
+        collect(collected[0], tmp_path, 6, 1, seed=3)
+
+
+def test_a_shard_may_arrive_late_or_over_an_older_one(collected, tmp_path, monkeypatch):
+    paths = [shard_path(tmp_path, number) for number in range(2)]
+    paths[0].write_bytes(b"what a network file system still shows")
+    arriving = iter(paths)
+
+    def sleep(_):
+        path = next(arriving)
+        os.replace(f"{path}.elsewhere", path)
+
+    monkeypatch.setattr(rollouts, "_play_shard", broken.writes_elsewhere)
+    monkeypatch.setattr(rollouts.time, "sleep", sleep)
+    readable = lambda done, _: read_episodes(tmp_path, done)  # noqa: E731 - what is counted is there
+    assert collect(collected[0], tmp_path, 6, 1, seed=3, log=readable) == collected[2]
+    assert shards(tmp_path) == shards(collected[1])
+
+
+def test_a_spec_for_another_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite"))
+    assert EnvSpec("resnet18").absolute() == EnvSpec("resnet18")  # a name, wherever it is
+
+
+def test_an_executor_that_is_not_there(collected, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    with pytest.raises(RLFlowError, match=r"^the executor 'ray' needs Ray: pip install '\.\[distributed\]'$"):
+        collect(collected[0], tmp_path, 6, 2, seed=3, executor="ray")
+    with pytest.raises(RLFlowError, match="unknown executor 'rya'; did you mean 'ray'?"):
+        collect(collected[0], tmp_path, 6, 1, seed=3, executor="rya")
+    assert list(EXECUTORS) == ["local", "ray"] and not list(tmp_path.iterdir())
 
 
 # -- online ----------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""What workers may run into. Tests put these in the place of `rlflow.rollouts._play_shard`, and any process finds them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from rlflow import rollouts
+
+play_shard = rollouts._play_shard
+
+
+def is_first_try(path: str) -> bool:
+    marker = Path(f"{path}.tried")
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def dies_first(spec, seed, indices, path):
+    """Is killed once for every shard: for even ones before it is written, for odd ones when it is."""
+    odd = indices[0] // rollouts.SHARD_EPISODES % 2
+    if is_first_try(path):
+        if odd:
+            play_shard(spec, seed, indices, path)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return play_shard(spec, seed, indices, path)
+
+
+def dies_of_shard_1(spec, seed, indices, path):
+    if indices[0] == rollouts.SHARD_EPISODES:
+        with open(Path(path).parent.parent / "tries", "a") as tries:
+            tries.write("x")
+        os._exit(1)
+    return play_shard(spec, seed, indices, path)
+
+
+def takes_its_node_down(spec, seed, indices, path):
+    """The first shard that comes to the node named in `doomed` ends that node. Shards take long enough to go to all."""
+    doomed = Path(path).parent.parent / "doomed"
+    if node() == doomed.read_text() and is_first_try(doomed):
+        os.kill(os.getppid(), signal.SIGKILL)  # the process that stands for the node
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.2)
+    return play_shard(spec, seed, indices, path)
+
+
+def writes_elsewhere(spec, seed, indices, path):
+    """What a node does whose disk is its own."""
+    return play_shard(spec, seed, indices, f"{path}.elsewhere")
+
+
+def fails(spec, seed, indices, path):
+    raise ZeroDivisionError(f"in {Path(path).name}")
+
+
+def node() -> str:
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
+
+
+def slow_node(seconds: float) -> str:
+    time.sleep(seconds)
+    return node()
