@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from rlflow.errors import RLFlowError
-from rlflow.files import check_writable, copy_file, read_json, write_json
+from rlflow.files import check_writable, read_json, write_json
 from rlflow.progress import progress_bar, say
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
@@ -84,6 +84,8 @@ def make_parser() -> argparse.ArgumentParser:
         sub = command(name, in_run(function), text)
         sub.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
         sub.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
+        if name == "collect":
+            sub.add_argument("--executor", metavar="NAME", help="local: processes of this machine; ray: the cluster of $RAY_ADDRESS, else one on this machine")
     sub = command("optimise", optimise, "all four stages with defaults: a model in, a faster one out")
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
@@ -110,8 +112,10 @@ def open_run(parsed, folder):
     from rlflow.config import parse_shapes
     from rlflow.run_folder import RunFolder
 
+    executor = getattr(parsed, "executor", None)  # of `collect` alone
+    overrides = parsed.overrides + ([f"collect.executor={executor}"] if executor else [])
     return RunFolder.open(
-        folder, parsed.model, parsed.config, parsed.overrides, parse_shapes(parsed.shape), parsed.seed, check_names
+        folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
     )
 
 
@@ -119,6 +123,7 @@ def check_names(config) -> None:
     """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
     from controllers import CONTROLLERS
     from rlflow.costs import COSTS
+    from rlflow.executors import EXECUTORS
     from rlflow.rewards import REWARDS
     from rlflow.rules.language import load_rules
     from worldmodel import WORLD_MODELS
@@ -126,7 +131,7 @@ def check_names(config) -> None:
 
     chosen = [
         (CONTROLLERS, config.controller.name), (COSTS, config.cost.name), (REWARDS, config.env.reward),
-        (WORLD_MODELS, config.world_model.name),
+        (EXECUTORS, config.collect.executor), (WORLD_MODELS, config.world_model.name),
     ]  # fmt: skip
     for registry, name in chosen:
         registry.check(name)
@@ -147,7 +152,7 @@ def collect(run) -> dict:
         with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect") as writer:
             return play(
                 run.env_spec(), run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
-                writer.scalars,
+                writer.scalars, options.executor,
             )  # fmt: skip
 
     results = run.stage("collect", work)
@@ -170,7 +175,9 @@ def train_world_model(run) -> dict:
         source = read_episodes(run.path / "episodes", run.config.collect.episodes)
     else:
         def source(first):
-            return online_batches(spec, config.batch_episodes, run.config.workers, run.config.seed, first)
+            return online_batches(
+                spec, config.batch_episodes, run.config.workers, run.config.seed, first, run.config.collect.executor
+            )
 
     def work() -> dict:
         with progress_bar(total_steps(config), "train-wm", "step") as bar, events(run, "train-wm") as writer:
@@ -277,17 +284,18 @@ def evaluate(run) -> dict:
 
 def optimise(parsed) -> dict:
     """Collect, train-wm, train-controller and eval in one run folder; then the model is copied to --out."""
+    from rlflow.delivery import copy_model
+
     out = Path(parsed.out)
     run = open_run(parsed, parsed.run or out.with_suffix(".run"))
-    if out.exists() and out.samefile(run.source):
-        raise RLFlowError(f"--out {out} is the model itself, which is never overwritten; name another file")
+    check_apart(run.source, out)
     make_controller_config(run.config)
     results = {}
     for name, stage in zip(STAGES, (collect, train_world_model, train_controller, evaluate), strict=True):
         if name == "collect" and run.config.world_model.mode == "online":
             continue
         results[name] = stage(run)
-    copy_model(Path(results["eval"]["optimised"]), out)
+    copy_model(Path(results["eval"]["optimised"]), out, same=results["eval"]["delivered"] == "original")
     say(f"copied to {out}")
     return results
 
@@ -296,12 +304,12 @@ def optimise(parsed) -> dict:
 
 
 def replay(parsed) -> dict:
-    from rlflow.graph.onnx_writer import save_model
+    from rlflow.graph.onnx_writer import save_graph
     from rlflow.receipt import replay as repeat
 
     receipt = read_json(parsed.receipt)
-    _, model = repeat(receipt, parsed.model)
-    save_model(model, parsed.out)
+    check_apart(parsed.model, parsed.out)
+    save_graph(repeat(receipt, parsed.model), parsed.out)
     say(f"{len(receipt['actions'])} substitutions repeated; the model is the same, byte for byte: {parsed.out}")
     return {"substitutions": len(receipt["actions"]), "model_sha256": receipt["model_sha256"]}
 
@@ -350,6 +358,16 @@ def load_world_model(run):
     return model
 
 
+def check_apart(source: Path | str, out: Path | str) -> None:
+    """Refuses to write a model where one of the files of the original lies."""
+    from rlflow.graph.onnx_reader import model_files
+
+    files = model_files(source)
+    for target in (Path(out), Path(f"{out}.data")):
+        if target.exists() and any(target.samefile(file) for file in files):
+            raise RLFlowError(f"--out {out}: {target} is the model itself, which is never overwritten; name another file")
+
+
 def make_controller(run, model):
     from controllers import CONTROLLERS
     from worldmodel import spaces
@@ -368,16 +386,6 @@ def make_controller_config(config):
 
 def controller_folder(run, temperature: float) -> Path:
     return run.path / "controller" / f"{run.config.controller.name}-{temperature:g}"
-
-
-def copy_model(source: Path, out: Path) -> None:
-    """Copies a model, its external weights first, so that the model is there only if all of it is."""
-    from rlflow.graph.onnx_reader import external_files
-
-    for location in external_files(source):
-        if not (out.parent / location).exists() or not (out.parent / location).samefile(source.parent / location):
-            copy_file(source.parent / location, out.parent / location)
-    copy_file(source, out)
 
 
 if __name__ == "__main__":

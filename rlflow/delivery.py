@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
+
 from rlflow.costs import peak_memory
 from rlflow.costs.measured import measure
 from rlflow.errors import RLFlowError
-from rlflow.files import write_json
-from rlflow.graph.onnx_writer import save_graph, save_model, to_model
+from rlflow.files import copy_file, write_json
+from rlflow.graph.onnx_reader import external_files, external_locations
+from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.progress import progress_bar, say
-from rlflow.receipt import make_receipt
+from rlflow.receipt import file_hash, make_receipt
 from rlflow.state import RewriteState, Task
 from rlflow.validate import validate
 
@@ -100,12 +103,9 @@ def deliver(
             "estimated": {"original_ms": initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
             "measured": found[name]["measured"],
         }
-        model = to_model(chosen.state.graph)
-        receipt = make_receipt(
-            task.graph, task.rules, families, chosen.actions, chosen.state.graph, model, costs, shapes
-        )
+        receipt = make_receipt(task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes)
         write_json(folder / "receipt.json", receipt)
-        save_model(model, path)
+        save_graph(chosen.state.graph, path)
     original = {
         "estimated_ms": initial.runtime_ms,
         "flops": initial.cost.flops,
@@ -116,6 +116,32 @@ def deliver(
     return {
         "original": original, "candidates": found, "delivered": name, "reason": reason, "optimised": str(path),
     }  # fmt: skip
+
+
+def copy_model(source: Path, out: Path, same: bool) -> None:
+    """Copies a model, its external weights first, so that the model is there only if all of it is.
+
+    Args:
+      same: whether the copy must be the same byte for byte. If not, weights that lie in a file named after the
+        model's move to one named after the copy's, so that several models may lie in one folder.
+
+    Raises RLFlowError rather than overwrite weights that belong to another model.
+    """
+    renamed = {} if same else {f"{source.name}.data": f"{out.name}.data"}
+    locations = external_files(source)
+    for location in locations:
+        weights, copy = source.parent / location, out.parent / renamed.get(location, location)
+        if location not in renamed and copy.exists() and file_hash(copy) != file_hash(weights):
+            raise RLFlowError(f"{out} needs its weights in {copy}, which is another file already; name another folder")
+        if not copy.exists() or not copy.samefile(weights):
+            copy_file(weights, copy)
+    if not renamed.keys() & set(locations):
+        copy_file(source, out)
+        return
+    model = onnx.load(source, load_external_data=False)
+    for entry in external_locations(model):
+        entry.value = renamed.get(entry.value, entry.value)
+    save_model(model, out)
 
 
 def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:

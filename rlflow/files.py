@@ -9,8 +9,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +21,8 @@ from rlflow.errors import RLFlowError
 
 def write_bytes(path: Path | str, data: bytes) -> None:
     """Writes `data` to `path` atomically. Raises RLFlowError if the disk refuses."""
-    _write(Path(path), lambda file: file.write(data))
+    with new_file(path) as file:
+        file.write(data)
 
 
 def copy_file(source: Path | str, path: Path | str) -> None:
@@ -30,8 +31,8 @@ def copy_file(source: Path | str, path: Path | str) -> None:
         original = open(source, "rb")
     except OSError as error:
         raise RLFlowError(f"cannot read {source}: {error.strerror or error}") from error
-    with original:
-        _write(Path(path), lambda file: shutil.copyfileobj(original, file, 1 << 20))
+    with original, new_file(path) as file:
+        shutil.copyfileobj(original, file, 1 << 20)
 
 
 def check_writable(path: Path | str) -> None:
@@ -47,12 +48,15 @@ def check_writable(path: Path | str) -> None:
         raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+@contextmanager
+def new_file(path: Path | str) -> Iterator[BinaryIO]:
+    """A file to write to; it takes its name when the block ends without an error. Raises RLFlowError if the disk refuses."""
+    path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
-            fill(file)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

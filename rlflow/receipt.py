@@ -11,7 +11,7 @@ import onnxruntime
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.graph.onnx_writer import to_model
+from rlflow.graph.onnx_writer import model_hash
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable
@@ -19,12 +19,16 @@ from rlflow.rules.locations import MatchTable
 FORMAT = 1
 
 
-def file_hash(path: Path | str) -> str:
-    """SHA-256 of a file's bytes."""
+def file_hash(*paths: Path | str) -> str:
+    """SHA-256 of a file's bytes, or of those of several, one after the other. Raises RLFlowError if one cannot be read."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     return digest.hexdigest()
 
 
@@ -34,16 +38,15 @@ def versions() -> dict[str, str]:
 
 
 def make_receipt(
-    original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, model: onnx.ModelProto, costs: dict,
+    original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
     shapes: Mapping | None = None,
 ) -> dict:
     """The receipt of a result.
 
     Args:
-      original, result: the graphs before and after.
+      original, result: the graphs before and after; a replay must reach the bytes that `result` is exported to.
       families: the rule families that `rules` was loaded from (empty: all).
       actions: (xfer_id, location) pairs that lead from one to the other.
-      model: the exported model, whose bytes the replay must reach.
       costs: figures to state; a replay does not check them.
       shapes: how symbolic dimensions were bound.
     """
@@ -55,14 +58,14 @@ def make_receipt(
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
         "actions": [{"rule": rules[x].name, "xfer_id": int(x), "location": int(k)} for x, k in actions],
         "result_hash": result.hash,
-        "model_sha256": hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest(),
+        "model_sha256": model_hash(result),
         "costs": costs,
         "versions": versions(),
     }
 
 
-def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> tuple[Graph, onnx.ModelProto]:
-    """Repeats the actions of a receipt on the model it speaks of.
+def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
+    """Repeats the actions of a receipt on the model it speaks of; the graph is exported to the same bytes.
 
     Raises RLFlowError if the model or the rules are others, an action is not valid, or the result differs.
     """
@@ -70,7 +73,7 @@ def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> tuple[Graph, 
         shapes = {n: tuple(s) if isinstance(s, list) else s for n, s in receipt["shapes"].items()}
         actions = [(action["rule"], int(action["location"])) for action in receipt["actions"]]
         families, rules_hash, format_ = receipt["rule_families"], receipt["rules_hash"], receipt["format"]
-        original_hash, result_hash, model_hash = (receipt[k] for k in ("original_hash", "result_hash", "model_sha256"))
+        original_hash, result_hash, exported = (receipt[k] for k in ("original_hash", "result_hash", "model_sha256"))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
     if format_ != FORMAT:
@@ -83,16 +86,14 @@ def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> tuple[Graph, 
     table = MatchTable(rules, graph)
     for step, (name, location) in enumerate(actions):
         xfer_id = rules.index(name)
-        matches = table.locations[xfer_id]
-        if not 0 <= location < len(matches):
+        if not 0 <= location < table.counts[xfer_id]:
             raise RLFlowError(f"step {step} of the receipt: rule {name} has no location {location}")
-        graph = apply(graph, rules[xfer_id], matches[location])
+        graph = apply(graph, rules[xfer_id], table.location(xfer_id, location))
         table = MatchTable(rules, graph, table)
     if graph.hash != result_hash:
         raise RLFlowError("the replay ends at another graph than the receipt says")
-    model = to_model(graph)
-    if hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest() != model_hash:
+    if model_hash(graph) != exported:
         raise RLFlowError(
             f"the replay ends at the same graph but its folded weights differ; the receipt was made with {receipt['versions']}"
         )
-    return graph, model
+    return graph

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.config import load_config
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_json, write_text
+from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.receipt import file_hash
 from rlflow.rollouts import EnvSpec
@@ -57,7 +58,8 @@ class RunFolder:
         else:
             source = _fetch(path, config)
             cls(path, config, source).env_spec().make_task()
-            write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": file_hash(source), "task": task})
+            digest = file_hash(*model_files(source))
+            write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task})
         run = cls(path, config, source)
         write_text(held, OmegaConf.to_yaml(config))
         write_json(path / "versions.json", versions())
@@ -111,7 +113,7 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
         raise RLFlowError(f"{path / 'model.json'} is damaged: {error!r} is missing") from error
     if not source.is_file():
         raise RLFlowError(f"the model of {path} is gone: {source}")
-    if file_hash(source) != wanted:
+    if file_hash(*model_files(source)) != wanted:
         raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
     return source
 

@@ -9,10 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from rlflow.graph.onnx_reader import model_files
 from rlflow.runtime import machine, random_inputs, run, session
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
 MIN_SESSIONS = 5  # before an early stop; fewer than this and the interval says little
+TOGETHER = 2_000_000_000  # bytes of two models, up to which both have a session at once: each holds all its weights
 MARGIN = 0.01  # two copies of one file differ by more than this now and then: less is never claimed
 RESAMPLES = 1000
 
@@ -75,7 +77,8 @@ def measure(
     """End-to-end latency of both models on this machine, with all of ONNX Runtime's optimisations.
 
     One pair of sessions lives at a time. Within it the models run in turns, the first one alternating, and
-    every turn gives one ratio. It stops early, between sessions, when the interval is clear.
+    every turn gives one ratio. Models that are large together (TOGETHER) have their sessions one after the
+    other instead. It stops early, between sessions, when the interval is clear.
 
     Args:
       threads: threads inside one operator.
@@ -86,16 +89,19 @@ def measure(
       shapes: sizes for symbolic dimensions, as `load_graph` takes them.
 
     Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
-    within pairs), verdict, pairs, sessions, stopped, threads, seed, machine, onnxruntime.
+    within pairs), verdict, pairs, sessions, side_by_side (false: one after the other), stopped, threads, seed,
+    machine, onnxruntime.
 
     Raises:
       RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
     """
     inputs = random_inputs(original, seed, shapes)
+    side_by_side = _bytes(original) + _bytes(candidate) <= TOGETHER
+    pairs_of = _side_by_side if side_by_side else _one_after_the_other
     times: list[np.ndarray] = []
     ratio, stopped = None, "all sessions measured"
     for index in range(sessions):
-        times.append(_pairs((original, candidate), inputs, threads, seconds / sessions, index % 2))
+        times.append(pairs_of((original, candidate), inputs, threads, seconds / sessions, index % 2))
         if index + 1 >= min(MIN_SESSIONS, sessions):
             ratio = ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in times], seed)
             if ratio.clear and index + 1 < sessions:
@@ -110,6 +116,7 @@ def measure(
         "verdict": ratio.verdict,
         "pairs": sum(map(len, times)),
         "sessions": len(times),
+        "side_by_side": side_by_side,
         "stopped": stopped,
         "threads": threads,
         "seed": seed,
@@ -118,21 +125,53 @@ def measure(
     }
 
 
-def _pairs(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> np.ndarray:
+def _bytes(model: onnx.ModelProto | Path | str) -> int:
+    if isinstance(model, onnx.ModelProto):
+        return model.ByteSize()
+    return sum(file.stat().st_size for file in model_files(model))
+
+
+def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> np.ndarray:
     """Seconds of alternating runs in one session a model, [pairs, 2]; `first` is made, and then run, first."""
     running = [None, None]
     for side in (first, 1 - first):
-        running[side] = session(models[side], threads)
-        for _ in range(2):  # the first run allocates
-            run(running[side], inputs)
+        running[side] = _warm(models[side], inputs, threads)
     pairs = []
     end = time.perf_counter() + seconds
-    while len(pairs) < MIN_PAIRS or (len(pairs) < MAX_PAIRS and time.perf_counter() < end):
+    while _goes_on(pairs, end):
         pair = [0.0, 0.0]
         for side in (first, 1 - first):
-            start = time.perf_counter()
-            running[side].run(None, inputs)
-            pair[side] = time.perf_counter() - start
+            pair[side] = _seconds(running[side], inputs)
         pairs.append(pair)
         first = 1 - first
     return np.array(pairs)
+
+
+def _one_after_the_other(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> np.ndarray:
+    """As `_side_by_side`, but only one session lives at a time: the k-th run of each makes a pair."""
+    times: list[list[float]] = [[], []]
+    running = _warm(models[first], inputs, threads)
+    end = time.perf_counter() + seconds / 2
+    while _goes_on(times[first], end):
+        times[first].append(_seconds(running, inputs))
+    del running
+    running = _warm(models[1 - first], inputs, threads)
+    times[1 - first] = [_seconds(running, inputs) for _ in times[first]]
+    return np.array(times).T
+
+
+def _warm(model, inputs: dict[str, np.ndarray], threads: int) -> onnxruntime.InferenceSession:
+    running = session(model, threads)
+    for _ in range(2):  # the first run allocates
+        run(running, inputs)
+    return running
+
+
+def _goes_on(done: list, end: float) -> bool:
+    return len(done) < MIN_PAIRS or (len(done) < MAX_PAIRS and time.perf_counter() < end)
+
+
+def _seconds(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray]) -> float:
+    start = time.perf_counter()
+    running.run(None, inputs)
+    return time.perf_counter() - start

@@ -77,7 +77,7 @@ class Constant:
         if array.dtype == object:
             digest.update(repr(array.tolist()).encode())  # texts; their bytes would be addresses
         elif array.size:
-            digest.update(memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B"))
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         return cls(digest.hexdigest(), TensorType(dtype, tuple(array.shape)), load)
 
 

@@ -1,5 +1,6 @@
 """ONNX files to graphs."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rlflow.errors import RLFlowError, first_line
+from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.opsets import attributes_to_inputs, moved_attributes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, tensor_type
+
+MAY_DRAW = RANDOM_OPS | {"Dropout"}  # which does where it trains
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
@@ -53,15 +57,28 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
             raise RLFlowError(f"the ONNX checker refuses the model: {first_line(error)}") from error
     else:
         model, folder = read_model(source), str(Path(source).parent)
+    check_declarations(model)
+    check_expansion(model)
     return _Reader(model, folder, dict(shapes or {})).read()
 
 
 def external_files(path: Path | str) -> list[str]:
-    """The files that hold external weights of a model, relative to its folder."""
-    model = onnx.load(path, format="protobuf", load_external_data=False)
+    """The files that hold external weights of a model, relative to its folder. Raises RLFlowError as `read_model` does."""
+    return sorted({entry.value for entry in external_locations(read_model(path))})
+
+
+def external_locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
+    """The entries of a model that name a file of external weights."""
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    tensors = [t for t in (*model.graph.initializer, *_inner_tensors(nodes)) if t.data_location == t.EXTERNAL]
-    return sorted({entry.value for t in tensors for entry in t.external_data if entry.key == "location"})
+    for tensor in (*model.graph.initializer, *_inner_tensors(nodes)):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            yield from (entry for entry in tensor.external_data if entry.key == "location")
+
+
+def model_files(path: Path | str) -> list[Path]:
+    """The file of a model, then those that hold its external weights."""
+    path = Path(path)
+    return [path, *(path.parent / name for name in external_files(path))]
 
 
 class _Reader:
@@ -74,6 +91,7 @@ class _Reader:
         self.constants: dict[int, Constant] = {}
         self.computed_constants: set[int] = set()
         self.nodes: list[Node] = []
+        self.notes: list[onnx.NodeProto] = []  # what nodes say beside what they compute; the output is the node's id
         self.next_id = 0
 
     def read(self) -> Graph:
@@ -83,9 +101,11 @@ class _Reader:
         overridable = self.proto.ir_version >= 4
         inputs = [v for v in graph.input if overridable or v.name not in initializers]
         input_names = {v.name for v in inputs}
-        self.load_inner_weights([t for t in graph.initializer if t.name in input_names])
+        self.load_inner_weights(input_names)
         bound, bindings = bind_shapes(inputs, self.shapes)
         types = self.infer_types(bound)
+        sparse = {t.values.name: TensorType(t.values.data_type, tuple(t.dims)) for t in graph.sparse_initializer}
+        check_types(types | sparse)
 
         for value in inputs:
             self.tensor(value.name)
@@ -93,22 +113,17 @@ class _Reader:
             if proto.name not in input_names:
                 self.constants[self.tensor(proto.name)] = constant_of(proto, self.folder)
         for proto in graph.sparse_initializer:
-            attribute = helper.make_attribute("sparse_value", proto)
-            self.add_node(helper.make_node("Constant", [], [proto.values.name]), [attribute])
+            if proto.values.name not in input_names:
+                attribute = helper.make_attribute("sparse_value", proto)
+                self.add_node(helper.make_node("Constant", [], [proto.values.name]), [attribute])
         for node in graph.node:
             self.read_node(node)
+        computed = {name: kind for name, kind in types.items() if self.ids.get(name) in self.computed_constants}
+        check_types(computed, MAX_CONSTANT_BYTES)
 
-        template = onnx.ModelProto()
-        template.CopyFrom(_without_graph(self.proto))
-        template.ir_version = max(self.proto.ir_version, 4)
-        template.graph.name = graph.name
-        if graph.doc_string:
-            template.graph.doc_string = graph.doc_string
-        template.graph.metadata_props.extend(graph.metadata_props)
-        template.graph.initializer.extend(t for t in graph.initializer if t.name in input_names)
         interface = Interface(
-            template, tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()}, self.opsets,
-            bindings,
+            self.template(input_names), tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()},
+            self.opsets, bindings,
         )
         tensor_types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
         tensor_types |= {tensor: constant.type for tensor, constant in self.constants.items()}
@@ -117,16 +132,51 @@ class _Reader:
             [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
         )
 
-    def load_inner_weights(self, defaults: list[onnx.TensorProto]) -> None:
-        """Reads the external data of what is carried through untouched: defaults of inputs, tensors in attributes."""
-        nodes = [*self.proto.graph.node, *(node for function in self.proto.functions for node in function.node)]
-        for tensor in (*defaults, *_inner_tensors(nodes)):
+    def template(self, input_names: set[str]) -> onnx.ModelProto:
+        """What is carried through beside nodes and weights, the defaults of inputs included."""
+        source, template = self.proto.graph, _without_graph(self.proto)
+        template.ir_version = max(self.proto.ir_version, 4)
+        graph = template.graph
+        graph.name = source.name
+        if source.doc_string:
+            graph.doc_string = source.doc_string
+        graph.metadata_props.extend(source.metadata_props)
+        graph.initializer.extend(t for t in source.initializer if t.name in input_names)
+        graph.initializer.extend(self.weights_of_annotations())
+        graph.sparse_initializer.extend(t for t in source.sparse_initializer if t.values.name in input_names)
+        graph.quantization_annotation.extend(source.quantization_annotation)
+        graph.node.extend(self.notes)
+        return template
+
+    def weights_of_annotations(self) -> list[onnx.TensorProto]:
+        """The initialisers that nothing but quantisation annotations name."""
+        graph = self.proto.graph
+        named = {entry.value for a in graph.quantization_annotation for entry in a.quant_parameter_tensor_names}
+        read = {tensor for node in self.nodes for tensor in node.reads()} | {self.ids.get(v.name) for v in graph.output}
+        alone = [(t.name, self.ids[t.name]) for t in graph.initializer if t.name in named]
+        alone = [(name, tensor) for name, tensor in alone if tensor in self.constants and tensor not in read]
+        return [numpy_helper.from_array(self.constants[tensor].load(), name) for name, tensor in alone]
+
+    def load_inner_weights(self, input_names: set[str]) -> None:
+        """Reads external data that does not become a weight, or that may steer a shape.
+
+        The former is what is carried through untouched: defaults of inputs, tensors in attributes.
+        """
+        graph = self.proto.graph
+        nodes = [node for node in graph.node if not _is_literal(node)]
+        nodes += (node for function in self.proto.functions for node in function.node)
+        defaults = [tensor for tensor in graph.initializer if tensor.name in input_names]
+        weights = (*graph.initializer, *_inner_tensors(node for node in graph.node if _is_literal(node)))
+        small = [tensor for tensor in weights if _size(tensor) <= SHAPE_VALUE_LIMIT]
+        for tensor in (*defaults, *_inner_tensors(nodes), *small):
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 array = constant_of(tensor, self.folder).load()
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
     def tensor(self, name: str) -> int:
         if name not in self.ids:
+            if isinstance(name, bytes):  # what protobuf could not decode
+                raise RLFlowError(f"the name of a tensor is not UTF-8: {name!r}")
             self.ids[name] = self.fresh()
         return self.ids[name]
 
@@ -135,14 +185,15 @@ class _Reader:
         return self.next_id
 
     def read_node(self, node: onnx.NodeProto) -> None:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            array = _constant_value(node.attribute[0])
-            if array is not None:
-                self.constants[self.tensor(node.output[0])] = array
-                return
+        if _is_literal(node):
+            self.constants[self.tensor(node.output[0])] = _constant_value(node.attribute[0], self.folder)
+            return
         self.add_node(node, node.attribute)
 
     def add_node(self, node: onnx.NodeProto, attributes) -> None:
+        for name in (node.name, *(attribute.name for attribute in attributes)):
+            if isinstance(name, bytes):
+                raise RLFlowError(f"the name of a node or an attribute is not UTF-8: {name!r}")
         domain = _domain(node.domain)
         moved = attributes_to_inputs(node, self.opsets.get(domain, 0))
         inputs = [self.tensor(name) if name else ABSENT for name in node.input]
@@ -152,7 +203,7 @@ class _Reader:
             inputs[slot] = self.fresh()
             self.constants[inputs[slot]] = Constant.of(array)
         captured = tuple(dict.fromkeys(name for a in attributes for name in _free_names(a)))
-        known = tuple(sorted((a.name, _attribute_value(a)) for a in attributes if a.name not in dropped))
+        known = tuple(sorted((a.name, _attribute_value(a, domain)) for a in attributes if a.name not in dropped))
         outputs = tuple(self.tensor(name) if name else ABSENT for name in node.output)
         constant = is_constant_node(
             node.op_type, domain, has_subgraph(known), [self.is_constant(t) for t in inputs if t != ABSENT]
@@ -166,6 +217,11 @@ class _Reader:
                 name=node.name, overload=node.overload,
             )
         )
+        if node.doc_string or node.metadata_props or node.device_configurations:
+            note = onnx.NodeProto(output=[str(self.nodes[-1].id)], doc_string=node.doc_string or None)
+            note.metadata_props.extend(node.metadata_props)
+            note.device_configurations.extend(node.device_configurations)
+            self.notes.append(note)
 
     def is_constant(self, tensor: int) -> bool:
         return tensor in self.constants or tensor in self.computed_constants
@@ -184,8 +240,7 @@ class _Reader:
         for tensor in source.initializer:
             if tensor.name in names:
                 continue
-            external = tensor.data_location == onnx.TensorProto.EXTERNAL
-            if not external and np.prod(tensor.dims, dtype=np.int64) <= SHAPE_VALUE_LIMIT:
+            if _size(tensor) <= SHAPE_VALUE_LIMIT:
                 graph.initializer.append(tensor)
             else:
                 graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
@@ -251,7 +306,7 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueIn
 
 def is_constant_node(op: str, domain: str, subgraph: bool, inputs_known: list[bool]) -> bool:
     """Whether a node's outputs are known before the model runs. Unknown domains may hide a state: never."""
-    return domain == "" and op not in RANDOM_OPS and not subgraph and all(inputs_known)
+    return domain == "" and op not in MAY_DRAW and not subgraph and all(inputs_known)
 
 
 def has_subgraph(attributes) -> bool:
@@ -266,36 +321,47 @@ def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
     """A constant that loads its array from the model, or from its external file, when asked for."""
 
     def load() -> np.ndarray:
-        if proto.data_location != onnx.TensorProto.EXTERNAL:
-            return numpy_helper.to_array(proto)
-        copy = onnx.TensorProto()  # loading fills the proto; the copy lets the memory go
-        copy.CopyFrom(proto)
         try:
-            return numpy_helper.to_array(copy, folder)
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise RLFlowError(f"cannot read the external weight '{proto.name}': {first_line(error)}") from error
+            return numpy_helper.to_array(proto, folder)
+        except (OSError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
+            where = "external " if proto.data_location == onnx.TensorProto.EXTERNAL else ""
+            raise RLFlowError(f"cannot read the {where}weight '{proto.name}': {first_line(error)}") from error
 
     return Constant.lazy(load(), load)
 
 
-def _constant_value(attribute: onnx.AttributeProto) -> Constant | None:
-    """The tensor of a Constant node; None where it is better carried as a node (sparse, strings)."""
-    if attribute.name == "value" and attribute.t.data_type != onnx.TensorProto.STRING:
-        return constant_of(attribute.t, "")
-    if attribute.name in ("value_int", "value_ints"):
-        return Constant.of(np.array(helper.get_attribute_value(attribute), np.int64))
-    if attribute.name in ("value_float", "value_floats"):
-        return Constant.of(np.array(helper.get_attribute_value(attribute), np.float32))
-    return None
+def _is_literal(node: onnx.NodeProto) -> bool:
+    """Whether the node is a Constant whose tensor can be a weight; sparse ones and texts are better carried as nodes."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return False
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return attribute.t.data_type != onnx.TensorProto.STRING
+    return attribute.name in ("value_int", "value_ints", "value_float", "value_floats")
 
 
-def _attribute_value(attribute: onnx.AttributeProto):
+def _size(tensor: onnx.TensorProto) -> int:
+    """Number of elements, as declared."""
+    return math.prod(tensor.dims)
+
+
+def _constant_value(attribute: onnx.AttributeProto, folder: str) -> Constant:
+    """The tensor of a literal."""
+    if attribute.name == "value":
+        return constant_of(attribute.t, folder)
+    dtype = np.int64 if attribute.name in ("value_int", "value_ints") else np.float32
+    return Constant.of(np.array(helper.get_attribute_value(attribute), dtype))
+
+
+def _attribute_value(attribute: onnx.AttributeProto, domain: str):
     kinds = onnx.AttributeProto
     if attribute.ref_attr_name or attribute.type not in (
         kinds.INT, kinds.FLOAT, kinds.STRING, kinds.INTS, kinds.FLOATS, kinds.STRINGS
     ):
         return Opaque(attribute.SerializeToString(deterministic=True))
     value = helper.get_attribute_value(attribute)
+    if domain and value == []:  # whose type no schema will tell
+        return Opaque(attribute.SerializeToString(deterministic=True))
     return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
 
 

@@ -1,17 +1,24 @@
 """Graphs to ONNX files."""
 
+import hashlib
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import google.protobuf.message
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rlflow.files import write_bytes
-from rlflow.graph.fold import fold_constants
+from rlflow.errors import RLFlowError, first_line
+from rlflow.files import new_file, write_bytes
+from rlflow.graph.fold import evaluate, folds
 from rlflow.graph.model import ABSENT, Graph, Node, Opaque, TensorType
 from rlflow.graph.shapes import node_proto
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
+SMALLEST_OUTSIDE = 1024  # bytes; smaller weights stay in the model
+ALIGNMENT = 64  # bytes, so that a file that is mapped into memory holds every weight as processors like it
 
 
 def to_model(graph: Graph) -> onnx.ModelProto:
@@ -19,50 +26,100 @@ def to_model(graph: Graph) -> onnx.ModelProto:
 
     Equal graphs with equal names give equal bytes. Raises RLFlowError where folding fails.
     """
-    return _Writer(graph).write()
+    return _Writer(graph).with_weights()
 
 
-def save_graph(graph: Graph, path: Path | str) -> onnx.ModelProto:
-    """Writes the model atomically; weights go to `<name>.data` beside it where protobuf's limit asks for it."""
-    model = to_model(graph)
+def save_graph(graph: Graph, path: Path | str) -> None:
+    """Writes the model atomically.
+
+    Where protobuf's limit asks for it, the weights go to `<name>.data` beside it, one in memory at a time.
+    """
+    path, writer = Path(path), _Writer(graph)
+    if writer.fits_into_one_file:
+        save_model(writer.with_weights(), path)
+        return
+    data = path.with_name(f"{path.name}.data")
+    with new_file(data) as file:
+        model = writer.with_weights_outside(data.name, file.write)
     save_model(model, path)
-    return model
 
 
 def save_model(model: onnx.ModelProto, path: Path | str) -> None:
-    path = Path(path)
-    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > EXTERNAL_DATA_THRESHOLD:
-        data, offset = bytearray(), 0
-        for tensor in model.graph.initializer:
-            if len(tensor.raw_data) < 1024:
-                continue
-            data += tensor.raw_data
-            size = len(tensor.raw_data)
-            onnx.external_data_helper.set_external_data(tensor, f"{path.name}.data", offset, size)
-            tensor.ClearField("raw_data")
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            offset += size
-        write_bytes(path.with_name(f"{path.name}.data"), bytes(data))
-    write_bytes(path, model.SerializeToString(deterministic=True))
+    """Writes the model atomically. Raises RLFlowError above protobuf's 2 GiB."""
+    write_bytes(path, _serialised(model))
+
+
+def model_hash(graph: Graph) -> str:
+    """SHA-256 of the file that `save_graph` writes.
+
+    Where weights lie beside it: of their bytes, then of the file with "" for the name of theirs.
+    """
+    digest, writer = hashlib.sha256(), _Writer(graph)
+    whole = writer.fits_into_one_file
+    model = writer.with_weights() if whole else writer.with_weights_outside("", digest.update)
+    digest.update(_serialised(model))
+    return digest.hexdigest()
+
+
+def _serialised(model: onnx.ModelProto) -> bytes:
+    try:
+        return model.SerializeToString(deterministic=True)
+    except (google.protobuf.message.EncodeError, ValueError) as error:
+        raise RLFlowError(f"the model does not fit into an ONNX file: {first_line(error)}") from error
 
 
 class _Writer:
-    """Builds one ModelProto from one Graph."""
+    """Builds one ModelProto from one Graph; weights that are computed or loaded are let go at once."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.folded = fold_constants(graph)
+        self.folded = folds(graph)
         self.names = self.original_names()
         self.taken = set(self.names.values()) | {v.name for v in graph.interface.outputs} | _inner_names(graph)
         self.aliases: set[str] = set()
         self.fresh_names = 0
         self.nodes: list[onnx.NodeProto] = []
         self.used: dict[int, None] = {}  # constants, in order of first use
+        self.notes = {int(note.output[0]): note for note in graph.interface.template.graph.node}
+        self.model = self.without_weights()
 
-    def write(self) -> onnx.ModelProto:
+    @property
+    def fits_into_one_file(self) -> bool:
+        return sum(self.graph.types[tensor].nbytes for tensor in self.used) <= EXTERNAL_DATA_THRESHOLD
+
+    def with_weights(self) -> onnx.ModelProto:
+        self.model.graph.initializer.extend(self.initializer(tensor) for tensor in self.used)
+        return self.model
+
+    def with_weights_outside(self, location: str, put: Callable[[bytes | memoryview], object]) -> onnx.ModelProto:
+        """Gives `put` the content of `location`, one weight after the other; small ones stay in the model."""
+        end = 0
+        for tensor in self.used:
+            proto = self.model.graph.initializer.add()
+            end += self.put_weight(tensor, proto, location, end, put)
+        return self.model
+
+    def put_weight(self, tensor: int, proto: onnx.TensorProto, location: str, end: int, put) -> int:
+        """Fills in the proto of a weight; returns by how many bytes `location`, now `end` bytes long, grew."""
+        array = self.constant(tensor)
+        if array.nbytes < SMALLEST_OUTSIDE or array.dtype == object:
+            proto.CopyFrom(numpy_helper.from_array(array, self.name(tensor)))
+            return 0
+        data, padding = _raw(array), -end % ALIGNMENT
+        put(bytes(padding))
+        put(data)
+        proto.name, proto.data_type = self.name(tensor), helper.np_dtype_to_tensor_dtype(array.dtype)
+        proto.dims.extend(array.shape)
+        proto.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", end + padding), ("length", len(data))):
+            proto.external_data.add(key=key, value=str(value))
+        return padding + len(data)
+
+    def without_weights(self) -> onnx.ModelProto:
         graph, interface = self.graph, self.graph.interface
         model = onnx.ModelProto()
         model.CopyFrom(interface.template)
+        del model.graph.node[:], model.graph.quantization_annotation[:]
         for value, tensor in zip(interface.inputs, graph.inputs, strict=True):
             model.graph.input.append(_with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
         model.graph.output.extend(interface.outputs)
@@ -74,8 +131,17 @@ class _Writer:
         for value, tensor in zip(interface.outputs, graph.outputs, strict=True):
             self.alias(tensor, value.name)
         model.graph.node.extend(self.nodes)
-        model.graph.initializer.extend(self.initializer(tensor) for tensor in self.used)
+        model.graph.quantization_annotation.extend(self.annotations(model.graph))
         return model
+
+    def annotations(self, written: onnx.GraphProto) -> list[onnx.TensorAnnotation]:
+        """The quantisation annotations whose tensors still exist."""
+        names = {name for node in self.nodes for name in node.output} | {self.name(tensor) for tensor in self.used}
+        names |= {value.name for value in (*written.input, *written.initializer)}
+        return [
+            a for a in self.graph.interface.template.graph.quantization_annotation
+            if names.issuperset((a.tensor_name, *(entry.value for entry in a.quant_parameter_tensor_names)))
+        ]  # fmt: skip
 
     def original_names(self) -> dict[int, str]:
         """Names of the tensors that have one. The graph's outputs get the interface's names first."""
@@ -118,7 +184,11 @@ class _Writer:
     def write_node(self, node: Node) -> None:
         for name, tensor in node.captured:  # the subgraph goes on using the name it was written with
             self.alias(tensor, name)
-        self.nodes.append(node_proto(self.graph, node, self.read, self.constant))
+        proto = node_proto(self.graph, node, self.read, self.constant)
+        if node.id in self.notes:
+            proto.MergeFrom(self.notes[node.id])
+            del proto.output[-1]  # the note's own
+        self.nodes.append(proto)
 
     def alias(self, tensor: int, name: str) -> None:
         """Makes the tensor known under a second name."""
@@ -128,10 +198,19 @@ class _Writer:
             self.nodes.append(helper.make_node("Identity", [source], [name]))
 
     def constant(self, tensor: int) -> np.ndarray:
-        return self.folded[tensor] if tensor in self.folded else self.graph.constants[tensor].load()
+        if tensor in self.folded:
+            return evaluate(self.graph, self.folded[tensor], [tensor])[0]
+        return self.graph.constants[tensor].load()
 
     def initializer(self, tensor: int) -> onnx.TensorProto:
         return numpy_helper.from_array(self.constant(tensor), self.name(tensor))
+
+
+def _raw(array: np.ndarray) -> bytes | memoryview:
+    """The content as ONNX stores it: NumPy's own bytes, without a copy, but for the packed types that NumPy lacks."""
+    if array.dtype.isbuiltin == 1 and sys.byteorder == "little":
+        return memoryview(np.ascontiguousarray(array).reshape(-1)).cast("B")
+    return numpy_helper.from_array(array).raw_data
 
 
 def _with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:

@@ -60,7 +60,8 @@ def node_proto(
     proto.attribute.extend(attribute_proto(node.op, node.domain, version, key, value) for key, value in node.attributes)
     for attribute, slot, _ in moved:
         if slot < len(node.inputs) and node.inputs[slot] != ABSENT:
-            proto.attribute.append(helper.make_attribute(attribute, load(node.inputs[slot]).tolist()))
+            value = load(node.inputs[slot]).tolist()
+            proto.attribute.append(attribute_proto(node.op, node.domain, opset, attribute, value))
     return proto
 
 

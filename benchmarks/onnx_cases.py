@@ -1,0 +1,222 @@
+"""The tests that the onnx package ships for backends: their models and data, run in ONNX Runtime, compared.
+
+Values are arrays, lists of values (sequences), or None (an empty optional). Data types that NumPy lacks are those of
+ml_dtypes, as `onnx.numpy_helper` gives them.
+"""
+
+import ctypes
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from rlflow.errors import RLFlowError, first_line
+from rlflow.graph.model import RANDOM_OPS
+from rlflow.runtime import run, session
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
+ONNX_FOLDER = Path(onnx.__file__).parent.parent
+# What ONNX Runtime exchanges with NumPy; the other types go through memory.
+SHARED = {getattr(TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)} | {
+    TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.STRING,
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    """One test; each data set has the inputs and the outputs that ONNX expects."""
+
+    kind: str
+    name: str
+    model: onnx.ModelProto
+    data_sets: list[tuple[list, list]]
+    rtol: float
+    atol: float
+
+    @property
+    def random(self) -> bool:
+        """Whether an operator draws random numbers."""
+        return any(node.op_type in RANDOM_OPS or _trains(node) for node in _all_nodes(self.model))
+
+
+class Difference(Exception):
+    """Two values that should be equal are not; the message says how."""
+
+
+def _trains(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Dropout" and len(node.input) > 2
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of the graph, of subgraphs and of functions."""
+    stack = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    while stack:
+        node = stack.pop()
+        yield node
+        for attribute in node.attribute:
+            stack += [inner for graph in (attribute.g, *attribute.graphs) for inner in graph.node]
+
+
+# -- loading ---------------------------------------------------------------------------------------
+
+
+def load_cases(kinds: Iterable[str] = KINDS) -> Iterator[Case]:
+    """The tests of these kinds in the order of their names, without those whose model would have to be downloaded."""
+    for kind in kinds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # node tests compute their data as they are loaded
+            tests = load_model_tests(kind=kind)
+        for test in sorted(tests, key=lambda test: test.name):
+            if test.model is not None:
+                model, data_sets = test.model, test.data_sets
+            elif test.model_dir is not None:
+                model, data_sets = _from_folder(Path(test.model_dir))
+            elif (ONNX_FOLDER / test.url).exists():
+                model, data_sets = _light(ONNX_FOLDER / test.url)
+            else:
+                continue
+            data_sets = [tuple([_value(v) for v in values] for values in data_set) for data_set in data_sets]
+            yield Case(kind, test.name, model, data_sets, test.rtol, test.atol)
+
+
+def _from_folder(folder: Path) -> tuple[onnx.ModelProto, list]:
+    model = onnx.load(folder / "model.onnx")
+    sides = ("input", model.graph.input), ("output", model.graph.output)
+    return model, [
+        tuple(
+            [_read(data / f"{side}_{k}.pb", value.type) for k, value in enumerate(values)
+             if (data / f"{side}_{k}.pb").exists()]
+            for side, values in sides
+        )
+        for data in sorted(folder.glob("test_data_set*"))
+    ]  # fmt: skip
+
+
+def _light(path: Path) -> tuple[onnx.ModelProto, list]:
+    """A model of the zoo, its weights all alike, with the input that its expected output was made from."""
+    model = onnx.load(path)
+    initialised = {tensor.name for tensor in model.graph.initializer}
+    inputs = [Runner.generate_dummy_data(v) for v in model.graph.input if v.name not in initialised]
+    expected = sorted(path.parent.glob(f"{path.stem}_output_*.pb"))
+    outputs = [_read(file, value.type) for file, value in zip(expected, model.graph.output, strict=True)]
+    return model, [(inputs, outputs)]
+
+
+def _read(path: Path, kind: onnx.TypeProto):
+    proto = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(
+        kind.WhichOneof("value"), onnx.TensorProto
+    )
+    return proto.FromString(path.read_bytes())
+
+
+def _value(value):
+    match value:
+        case onnx.SequenceProto():
+            return numpy_helper.to_list(value)
+        case onnx.OptionalProto():
+            return numpy_helper.to_optional(value)
+        case onnx.TensorProto():
+            return numpy_helper.to_array(value)
+        case list() | tuple():
+            return [_value(item) for item in value]
+    return None if value is None else np.asarray(value)
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def outputs_of(model: onnx.ModelProto, inputs: Sequence) -> list:
+    """The model's outputs, given its inputs in order. Raises RLFlowError if ONNX Runtime does not run it."""
+    running = session(model, threads=1)
+    feeds = {value.name: given for value, given in zip(running.get_inputs(), inputs, strict=False)}
+    declared = [v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)]
+    if all(not kind or kind in SHARED for kind in declared):
+        return run(running, feeds)
+    try:
+        given = {name: _to_runtime(value) for name, value in feeds.items()}
+        return [_from_runtime(value) for value in running.run_with_ort_values(None, given)]
+    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+        raise RLFlowError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+
+def _to_runtime(array: np.ndarray) -> onnxruntime.OrtValue:
+    proto = numpy_helper.from_array(array)
+    if proto.data_type in SHARED:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, proto.data_type)
+    ctypes.memmove(value.data_ptr(), proto.raw_data, len(proto.raw_data))
+    return value
+
+
+def _from_runtime(value: onnxruntime.OrtValue) -> np.ndarray:
+    if value.element_type() in SHARED:
+        return value.numpy()
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return numpy_helper.to_array(TensorProto(data_type=value.element_type(), dims=value.shape(), raw_data=raw))
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def compare(expected, found, rtol: float, atol: float, values: bool = True) -> None:
+    """Raises Difference unless two values have one type and shape and, unless `values` is false, are equal.
+
+    Floats may differ by atol + rtol × the largest finite number of the tensor; with rtol and atol 0 every bit counts.
+    NaN and infinities must stand in the same places. Everything else must be equal.
+    """
+    if isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            raise Difference(f"{len(found)} values, not {len(expected)}")
+        for a, b in zip(expected, found, strict=True):
+            compare(a, b, rtol, atol, values)
+        return
+    if expected is None or found is None or isinstance(expected, list) or isinstance(found, list):
+        if expected is not found:
+            raise Difference(f"{type(found).__name__}, not {type(expected).__name__}")
+        return
+    expected, found = np.asarray(expected), np.asarray(found)
+    if (expected.dtype, expected.shape) != (found.dtype, found.shape):
+        raise Difference(f"{found.dtype}{list(found.shape)}, not {expected.dtype}{list(expected.shape)}")
+    if values and not _equal(expected, found, rtol, atol):
+        raise Difference(_how(expected, found))
+
+
+def flat(values: list) -> list[np.ndarray]:
+    """The arrays in a list of values, those of sequences included."""
+    return [a for value in values for a in (flat(value) if isinstance(value, list) else [value]) if a is not None]
+
+
+def _equal(expected: np.ndarray, found: np.ndarray, rtol: float, atol: float) -> bool:
+    if expected.dtype.kind in "OSU":
+        return expected.tolist() == found.tolist()
+    if not (rtol or atol):
+        return expected.tobytes() == found.tobytes()
+    if not is_float(expected.dtype):
+        return np.array_equal(expected, found)
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(a)
+    scale = np.abs(a[finite]).max(initial=0)
+    return np.array_equal(a[~finite], b[~finite], equal_nan=True) and bool(
+        (np.abs(a[finite] - b[finite]) <= atol + rtol * scale).all()
+    )
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether it is a float of 16 bits or more: among the narrower ones there is nothing in between."""
+    return helper.np_dtype_to_tensor_dtype(dtype) in (
+        TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
+    )  # fmt: skip
+
+
+def _how(expected: np.ndarray, found: np.ndarray) -> str:
+    if expected.dtype.kind in "OSUb":
+        return "other values"
+    with np.errstate(all="ignore"):
+        error = np.abs(expected.astype(np.float64) - found.astype(np.float64))
+    return f"off by {np.nanmax(error, initial=0):.3g}"
