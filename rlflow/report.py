@@ -47,7 +47,8 @@ def measured_text(measured: dict) -> str:
     low, high = measured["interval"]
     return (
         f"measured {measured['verdict']}: {measured['ratio']:.3f} of the original's latency "
-        f"(95 % interval {low:.3f} to {high:.3f}; {measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms)"
+        f"(95 % interval {low:.3f} to {high:.3f}; {measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
+        f"{'' if measured['side_by_side'] else ', sessions one after the other: large models'})"
     )
 
 

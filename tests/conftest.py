@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import run  # noqa: F401 - first of all: it sets how TensorFlow rounds, which must not depend on the order of tests
+import worldmodel  # noqa: F401 - first of all: it sets how TensorFlow rounds, which must not depend on the order of tests
 from tests.commands import TINY, in_its_own
 
 
