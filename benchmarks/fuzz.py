@@ -1,0 +1,89 @@
+"""Random valid substitutions on random graphs keep them valid and equal, 20,000 times.
+
+Every graph is drawn from its own seed (`rlflow.zoo.random_model`), checked and run in ONNX Runtime, unoptimised, on
+two sets of inputs; then up to 20 substitutions are made, a rule and a location at random. After each the model must
+pass the full ONNX checker, keep its interface and give the same outputs; after the last, the locations and the cost
+kept along the way must be those of the graph taken anew. A failure gives its seed, the rule and the shrunk graph.
+
+Resumable: what each chunk of graphs gave lies in --folder.
+"""
+
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from onnx import TensorProto
+
+from benchmarks.fuzzing import STEPS, TOLERANCES, fuzz
+from benchmarks.harness import bar, each, finish, parser
+from rlflow.progress import progress_bar
+from rlflow.rules.language import load_rules
+
+GRAPHS = 20_000
+CHUNK = 250
+WORKERS = 2
+ENOUGH = 3  # failures, after which a chunk is not gone on with: shrinking takes long
+SHOWN = 10  # failures that are printed, too
+
+
+def fuzz_chunk(folder: Path, first: int, count: int) -> dict:
+    """What the graphs of the seeds first … first + count − 1 gave; from the folder, if it is there."""
+    return each([f"{first}-{count}"], folder, lambda _: fuzz_seeds(first, count))[f"{first}-{count}"]
+
+
+def fuzz_seeds(first: int, count: int) -> dict:
+    rules, fired, failures, graphs = load_rules(), Counter(), [], 0
+    for seed in range(first, first + count):
+        names, failure = fuzz(seed, rules)
+        fired.update(names)
+        graphs += 1
+        if failure is not None:
+            failures.append({"seed": seed, "rules": failure.rules, "text": str(failure)})
+            if len(failures) == ENOUGH:
+                break
+    return {"graphs": graphs, "fired": fired, "failures": failures}
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--graphs", type=int, default=GRAPHS)
+    arguments.add_argument("--folder", type=Path, default=Path("runs/fuzz"), help="where finished chunks are kept, and looked for")
+    parsed = arguments.parse_args()
+    first = parsed.seed * parsed.graphs
+    starts = range(first, first + parsed.graphs, CHUNK)
+    counts = [min(CHUNK, first + parsed.graphs - start) for start in starts]
+    chunks = []
+    pool, progress = ProcessPoolExecutor(WORKERS, get_context("spawn")), progress_bar(parsed.graphs, "fuzz", "graph")
+    with pool, progress:
+        for chunk in pool.map(partial(fuzz_chunk, parsed.folder), starts, counts):
+            chunks.append(chunk)
+            progress.update(chunk["graphs"])
+    fired = Counter({rule.name: 0 for rule in load_rules()})
+    for chunk in chunks:
+        fired.update(chunk["fired"])
+    graphs, failures = sum(chunk["graphs"] for chunk in chunks), [f for chunk in chunks for f in chunk["failures"]]
+    for failure in failures[:SHOWN]:
+        print(failure["text"], file=sys.stderr)
+    never = [name for name, times in fired.items() if not times]
+    figures = {
+        "graphs": graphs,
+        "seeds": [first, first + parsed.graphs - 1],
+        "substitutions": fired.total(),
+        "substitutions_per_graph_at_most": STEPS,
+        "tolerances": {TensorProto.DataType.Name(dtype).lower(): limit for dtype, limit in TOLERANCES.items()},
+        "fired": dict(sorted(fired.items(), key=lambda item: (-item[1], item[0]))),
+        "never_fired": never,
+        "failures": failures,
+    }
+    bars = [
+        bar("graphs", graphs, "", f"≥ {GRAPHS}", graphs >= GRAPHS),
+        bar("failures", len(failures), "", "0", not failures),
+    ]
+    return finish("fuzz", parsed, figures, bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""Fuzzing the engine: random substitutions on random models must keep them valid and equal.
+
+`fuzz(seed, …)` walks over one model. What is wrong after a substitution is a `Fault`; both the substitutions that led
+to it and the model are shrunk to what still shows it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.errors import first_line
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import RuleSet
+from rlflow.runtime import run, session
+from rlflow.state import RewriteState, Task
+from rlflow.zoo.random_model import random_model, random_values
+
+STEPS = 20
+INPUT_SETS = 2
+TRIES = 60  # substitutions that shrinking makes on one model
+# Of the largest value inside the model: what rounding may change, for its coarsest data type.
+TOLERANCES = {TensorProto.FLOAT16: 2e-2, TensorProto.FLOAT: 1e-4, TensorProto.DOUBLE: 1e-9}
+
+
+class Fault(NamedTuple):
+    """`kind` stays the same while a model is shrunk; `message` says what exactly is wrong."""
+
+    kind: str
+    message: str
+
+
+def raised(error: Exception) -> Fault:
+    """Whatever it is, a user would meet it."""
+    return Fault(f"raises {type(error).__name__}", first_line(error))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A fault, the fewest substitutions that bring it about (none: reading and writing do), the smallest model."""
+
+    seed: int
+    fault: Fault
+    rules: list[str]
+    model: str
+
+    def __str__(self) -> str:
+        rules = ", ".join(self.rules) or "reading and writing it"
+        return f"seed {self.seed}: after {rules}: {self.fault.kind}: {self.fault.message}\n{self.model}"
+
+
+class Original:
+    """A valid model, its inputs, and what it gives. Raises what the checker or ONNX Runtime has against it."""
+
+    def __init__(self, model: onnx.ModelProto, seed: int):
+        onnx.checker.check_model(model, full_check=True)
+        self.model = model
+        self.feeds = [random_values(model, INPUT_SETS * seed + k) for k in range(INPUT_SETS)]
+        self.values = outputs(model, self.feeds)
+        if not all(np.isfinite(a).all() for values in self.values for a in values if a.dtype.kind == "f"):
+            raise ValueError("the original's outputs are not finite")
+
+    @cached_property
+    def tolerance(self) -> float:
+        """The largest error that rounding may be to blame for."""
+        watched = onnx.ModelProto()
+        watched.CopyFrom(self.model)
+        given = {value.name for value in watched.graph.output}
+        inner = [name for node in watched.graph.node for name in node.output if name and name not in given]
+        watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+        arrays = [a for values in outputs(watched, self.feeds) for a in values if a.dtype.kind == "f"]
+        declared = [v.type.tensor_type.elem_type for v in (*self.model.graph.input, *self.model.graph.output)]
+        largest = max([1.0, *(float(np.abs(a).max(initial=0)) for a in arrays)])
+        return largest * max(TOLERANCES.get(dtype, 0.0) for dtype in declared)
+
+    def fault(self, state: RewriteState, last: bool) -> Fault | None:
+        """What is wrong with a state that substitutions of this model have led to; of the last one, the counts too."""
+        try:
+            model = to_model(state.graph)
+            onnx.checker.check_model(model, full_check=True)
+            found = outputs(model, self.feeds)
+        except Exception as error:
+            return raised(error)
+        if interface(model) != interface(self.model):
+            return Fault("interface", "the declared inputs or outputs are not those of the original")
+        return self._difference(found) or (_miscounted(state) if last else None)
+
+    def _difference(self, found: list[list[np.ndarray]]) -> Fault | None:
+        for wanted, given in zip(self.values, found, strict=True):
+            for value, a, b in zip(self.model.graph.output, wanted, given, strict=True):
+                if (a.shape, a.dtype) != (b.shape, b.dtype):
+                    return Fault("type", f"{value.name} was {a.dtype}{list(a.shape)}, is {b.dtype}{list(b.shape)}")
+                error = np.abs(b.astype(np.float64) - a).max(initial=0.0)
+                if error != 0 and (a.dtype.kind != "f" or not error <= self.tolerance):  # not: NaN is above every limit
+                    return Fault("values", f"{value.name} is wrong by {error:.3g}")
+        return None
+
+
+def interface(model: onnx.ModelProto) -> tuple[list[onnx.ValueInfoProto], list[onnx.ValueInfoProto]]:
+    return list(model.graph.input), list(model.graph.output)
+
+
+def outputs(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
+    running = session(model, threads=1, optimise=False)
+    return [run(running, feed) for feed in feeds]
+
+
+def _miscounted(state: RewriteState) -> Fault | None:
+    """Locations and costs are kept by difference along a walk; they must equal those of the graph taken anew."""
+    anew = Task(state.graph, state.task.rules, state.task.cost, state.task.max_locations).initial
+    if not np.array_equal(anew.counts, state.counts):
+        wrong = [state.task.rules[k].name for k in np.flatnonzero(anew.counts != state.counts)]
+        return Fault("locations", f"counted anew there are others of {', '.join(wrong)}")
+    return Fault("cost", f"{state.cost}, anew {anew.cost}") if anew.cost != state.cost else None
+
+
+# -- walks -----------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    rule: str
+    location: int
+
+
+@dataclass
+class Walk:
+    """Substitutions, the states before, between and after them, and what stopped the engine, if anything."""
+
+    steps: list[Step]
+    states: list[RewriteState]
+    fault: Fault | None = None
+
+    @property
+    def rules(self) -> list[str]:
+        return [step.rule for step in self.steps]
+
+
+def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> tuple[list[str], Failure | None]:
+    """The rules that a random walk over `random_model(seed)` applied; what is wrong after one of them, shrunk."""
+    model = random_model(seed)
+    try:
+        original = Original(model, seed)
+    except Exception as error:
+        return [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model))
+    walk = random_walk(model, rules, np.random.default_rng(seed), steps)
+    for done, state in enumerate(walk.states):  # every one, since a later substitution can undo what is wrong
+        fault = original.fault(state, last=done == len(walk.steps))
+        if fault is not None:
+            return walk.rules, shrunk(original, walk, done, rules, fault, seed)
+    return walk.rules, shrunk(original, walk, len(walk.steps), rules, walk.fault, seed) if walk.fault else None
+
+
+def start(model: onnx.ModelProto, rules: RuleSet) -> RewriteState:
+    return Task(load_graph(model), rules, AnalyticCost()).initial
+
+
+def random_walk(model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator, steps: int) -> Walk:
+    """Up to `steps` substitutions: a rule that has a location, and one of its locations, each as likely."""
+    walk = Walk([], [])
+    try:
+        walk.states.append(start(model, rules))
+        for _ in range(steps):
+            state = walk.states[-1]
+            found = np.unique(state.valid_actions()[:-1, 0])
+            if not len(found):
+                break
+            xfer_id = int(rng.choice(found))
+            walk.steps.append(Step(rules[xfer_id].name, int(rng.integers(state.counts[xfer_id]))))
+            walk.states.append(state.apply(xfer_id, walk.steps[-1].location))
+    except Exception as error:
+        walk.fault = raised(error)
+    return walk
+
+
+# -- shrinking -------------------------------------------------------------------------------------
+
+
+def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fault, seed: int) -> Failure:
+    """What the first `done` substitutions of a walk brought about: by the last of them alone, if that is enough, and
+    on the smallest model."""
+
+    def shows(model: onnx.ModelProto, steps: list[Step]) -> Fault | None:
+        found = search(model, steps, rules, seed)
+        return found if found is not None and found.kind == fault.kind else None
+
+    model, steps = original.model, walk.steps[:done]
+    if steps and shows(before := to_model(walk.states[done - 1].graph), steps[-1:]):
+        model, steps = before, steps[-1:]
+    steps = fewest(steps, lambda fewer: shows(model, fewer))
+    model = smallest(model, lambda smaller: shows(smaller, steps))
+    return Failure(seed, shows(model, steps) or fault, [step.rule for step in steps], onnx.printer.to_text(model))
+
+
+def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int) -> Fault | None:
+    """A fault that these rules bring about, one after the other: where they did in the walk, else anywhere."""
+    try:
+        original = Original(model, seed)
+    except Exception:
+        return None  # not a model that anything is said about
+    tries = iter(range(TRIES))
+
+    def after(state: RewriteState, left: list[Step]) -> Fault | None:
+        if not left:
+            return original.fault(state, last=True)
+        xfer_id = rules.index(left[0].rule)
+        places = sorted(range(state.counts[xfer_id]), key=lambda k: k != left[0].location)
+        results = (after(state.apply(xfer_id, k), left[1:]) for k in places if next(tries, None) is not None)
+        return next((found for found in results if found is not None), None)
+
+    try:
+        return after(start(model, rules), steps)
+    except Exception as error:
+        return raised(error)
+
+
+def fewest(steps: list[Step], shows: Callable[[list[Step]], object]) -> list[Step]:
+    """The steps without those that the fault does not need; long runs are tried first, since pairs may cancel."""
+    size = len(steps)
+    while size := size // 2:
+        for place in range(len(steps) - size, -1, -1):
+            without = steps[:place] + steps[place + size :]
+            if len(without) < len(steps) and shows(without):
+                steps = without
+    return steps
+
+
+def smallest(model: onnx.ModelProto, shows: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
+    """The model with nodes and outputs left out for as long as it still shows the fault."""
+
+    def size(some: onnx.ModelProto) -> int:
+        return len(some.graph.node) + len(some.graph.output)
+
+    while (found := next((p for p in parts(model) if size(p) < size(model) and shows(p)), None)) is not None:
+        model = found
+    return model
+
+
+def parts(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """Smaller models: one tensor as the only output; or the results of one node as inputs."""
+    outputs = [value.name for value in model.graph.output]
+    for node in model.graph.node:
+        for name in filter(None, node.output):
+            if outputs != [name]:
+                yield part(model, [name], frozenset())
+    for node in model.graph.node:
+        if not set(outputs) <= set(node.output):
+            yield part(model, [name for name in outputs if name not in node.output], frozenset(node.output))
+
+
+def part(model: onnx.ModelProto, outputs: list[str], inputs: frozenset[str]) -> onnx.ModelProto:
+    """What gives `outputs`, the tensors `inputs` being given."""
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    types = {value.name: value for value in (*graph.value_info, *graph.output)}
+    needed, nodes = set(outputs), []
+    for node in reversed(graph.node):
+        if needed & set(node.output) and not inputs & set(node.output):
+            nodes.insert(0, node)
+            needed.update(node.input)
+    cut = onnx.ModelProto()
+    cut.CopyFrom(model)
+    cut.graph.Clear()
+    cut.graph.name = graph.name
+    cut.graph.node.extend(nodes)
+    cut.graph.input.extend(value for value in graph.input if value.name in needed)
+    cut.graph.input.extend(types[name] for name in sorted(inputs & needed))
+    cut.graph.output.extend(types[name] for name in outputs)
+    cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
+    return cut
