@@ -94,9 +94,35 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("receipt", metavar="RECEIPT.json")
     sub.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the replayed model goes")
-    command("rules", list_rules, "list the substitutions", run=False)
+    add_rules(commands.add_parser("rules", help="the substitutions: list them, explain them in a model, prove them, find new ones"))
     command("zoo", list_zoo, "list the models that need no download", run=False)
     return parser
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """`rules list`, `rules explain`, `rules prove`, `rules enumerate`."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(function=function)
+        sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        return sub
+
+    command("list", list_rules, "list the substitutions")
+    sub = command("explain", explain_rules, "what fires where in a model, and the nearest miss of each rule with its reason")
+    sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
+    sub.add_argument("--rule", action="append", default=[], metavar="NAME", help="this rule alone; repeatable")
+    sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension; repeatable")
+    sub = command("prove", prove_rules, "prove the substitutions anew")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="these rules alone")
+    sub = command("enumerate", enumerate_rules, "find substitutions by machine: graphs of few operators that are equal")
+    sub.add_argument("--operators", type=int, default=4, metavar="N", help="operators of a side, at most")
+    sub.add_argument("--folder", metavar="DIR", help="where checkpoints are kept; the same command goes on from there")
+    sub.add_argument("--workers", type=int, default=2, metavar="N", help="processes")
+    sub.add_argument("--seconds", type=float, default=1800.0, metavar="S", help="after which no further candidate is looked at")
+    sub.add_argument("--out", metavar="FILE", help="where the rules go")
 
 
 def in_run(function):
@@ -319,8 +345,51 @@ def list_rules(parsed) -> dict:
 
     rules = load_rules()
     for xfer_id, rule in enumerate(rules):
-        print(f"{xfer_id:3}  {rule.family:12}  {rule.name:32}  {rule.why}")
-    return {"hash": rules.hash, "rules": [rule.name for rule in rules]}
+        print(f"{xfer_id:3}  {rule.family:12}  {rule.name:36}  {rule.why}")
+    listed = [{"name": rule.name, "family": rule.family, "why": rule.why, "text": rule.text} for rule in rules]
+    return {"hash": rules.hash, "rules": listed}
+
+
+def explain_rules(parsed) -> dict:
+    from rlflow.config import parse_shapes
+    from rlflow.graph.onnx_reader import load_graph
+    from rlflow.rules import explain
+    from rlflow.rules.language import load_rules
+    from rlflow.zoo import ZOO, load
+
+    rules = load_rules()
+    for name in parsed.rule:
+        rules.index(name)  # raises for one that there is not
+    model = load(parsed.model) if parsed.model in ZOO else parsed.model
+    entries = explain.explain_rules(load_graph(model, parse_shapes(parsed.shape)), rules, parsed.rule)
+    print(explain.as_text(entries))
+    return {"rules": entries}
+
+
+def prove_rules(parsed) -> dict:
+    from rlflow.rules.language import load_rules
+    from rlflow.rules.prove import prove, store_proofs
+
+    rules = load_rules()
+    proofs = prove(rules, parsed.names, lambda found: print(f"{found.proof:12}  {found.name:36}  {found.seconds:6.2f} s  {found.bound}", flush=True))
+    store_proofs(rules, proofs)
+    return {"hash": rules.hash, "rules": [proof.record() for proof in proofs]}
+
+
+def enumerate_rules(parsed) -> dict:
+    from dataclasses import asdict
+
+    from rlflow.files import write_bytes
+    from rlflow.rules.enumerate import enumerate_rules
+
+    report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
+    if not report.finished:
+        say("not finished: the same command with --folder goes on from here")
+    elif parsed.out:
+        write_bytes(parsed.out, report.rules.encode())
+    else:
+        print(report.rules)
+    return asdict(report)
 
 
 def list_zoo(parsed) -> dict:

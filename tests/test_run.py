@@ -14,6 +14,7 @@ from rlflow.episodes import read_episodes
 from rlflow.rollouts import online_batches
 from rlflow.run_folder import RunFolder
 from rlflow.validate import validate
+from rlflow.zoo import load
 from tests.commands import TINY, in_its_own, in_process
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
@@ -37,7 +38,7 @@ def test_help(capsys, command):
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
         "optimise": ["--out", "--run", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
-        "replay": ["--model", "--out", "--json"], "rules": ["--json"], "zoo": ["--json"],
+        "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
 
@@ -54,10 +55,24 @@ def test_unknown_commands_and_arguments(capsys):
 
 
 def test_the_lists(capsys, tmp_path):
-    for name, entry in (("rules", "conv"), ("zoo", "tiny_bert_base")):
-        done = in_process(capsys, name, "--json", tmp_path / "deep" / f"{name}.json")
+    for name, entry in (("rules list", "conv"), ("zoo", "tiny_bert_base")):
+        done = in_process(capsys, *name.split(), "--json", tmp_path / "deep" / f"{name}.json")
         assert done.code == 0 and entry in done.out
         assert json.loads((tmp_path / "deep" / f"{name}.json").read_text())
+
+
+def test_a_model_is_explained_in_its_own_names(capsys, tmp_path):
+    arguments = ("rules", "explain", "tiny_resnet18", "--rule", "conv-batchnorm", "--rule", "gelu")
+    done = in_process(capsys, *arguments, "--json", tmp_path / "explained.json")
+    fires, silent = json.loads((tmp_path / "explained.json").read_text())["rules"]
+    assert done.code == 0 and (fires["name"], silent["name"]) == ("conv-batchnorm", "gelu")
+    assert [node["op"] for node in fires["locations"][0]] == ["BatchNormalization", "Conv"]
+    names = {output for node in load("tiny_resnet18").graph.node for output in node.output}
+    assert all(output in names for nodes in fires["locations"] for node in nodes for output in node["outputs"])
+    assert silent["locations"] == [] and silent["nearest_miss"] is None
+    done = in_process(capsys, "rules", "explain", "light_zfnet512", "--rule", "conv-of-blocks")
+    assert "not an image, or the strides are 1 or differ" in done.out
+    assert in_process(capsys, "rules", "explain", "tiny_resnet18", "--rule", "none").code == 1
 
 
 # -- one command -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ form of the model's own opset back. `SINCE` is the oldest version with the seman
 an operator in an older version is carried through and no rule touches it.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,16 @@ def schema_version(op: str, domain: str, opset: int) -> int:
 def supported(op: str, domain: str, opset: int) -> bool:
     """Whether rules may match or emit the operator in a model of this opset."""
     return opset >= (SINCE.get(op, 1) if domain == "" else 1)
+
+
+@cache
+def takes(op: str, domain: str, opset: int, n_inputs: int) -> bool:
+    """Whether a model of this opset can write down so many inputs of the operator."""
+    try:
+        written = onnx.defs.get_schema(op, opset, domain).max_input
+    except onnx.defs.SchemaError:
+        return True
+    return n_inputs <= written + len(moved_attributes(op, domain, opset))
 
 
 def attributes_to_inputs(node: onnx.NodeProto, opset: int) -> list[tuple[int, np.ndarray]]:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
-from rlflow.graph.opsets import supported
+from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
 from rlflow.rules.expressions import FLOATS, Unknown
 from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
@@ -151,6 +151,8 @@ def _plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: 
         return reason or _Planner(graph, rule, nodes, bindings, scope).plan()
     except (Unknown, Refused) as refused:
         return str(refused)
+    except (IndexError, ZeroDivisionError):
+        return "an expression of the rule has no value here"
 
 
 class _Planner:
@@ -219,12 +221,15 @@ class _Planner:
         raise TypeError(pattern)
 
     def literal(self, value, left: list[int] | None) -> int:
-        """A new constant. Numbers are int64, but a float takes the data type of the first operand."""
+        """A new constant. Integers (and nothing at all) are int64, a float takes the data type of the first operand."""
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
         if array is not value:
             dtype = TensorProto.INT64
-            if array.dtype.kind == "f" and left:
-                dtype = self.type(left[0]).dtype
+            if array.dtype.kind == "f" and array.size and left:
+                kind = self.type(left[0])
+                if kind is None:
+                    raise Refused("the shape of a tensor is not known")
+                dtype = kind.dtype
             array = array.astype(helper.tensor_dtype_to_np_dtype(dtype))
         tensor = self.fresh()
         self.constants[tensor] = Constant.of(array)
@@ -242,6 +247,8 @@ class _Planner:
         inputs: list[int] = []
         for pattern in op.inputs:
             inputs += self.numbers[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, inputs),)
+        if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
+            raise Refused(f"{op.op} needs a newer opset than the model's")
         attributes = self.attributes(op)
         n_outputs = self.rule.n_outputs[op.key]
         kinds = self.infer(op, attributes, inputs, n_outputs)

@@ -99,6 +99,25 @@ def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
     return len(padded) == places + 2 and all(n == 1 or (k == 1 and n == channels) for k, n in enumerate(padded))
 
 
+def axes(tensor: Tensor, rank: int) -> tuple[int, ...]:
+    """The axes that a constant names among `rank` many, counted from 0, ascending; all of them if it names none."""
+    return tuple(sorted({axis % rank for axis in value(tensor)})) if rank and value(tensor) else tuple(range(rank))
+
+
+def reshaped(tensor: Tensor, target: Tensor) -> tuple[int, ...]:
+    """The shape that Reshape(tensor, target) gives: 0 copies a size, -1 takes what is left."""
+    sizes = [dim(tensor, axis) if size == 0 else size for axis, size in enumerate(value(target))]
+    known = math.prod(size for size in sizes if size != -1)
+    if known == 0:
+        raise Unknown("empty tensors have no free size")
+    return tuple(size if size != -1 else tensor.type.size // known for size in sizes)
+
+
+def dtype(tensor: Tensor) -> int:
+    """The data type's number in onnx.TensorProto, as Cast's `to` names it."""
+    return tensor.type.dtype
+
+
 def compose(first: tuple, second: tuple) -> tuple[int, ...]:
     """The permutation of Transpose(Transpose(x, perm=first), perm=second)."""
     return tuple(first[k] for k in second)
@@ -132,12 +151,12 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        compose, inverse, full, scalar, attributes, len, min, max, sum, abs, sorted, tuple, range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, scalar, attributes, len, min, max, sum, abs, tuple, range, all, any,
     )
 }  # fmt: skip
-FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose}
+FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}
 # Functions whose answer depends on sizes, so that a symbolic dimension may be relied on.
-SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel"))
+SHAPE_FUNCTIONS = frozenset(("shape", "dim", "size", "broadcasts", "per_channel", "per_output_channel", "reshaped"))
 
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,

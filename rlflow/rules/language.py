@@ -13,7 +13,8 @@ meets (and must meet the same again), a literal must be met, `*xs` takes any num
 attributes that are not named. Several lines with `y1 = …` match several outputs at once; a name that is
 used again on its own side is an inner tensor. On the right side arguments that are no operator
 (`[-1, 1]`, `full(…)`) are literals. `<=>` gives a second rule, `<name>-inverse`; lines that begin with
-`forward` or `backward` before `let` or `if` belong to one direction alone.
+`forward` or `backward` before `let` or `if` belong to one direction alone. A line `for Op in Relu, Tanh`
+stands for one rule per operator: `Op` is replaced in the equation, and in the rule's name.
 """
 
 import ast
@@ -218,7 +219,17 @@ def parse(text: str, family: str) -> list[Rule]:
         elif not blocks:
             raise RLFlowError(f"{family}.rules: an indented line before the first rule")
         blocks[-1].append(line)
-    return [rule for block in blocks for rule in _parse_block(block, family)]
+    return [rule for block in blocks for lines in _instances(block) for rule in _parse_block(lines, family)]
+
+
+def _instances(lines: list[str]) -> list[list[str]]:
+    """The block once for every operator that its `for` line names."""
+    each = [match for line in lines if (match := re.fullmatch(r"\s+for (\w+) in (.*)", line))]
+    if not each:
+        return [lines]
+    placeholder, ops = rf"\b{each[0][1]}\b", each[0][2].split(", ")
+    name, *rest = [line for line in lines if line != each[0][0]]
+    return [[re.sub(placeholder, op.lower(), name), *(re.sub(placeholder, op, line) for line in rest)] for op in ops]
 
 
 def _parse_block(lines: list[str], family: str) -> list[Rule]:
@@ -314,6 +325,9 @@ def _check_names(rule: Rule, constants: set[str], lets: set[str]) -> None:
     unbound = _variables(rule.target) - bound - lets
     if unbound:
         raise RLFlowError(f"rule {rule.name}: '{sorted(unbound)[0]}' does not occur on the side that is matched")
+    attributes = {p.name for _, side in rule.target for p in _walk(side) if isinstance(p, Var | Star)} & set(rule.attribute_names)
+    if attributes:
+        raise RLFlowError(f"rule {rule.name}: '{sorted(attributes)[0]}' is an attribute; as a tensor write [*…] or full(…)")
     if len(rule.roots) > 1:  # then no rewrite elsewhere can make the replacement cyclic
         tensors = [{v.name for v in _walk(root) if isinstance(v, Var | Star)} - constants for root in rule.roots]
         if any(names != tensors[0] for names in tensors):

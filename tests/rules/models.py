@@ -98,6 +98,10 @@ def drawn(seed: int, n_nodes: int = 24) -> onnx.ModelProto:
         one, two = b.op("Split", pick(), b.array([1, 3]), outputs=2, axis=1)
         return b.op("Concat", b.op("Relu", two), b.op("Relu", one), axis=1)
 
+    def cut() -> str:
+        kept = b.op("Slice", b.op("Add", pick(), b.weight(5)), b.array([0]), b.array([2]), b.array([1]))
+        return b.op("Concat", kept, b.op("Slice", pick(), b.array([2]), b.array([4]), b.array([1])), axis=1)
+
     pool = dict(kernel_shape=[3, 3], pads=[1] * 4)
     makers = [
         lambda: b.op("Relu", pick()),
@@ -119,6 +123,16 @@ def drawn(seed: int, n_nodes: int = 24) -> onnx.ModelProto:
         lambda: b.op("Reshape", b.op("Relu", b.op("Reshape", pick(), b.array([4, -1]))), b.array([1, 4, 5, 5])),
         lambda: b.op("Squeeze", b.op("Unsqueeze", pick(), b.array([0])), b.array([0])),
         lambda: b.op("MatMul", pick(), b.weight(5, 5)),
+        lambda: b.op("Add", b.op("MatMul", pick(), b.weight(5, 5)), b.op("MatMul", pick(), b.weight(5, 5))),
+        lambda: b.op("Sigmoid", b.op("Transpose", pick(), perm=[0, 1, 3, 2])),
+        lambda: b.op("Clip", b.op("Clip", pick(), b.array(-1.0), b.array(1.0)), b.array(0.0), b.array(2.0)),
+        lambda: b.op("Mul", pick(), b.op("ReduceMean", pick(), b.array([2, 3]))),
+        lambda: b.op("Softmax", b.op("Div", pick(), b.array(2.0)), axis=-1),
+        lambda: b.op("Gather", pick(), b.array([0, 2, 1, 3]), axis=1),
+        lambda: b.conv(b.op("Pad", pick(), b.array([0, 0, 1, 1, 0, 0, 1, 1])), 4, 4, pads=[0] * 4),
+        lambda: b.op("Add", b.conv(pick(), 4, 4, size=1, bias=False), b.conv(pick(), 4, 4, size=1, bias=False)),
+        lambda: b.op("Max", pick(), pick(), pick()),
+        cut,
         halves,
     ]
     for _ in range(n_nodes):
