@@ -29,7 +29,8 @@ setup(
         "tensorboard>=2.20,<3",
     ],
     extras_require={
-        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3"],
+        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3", "z3-solver>=4.13,<6"],
+        "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
     },

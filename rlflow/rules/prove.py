@@ -6,22 +6,29 @@ two sides are compared at an index that is a symbol too: such a case holds for a
 numbers are put in their place; one that tells the sides apart refutes the rule.
 """
 
+import hashlib
+import itertools
+import json
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import z3
 
-from rlflow.rules.cases import Case, NotHere, Undefined, of_integers_too
+from rlflow.errors import RLFlowError, first_line
+from rlflow.files import write_json
+from rlflow.rules.cases import MAX_RANK, Case, NotHere, Undefined, of_integers_too
 from rlflow.rules.exact import Invalid, Numbers, floats
 from rlflow.rules.expressions import Unknown
 from rlflow.rules.language import Rule
 from rlflow.rules.semantics import Tensor
-from rlflow.rules.symbolic import Border, Fork, Infeasible, Int, Symbols, Truth, Unprovable, plain_claim
+from rlflow.rules.symbolic import Border, Fork, Infeasible, Int, Symbols, Truth, Unprovable
 
+PROOFS = Path(__file__).parent / "proofs.json"
 SECONDS = 60.0  # for one rule
+MAX_FAILURES = 3  # cases that could not be shown, before a rule is given up
 POINTS = 6  # numbers tried in one case
 LARGEST = 4  # size in a counterexample
 TOLERANCE = 1e-6
@@ -50,18 +57,6 @@ class Proof:
 
     def record(self) -> dict:
         return asdict(self)
-
-
-@dataclass
-class _Tally:
-    cases: int = 0
-    fired: int = 0
-    ranks: set = field(default_factory=set)
-    picks: set = field(default_factory=set)
-
-
-class Refuted(Exception):
-    """The message is a counterexample."""
 
 
 # -- worlds ----------------------------------------------------------------------------------------
@@ -165,7 +160,7 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
     left = one.at(tuple(index))
     world.closed = True
     right = other.at(tuple(index))
-    if not world.same(left, right):
+    if not world.same(left, right) and not world.same_by_order(left, right):
         raise Unprovable("the two sides have different normal forms")
 
 
@@ -235,8 +230,6 @@ def evaluate(rule: Rule, world: Numeric, is_float: bool) -> str | None:
 
 
 def _all_elements(tensor: Tensor) -> dict[tuple, float]:
-    import itertools
-
     return {index: tensor.at(index) for index in itertools.product(*map(range, tensor.shape))}
 
 
@@ -274,16 +267,16 @@ def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
 
 
 def prove_rule(rule: Rule, seconds: float = SECONDS) -> Proof:
+    """The proof of one rule, made anew."""
     start, failures, fired, cases = time.monotonic(), [], 0, 0
-    until = start + seconds
 
     def result(kind: str, how: str) -> Proof:
-        bound = f"{cases} cases, {fired} of them fire"
+        bound = f"ranks 0 to {MAX_RANK}, all sizes from 1: {fired} cases"
         return Proof(rule.name, kind, bound, round(time.monotonic() - start, 2), how)
 
     try:
         for is_float in (True, False) if of_integers_too(rule) else (True,):
-            for world, fires, reason in explore(rule, is_float, until):
+            for world, fires, reason in explore(rule, is_float, start + seconds):
                 cases += 1
                 fired += fires
                 if reason is not None:
@@ -291,25 +284,70 @@ def prove_rule(rule: Rule, seconds: float = SECONDS) -> Proof:
                     if found is not None:
                         return result("refuted", found)
                     failures.append(reason)
-                    if len(failures) > 3:
-                        return result("unproved", failures[0])
+                    if len(failures) > MAX_FAILURES:
+                        break
     except TimeoutError:
-        return result("unproved", failures[0] if failures else "out of time")
+        failures.append("out of time")
     except Undefined as undefined:
-        return result("unproved", str(undefined))
-    if failures:
-        return result("unproved", failures[0])
-    if not fired:
-        return result("unproved", "no case fires")
-    return result("all-shapes", "equal normal forms")
+        failures.append(str(undefined))
+    except (TypeError, AttributeError, IndexError, ValueError) as error:
+        failures.append(f"the symbols do not reach: {first_line(error)}")
+    if not fired and not failures:
+        failures.append("no case fires")
+    return result("unproved", failures[0]) if failures else result("all-shapes", "equal normal forms")
 
 
 def prove(rules: Iterable[Rule], names: list[str] | None = None, progress: Callable | None = None) -> list[Proof]:
-    """Proofs of the named rules (None: of all), made anew."""
-    found = []
+    """Proofs of the named rules (None or empty: of all), made anew. `progress` is called with each.
+
+    Raises RLFlowError for a name that no rule has.
+    """
+    rules, found = list(rules), []
+    unknown = set(names or ()) - {rule.name for rule in rules}
+    if unknown:
+        raise RLFlowError(f"no rule is named '{sorted(unknown)[0]}'")
     for rule in rules:
-        if names is None or rule.name in names:
+        if not names or rule.name in names:
             found.append(prove_rule(rule))
             if progress:
                 progress(found[-1])
     return found
+
+
+# -- proofs on disk --------------------------------------------------------------------------------
+
+
+def text_hash(rule: Rule) -> str:
+    return hashlib.sha256(rule.text.encode()).hexdigest()
+
+
+def load_proofs(path: Path = PROOFS) -> dict[str, dict]:
+    """Rule name → its proof's record, with the hash of the text that was proved."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PROOFS) -> None:
+    """Adds the proofs to the file; those of rules that are no more, or read otherwise now, go."""
+    texts = {rule.name: text_hash(rule) for rule in rules}
+    known = {name: record for name, record in load_proofs(path).items() if record["text"] == texts.get(name)}
+    known |= {proof.name: {**proof.record(), "text": texts[proof.name]} for proof in proofs}
+    write_json(path, dict(sorted(known.items())))
+
+
+def proof_of(rule: Rule, proofs: dict[str, dict]) -> dict | None:
+    """The rule's stored proof; None if there is none for its present text."""
+    record = proofs.get(rule.name)
+    return record if record is not None and record["text"] == text_hash(rule) else None
+
+
+# -- rounding --------------------------------------------------------------------------------------
+
+MOVES = frozenset((
+    "Identity", "Dropout", "Relu", "Neg", "Abs", "Max", "Min", "Clip", "Transpose", "Reshape", "Flatten", "Squeeze",
+    "Unsqueeze", "Expand", "Concat", "Split", "Slice", "Pad", "Gather", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin",
+))  # fmt: skip
+
+
+def exactness(rule: Rule) -> str:
+    """`exact` if both sides only move, copy or select elements or change signs, else `rounding`."""
+    return "exact" if {op.op for op in (*rule.ops, *rule.target_ops)} <= MOVES else "rounding"

@@ -73,7 +73,7 @@ def broadcast_shape(m, *tensors: Tensor) -> tuple:
 def read(m, t: Tensor, i: tuple, whole: tuple):
     """The element of `t` that meets index i of a tensor of shape `whole`, which `t` is broadcast to."""
     skip = len(i) - t.rank
-    return t.at(tuple(m.met(size, *pair) for size, pair in zip(t.shape, zip(whole[skip:], i[skip:]), strict=True)))
+    return t.at(tuple(map(m.met, t.shape, whole[skip:], i[skip:])))
 
 
 def pointwise(m, f: Callable, *tensors: Tensor) -> Tensor:

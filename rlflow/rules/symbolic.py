@@ -189,6 +189,18 @@ class Poly:
             tuple(self.world.term_product(one, two) for one in self.terms for two in other.terms)
         )
 
+    def __le__(self, other) -> "Truth":
+        return self.world.ordered(self, self.world.number(other))
+
+    def __ge__(self, other) -> "Truth":
+        return self.world.ordered(self.world.number(other), self)
+
+    def __lt__(self, other) -> "Truth":
+        return ~(self >= other)
+
+    def __gt__(self, other) -> "Truth":
+        return ~(self <= other)
+
     @property
     def number(self) -> Fraction | None:
         """The number, where it is a known one."""
@@ -224,7 +236,8 @@ class Symbols:
         self.known_answers: dict = {}
         self.kept: list = []  # z3 terms whose ids are keys
         self.products: dict = {}
-        self.told: list[set] = [set()]
+        self.told: list[dict] = [{}]
+        self.reals: list[tuple] = []
         self.origins: dict = {}
         self.divisors: list[Poly] = []  # what the left side divides by
         self.obligations: list | None = None  # (operator, claim) that the right side requires, once it is read
@@ -377,8 +390,7 @@ class Symbols:
         """Laws of the unknown functions, each told once."""
         for claim in claims:
             if not any(claim.get_id() in told for told in self.told):
-                self.told[-1].add(claim.get_id())
-                self.kept.append(claim)
+                self.told[-1][claim.get_id()] = claim
                 self.assume(claim)
 
     def floor_quotient(self, a, b):
@@ -634,6 +646,39 @@ class Symbols:
     def larger(self, a: Poly, b: Poly) -> Poly:
         return self.larger_of([a, b])
 
+    def ordered(self, a: Poly, b: Poly) -> Truth:
+        return Truth(self, self.real(a) <= self.real(b))
+
+    def real(self, p: Poly):
+        """A number for z3: products are unknown reals, `larger` is what it says."""
+        total = z3.RealVal(0)
+        for term in p.terms:
+            product = z3.RealVal(str(term.coefficient))
+            lattice = [f for f in term.factors if isinstance(f, Applied) and f.name == "larger" and not term.bound]
+            if len(lattice) == len(term.factors) == 1:
+                first, *rest = map(self.real, lattice[0].arguments)
+                for other in rest:
+                    first = z3.If(first >= other, first, other)
+                total = total + product * first
+            elif term.factors:
+                total = total + product * self.unknown_real(term._replace(coefficient=Fraction(1)))
+            else:
+                total = total + product
+        return total
+
+    def unknown_real(self, term: Term):
+        for other, real in self.reals:
+            if skeleton(term) == skeleton(other) and self.same_term(term, other):
+                return real
+        plain_element = not term.bound and len(term.factors) == 1 and isinstance(term.factors[0], Element)
+        name = f"{term.factors[0].name}{term.factors[0].index}" if plain_element else f"number {len(self.reals)}"
+        self.reals.append((term, z3.Real(name)))
+        return self.reals[-1][1]
+
+    def same_by_order(self, one: Poly, two: Poly) -> bool:
+        """Whether z3 sees that two numbers with maxima are equal."""
+        return self.entails(self.real(one) == self.real(two))
+
     def larger_of(self, parts: list[Poly]) -> Poly:
         flat: list[Poly] = []
         for p in parts:
@@ -773,7 +818,17 @@ class Symbols:
         return Term(term.coefficient, tuple((n, s) for (_, n), (_, s) in zip(pairs, term.bound, strict=True)), factors)
 
     def cancelled(self, term: Term) -> Term:
-        """p · (1/p) is 1 where p is not 0; √n · √n is n."""
+        """p · (1/p) is 1 where p is not 0; √n · √n is n; what is said twice counts once."""
+        claims = [f for f in term.factors if isinstance(f, Inside)]
+        if len(claims) > 1:
+            self.enter(term.bound)
+            kept: list = []
+            for claim in claims:
+                if not any(self.same_atom(claim, other) for other in kept):
+                    kept.append(claim)
+            self.leave()
+            if len(kept) < len(claims):
+                term = term._replace(factors=(*kept, *(f for f in term.factors if not isinstance(f, Inside))))
         roots = [f for f in term.factors if isinstance(f, Applied) and f.name == "sqrt" and f.arguments[0].number is not None]
         for one, other in itertools.combinations(roots, 2):
             if one.arguments[0].number == other.arguments[0].number:
@@ -850,14 +905,15 @@ class Symbols:
     def enter(self, bound: tuple) -> None:
         self.solver.push()
         self.versions.append(self.versions[-1])
-        self.told.append(set())
+        self.told.append({})
         for v, s in bound:
             self.assume(z3.And(v >= 0, v < s))
 
     def leave(self) -> None:
         self.solver.pop()
         self.versions.pop()
-        self.told.pop()
+        self.kept.append(self.told[-1])
+        self.lemma(*self.told.pop().values())  # they hold outside, too
 
     def same_atom(self, one, two) -> bool:
         if type(one) is not type(two):
