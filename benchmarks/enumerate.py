@@ -1,0 +1,56 @@
+"""The generator on TASO's operators: how many graphs, how many rules, how long, and the same bytes again.
+
+`--folder` keeps checkpoints, so that a run that is cut off goes on; `--twice` runs it once more, from nothing.
+"""
+
+import hashlib
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import harness
+from rlflow.files import write_text
+from rlflow.rules.enumerate import enumerate_rules
+from rlflow.rules.language import parse
+
+MINUTES = 30
+
+
+def main() -> int:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--max-ops", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--folder", type=Path, default=None, help="where checkpoints are kept")
+    parser.add_argument("--rules", type=Path, default=None, help="write the rules there")
+    parser.add_argument("--twice", action="store_true", help="run again from nothing and compare the bytes")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    report = enumerate_rules(arguments.max_ops, folder=arguments.folder, workers=arguments.workers, seconds=MINUTES * 60)
+    seconds = time.monotonic() - started
+    if arguments.rules and report.finished:
+        write_text(arguments.rules, report.rules)
+    usage = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    figures = {
+        "rules": len(parse(report.rules, "generated")),
+        "sha256": hashlib.sha256(report.rules.encode()).hexdigest(),
+        "seconds": round(seconds, 1),
+        "MB of the largest process": round(max(usage)),
+        "worlds": report.worlds,
+        "implied by other worlds": report.derived,
+        "not written": dict(report.unwritten),
+    }
+    bars = [
+        harness.bar("finished", report.finished, "", "all worlds", report.finished),
+        harness.bar("time", round(seconds / 60, 1), "minutes", f"≤ {MINUTES}", seconds <= MINUTES * 60),
+    ]
+    if arguments.twice:
+        again = enumerate_rules(arguments.max_ops, workers=arguments.workers, seconds=MINUTES * 60)
+        same = report.finished and again.rules == report.rules
+        bars.append(harness.bar("the same file again", same, "", "byte for byte", same))
+    return harness.finish("enumerate", arguments, figures, bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
