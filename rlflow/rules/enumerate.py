@@ -23,7 +23,7 @@ import numpy as np
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_text
 from rlflow.rules.enumeration_conditions import Named, Pattern, generalise, paying, variants
-from rlflow.rules.enumeration_derive import derivable, instance, reachable
+from rlflow.rules.enumeration_derive import THOROUGH, derivable, instance, reachable
 from rlflow.rules.enumeration_graphs import Graphs, World
 from rlflow.rules.enumeration_operators import (
     COMMUTATIVE,
@@ -157,7 +157,7 @@ def _minimal(kept: list) -> list:
     left = list(kept)
     for entry in reversed(kept):
         others = [pair for other in left if other is not entry for pair in other[0]]
-        if entry[0] and all(derivable(*pair, others) for pair in entry[0]):
+        if entry[0] and all(derivable(*pair, others, THOROUGH) for pair in entry[0]):
             left = [other for other in left if other is not entry]
     return left
 
@@ -189,7 +189,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
             checkpoint()
         if time.time() > until:
             break
-        verdicts[_consider(graphs, found, source, target)] += 1
+        verdicts[_consider(graphs, found, max_ops, source, target)] += 1
         done += 1
     return checkpoint()
 
@@ -309,7 +309,7 @@ def _order(term: Term) -> tuple:
 # -- one candidate ---------------------------------------------------------------------------------
 
 
-def _consider(graphs: Graphs, found: Found, source: Node, target: Term) -> str:
+def _consider(graphs: Graphs, found: Found, max_ops: int, source: Node, target: Term) -> str:
     """Keeps the candidate or says why not."""
     merge = _merge(graphs, source, target)
     if merge is not None and not reachable(*merge, found.equalities, found.merges) and _true(graphs, *merge):
@@ -328,6 +328,9 @@ def _consider(graphs: Graphs, found: Found, source: Node, target: Term) -> str:
     if any(_half_used(side) for side in sides):
         found.keep([(source, target)], [])
         return "uses one part of a Split"
+    if any(len(operators(*side)) > max_ops for side in sides):
+        found.keep(pairs, [])
+        return "too large with all outputs"
     directions = [both for both in (sides, sides[::-1]) if paying(*both) is not None]
     patterns = [pattern for pattern in (_pattern(graphs, *both) for both in directions) if pattern is not None]
     if directions and not patterns:
@@ -357,7 +360,9 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
     sibling = source._replace(slot=1)
     other = graphs.representative(value(sibling, graphs.world.inputs()))
     both, merged = (target, other), (source, sibling)
-    if not isinstance(other, Node) or _half_used(both) or _half_used(merged) or paying(both, merged) is None:
+    if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
+        return None  # no weight of its own to be joined with the other's
+    if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
         return None
     return both, merged
 

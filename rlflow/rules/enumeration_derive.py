@@ -7,11 +7,17 @@ one class or a bound is reached. Beyond the bound a term counts as not derived: 
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import product
+from typing import NamedTuple
 
 from rlflow.rules.enumeration_operators import COMMUTATIVE, Label, Node, Term, variables
 
-ROUNDS = 4
-MAX_NODES = 400
+
+class Bounds(NamedTuple):
+    rounds: int
+    nodes: int
+
+
+QUICK, THOROUGH = Bounds(4, 400), Bounds(6, 3000)
 
 Equality = tuple[Term, Term]
 
@@ -77,11 +83,11 @@ def _commutes(label: Label | str) -> bool:
     return isinstance(label, Label) and label.op in COMMUTATIVE
 
 
-def derivable(one: Term, other: Term, known: list[Equality]) -> bool:
+def derivable(one: Term, other: Term, known: list[Equality], bounds: Bounds = QUICK) -> bool:
     """Whether `known` joins the two within the bounds."""
     graph = EGraph()
     ends = graph.add(one), graph.add(other)
-    return any(graph.find(ends[0]) == graph.find(ends[1]) for _ in _saturated(graph, known))
+    return any(graph.find(ends[0]) == graph.find(ends[1]) for _ in _saturated(graph, known, bounds))
 
 
 def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Equality], merges: list[tuple]) -> bool:
@@ -99,12 +105,12 @@ def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Eq
                 for place, term in zip(chosen, merged, strict=True):
                     graph.join(place, graph.add(term, scope))
     graph.rebuild()
-    for _ in _saturated(graph, known):
+    for _ in _saturated(graph, known, QUICK):
         pass
     return all(graph.find(end) == graph.add(term) for end, term in zip(ends, target, strict=True))
 
 
-def _saturated(graph: EGraph, known: list[Equality]) -> Iterator[None]:
+def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator[None]:
     """Adds what `known` says until there is nothing new or a bound is reached, and pauses after every round."""
     steps = [
         (source, target)
@@ -112,18 +118,18 @@ def _saturated(graph: EGraph, known: list[Equality]) -> Iterator[None]:
         for source, target in (pair, pair[::-1])
         if isinstance(source, Node) and set(variables(target)) <= set(variables(source))
     ]
-    for _ in range(ROUNDS):
+    for _ in range(bounds.rounds):
         nodes, places = graph.by_root()
         before = len(graph.parent), len(graph.classes)
         for source, target in steps:
             for place in places[source.label, source.slot]:
                 for scope in list(_matches(nodes, graph, source, place, {})):
                     graph.join(place, graph.add(target, scope))
-                if len(graph.classes) > MAX_NODES:
+                if len(graph.classes) > bounds.nodes:
                     break
         graph.rebuild()
         yield
-        if len(graph.classes) > MAX_NODES or before == (len(graph.parent), len(graph.classes)):
+        if len(graph.classes) > bounds.nodes or before == (len(graph.parent), len(graph.classes)):
             return
 
 
