@@ -2,10 +2,12 @@
 
 import ast
 
+import onnx
 import pytest
 
 from rlflow.errors import RLFlowError
-from rlflow.rules.expressions import compile_expression
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.expressions import Tensor, compile_expression
 from rlflow.rules.language import families, load_rules, parse
 
 MISTAKES = [
@@ -14,6 +16,7 @@ MISTAKES = [
     ("a: why\n  Relu(x) => Conv(x, x, **a)", "rule a: 'a' does not occur"),
     ("a: why\n  Relu(x) => Transpose(x, perm=p)", "rule a: 'p' does not occur"),
     ("a: why\n  Relu(x) => x\n  if konstant(x)", "rule a: 'konstant(x)' is not part of the rule language"),
+    ("a: why\n  Conv(x, w, strides=s) => Reshape(x, s)", "rule a: 's' is an attribute; as a tensor write [*…]"),
     ("a: why\n  Relu(x) => x\n  if rank(y) == 2", "rule a: 'y' does not occur"),
     ("a: why\n  Relu(x) => x\n  let k = rank(y)\n  if k == 2", "rule a: 'y' does not occur"),
     ("a: why\n  Relu(x) => Reshape(x, [dim(y, 0)])", "rule a: 'y' does not occur"),
@@ -110,3 +113,22 @@ def test_directions_have_their_own_conditions():
     assert (there.name, [c.reason for c in there.conditions]) == ("a", ["both", "there"])
     assert (back.name, [c.reason for c in back.conditions]) == ("a-inverse", ["both", "back"])
     assert there.ops[0].op == back.target_ops[0].op == "Neg"
+
+
+def test_one_rule_for_each_operator():
+    text = "twice-Op: why\n  Op(Op(x)) => Op(x)\n  for Op in Relu, Neg\nonce: why\n  Abs(Abs(x)) => Abs(x)\n"
+    rules = parse(text, "t")
+    assert [rule.name for rule in rules] == ["twice-relu", "twice-neg", "once"]
+    assert [[op.op for op in rule.ops] for rule in rules] == [["Relu"] * 2, ["Neg"] * 2, ["Abs"] * 2]
+
+
+def test_what_axes_and_shapes_mean():
+    text = """(double[2,3,4] x) => (double[6,4] y) <int64[2] s = {0, -1}, int64[2] t = {-1, 0}, int64[0] n = {}, int64[2] r = {-1, 4}>
+              { a = Reshape(x, r) b = Reshape(x, s) c = ReduceSum(x, t) d = ReduceSum(x, n) y = Identity(a) }"""
+    graph = load_graph(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> g {text}'))
+    names = {name: Tensor(graph, tensor) for tensor, name in graph.interface.names.items()}
+    found = [
+        compile_expression(ast.parse(text, mode="eval").body, "rule a")(names)
+        for text in ("reshaped(x, r)", "axes(r, 5)", "axes(r, 0)", "dtype(x)")
+    ]
+    assert found == [(6, 4), (4,), (), 11]
