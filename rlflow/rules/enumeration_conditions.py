@@ -82,12 +82,25 @@ def generalise(
         conditions = _separating(judged, known, tuple(names.values()))
         if conditions is None:
             continue
-        kept = sum(case.holds for case in judged if all(_holds(text, case.scope) for text in conditions))
+        passed = [case for case in judged if all(_holds(text, case.scope) for text in conditions)]
+        conditions += _untried(patterned, passed, conditions)
+        kept = sum(case.holds for case in passed)
         if best is None or kept * 0.95 > best[0]:
             weights = tuple(sorted(names[v] for v in constants))
             ranks = tuple((v, len(shape)) for v, shape in origin.items())
             best = kept, Pattern(patterned, candidate, conditions, weights, ranks)
     return best[1] if best is not None else None
+
+
+def _untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
+    """That attributes of convolutions are missing which they have in no case: what was not tried is not claimed."""
+    rests = sorted({found.get("rest").text for found in _labels(source) if found.op == "Conv"})
+    texts = {
+        f'attributes({a}, "{name}") is None'
+        for a, name in product(rests, ("group", "pads", "strides", "dilations"))
+        if not any(name in dict(case.scope[a]) for case in cases)
+    }
+    return tuple(sorted(texts - set(known)))
 
 
 def _promising(candidates: Iterator[tuple[Term, ...]], cases: list[tuple]) -> list[tuple[Term, ...]]:
@@ -338,11 +351,10 @@ def _fitting_groups(shapes: dict, source: tuple[Term, ...], scope: dict, first: 
     """The shapes with weights that fit the number of groups that was drawn."""
     found = dict(shapes)
     for label_, inputs in operators(*source):
-        if label_.op == "Conv" and isinstance(inputs[1], str) and len(found[inputs[1]]) > 2:
-            rest = label_.get("rest").text
-            before, after = (dict(where[rest]).get("group", 1) for where in (first, scope))
-            shape = shapes[inputs[1]]
-            found[inputs[1]] = (shape[0], max(1, shape[1] * before // after), *shape[2:])
+        for v in variables(inputs[1]) if label_.op == "Conv" else ():
+            before, after = (dict(where[label_.get("rest").text]).get("group", 1) for where in (first, scope))
+            if len(shapes[v]) > 2:
+                found[v] = (shapes[v][0], max(1, shapes[v][1] * before // after), *shapes[v][2:])
     return found
 
 
@@ -360,7 +372,9 @@ def _rest_near(rng: np.random.Generator, found: Label) -> tuple:
         pairs["pads"] = tuple(int(k) for k in rng.integers(0, 2, 4))
     if rng.random() < 0.3:
         pairs["strides"] = tuple(int(k) for k in rng.integers(1, 3, 2))
-    if found.op == "Conv" and rng.random() < 0.3:
+    if found.op == "Conv" and rng.random() < 0.15:
+        pairs["dilations"] = (1, 2)
+    if found.op == "Conv" and rng.random() < 0.4:
         pairs["group"] = int(rng.integers(1, 3))
     if found.op == "AveragePool" and rng.random() < 0.3:
         pairs["count_include_pad"] = 1

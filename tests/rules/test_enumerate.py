@@ -108,6 +108,15 @@ def test_a_condition_separates_where_an_equality_holds():
     assert pattern.conditions == ("p == (*range(len(p) - 2), len(p) - 1, len(p) - 2)",)
 
 
+def test_merged_convolutions_are_told_from_grouped_ones():
+    conv, kernels = label("Conv"), label("Concat", axis=0)
+    whole = Node(conv, ("a", Node(kernels, ("u", "v"))))
+    source = (Node(SPLIT, (whole,)), Node(SPLIT, (whole,), 1))
+    target = (Node(conv, ("a", "u")), Node(conv, ("a", "v")))
+    pattern = generalise(source, target, {"a": (1, 2, 3, 3), "u": (2, 2, 1, 1), "v": (2, 2, 1, 1)}, ())
+    assert 'attributes(a, "group") is None' in pattern.conditions
+
+
 def test_what_holds_for_the_enumerated_shapes_alone_is_no_rule():
     """Relu of a sum of squares of whole numbers, say, or a product that commutes because it is one number."""
     source, target = (Node(MATMUL, ("a", "b")),), (Node(MATMUL, ("b", "a")),)
