@@ -229,7 +229,7 @@ class Case:
                 return [self.tensors[name]]
             case Star(name):
                 if name not in self.tensors:
-                    counts = (0, 1, 2) if op.op in VARIADIC else (0, 1)
+                    counts = tuple(range(max_count(self.rule) + 1)) if op.op in VARIADIC else (0, 1)
                     count = self.world.pick(f"how many {name}", counts)
                     self.tensors[name] = [self.variable(name, f"{name}{k}", op, slot, before) for k in range(count)]
                 return self.tensors[name]
@@ -256,6 +256,7 @@ class Case:
             ranks = (before[0].rank,)
         else:
             ranks = tuple(r for r in ANY if all(r in RANKS.get(use, ANY) for use in self.uses[pattern]))
+            ranks = tuple(r for r in ranks if r <= max_rank(self.rule)) or ranks
         if op.op == "Concat" and before:
             ranks = (before[0].rank,)
         rank = self.world.pick(f"rank of {name}", ranks)
@@ -296,7 +297,8 @@ class Case:
             if not inputs:
                 raise NotHere
             self.world.operator = op.op
-            self.made[op.key] = outputs_of(self.world, op.op, self.attributes_of(op, inputs), inputs)
+            attributes = self.attributes_of(op, inputs)
+            self.made[op.key] = outputs_of(self.world, op.op, attributes, inputs)
         return self.made[op.key]
 
     def attributes_of(self, op: Op, inputs: list[Tensor]) -> Attributes:
@@ -410,6 +412,20 @@ class Case:
         if isinstance(value, tuple):
             return Tensor((len(value),), lambda i: None, False, value)
         return Tensor((), lambda i: self.world.number(value), before[0].floats if before else self.floats)
+
+
+@cache
+def max_rank(rule: Rule) -> int:
+    """The largest rank in the cases: one less where many tensors may have any rank."""
+    uses = _uses(rule)
+    free = [name for name, found in uses.items() if all(use not in RANKS and use not in LISTS for use in found)]
+    fixed = {r for found in uses.values() for use in found for r in RANKS.get(use, ANY)}
+    return max(fixed & set(ANY), default=MAX_RANK) - (len(free) > 2)
+
+
+def max_count(rule: Rule) -> int:
+    """How many inputs `*xs` stands for at most: 2, or 1 where there are several such."""
+    return 2 if sum(isinstance(i, Star) for op in rule.ops for i in op.inputs) < 2 else 1
 
 
 @cache

@@ -75,6 +75,12 @@ class Int:
     def __rfloordiv__(self, other):
         return self.world.floor_quotient(other, self)
 
+    def __truediv__(self, other):
+        return self.world.quotient(self.world.number(self), self.world.number(other))
+
+    def __rtruediv__(self, other):
+        return self.world.quotient(self.world.number(other), self.world.number(self))
+
     def __mod__(self, other):
         return self - (self // other) * other
 
@@ -243,7 +249,8 @@ class Symbols:
         self.obligations: list | None = None  # (operator, claim) that the right side requires, once it is read
         self.closed = False  # whether the left side is read, so that `divisors` is complete
         self.operator = ""
-        self.symbols: list = []
+        self.refused: frozenset = frozenset()  # operators of which a misfit is refused when a rule is planned
+        self.symbols: dict[str, z3.ArithRef] = {}
         self.defined: list = []  # what the unknown functions are, for looking for numbers
         for claim in assumptions:
             self.assume(claim)
@@ -309,7 +316,9 @@ class Symbols:
 
     def require(self, claim) -> None:
         if claim is False:
-            raise Infeasible if self.obligations is None else Unprovable("the right side does not fit its inputs")
+            if self.obligations is None or self.operator in self.refused:
+                raise Infeasible
+            raise Unprovable("the right side does not fit its inputs")
         if claim is True:
             return
         if self.obligations is None:
@@ -324,12 +333,11 @@ class Symbols:
         return term.as_long() if z3.is_int_value(term) else Int(self, term)
 
     def symbol(self, name: str, least: int | None = 1):
-        made = z3.Int(name)
-        if not any(made.eq(known) for known in self.symbols):
-            self.symbols.append(made)
+        if name not in self.symbols:
+            self.symbols[name] = z3.Int(name)
             if least is not None:
-                self.assume(made >= least)
-        return Int(self, made)
+                self.assume(self.symbols[name] >= least)
+        return Int(self, self.symbols[name])
 
     def choose(self, condition, yes, no):
         if isinstance(condition, Truth):
@@ -382,6 +390,8 @@ class Symbols:
                 if not c.eq(one):
                     self.lemma(z3.Implies(z3.And(one <= c, other >= 0), made <= known))
                     self.lemma(z3.Implies(z3.And(c <= one, other >= 0), known <= made))
+                    self.lemma(z3.Implies(z3.And(one < c, other >= 0), made + other <= known))
+                    self.lemma(z3.Implies(z3.And(c < one, other >= 0), known + other <= made))
             alike[one.get_id()] = (one, made)
             self.kept.append(other)
         return made
