@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.errors import first_line
+from rlflow.errors import RLFlowError, first_line
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet
@@ -27,6 +27,9 @@ INPUT_SETS = 2
 TRIES = 60  # substitutions that shrinking makes on one model
 # Of the largest value inside the model: what rounding may change, for its coarsest data type.
 TOLERANCES = {TensorProto.FLOAT16: 2e-2, TensorProto.FLOAT: 1e-4, TensorProto.DOUBLE: 1e-9}
+
+# What the checker, ONNX Runtime and `Original` have against what is left of a model.
+NOT_A_MODEL = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RLFlowError, ValueError)
 
 
 class Fault(NamedTuple):
@@ -201,8 +204,8 @@ def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int)
     """A fault that these rules bring about, one after the other: where they did in the walk, else anywhere."""
     try:
         original = Original(model, seed)
-    except Exception:
-        return None  # not a model that anything is said about
+    except NOT_A_MODEL:
+        return None  # nothing is said about it
     tries = iter(range(TRIES))
 
     def after(state: RewriteState, left: list[Step]) -> Fault | None:

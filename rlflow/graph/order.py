@@ -61,7 +61,7 @@ class _Elsewhere(Exception):
 def after(edit: Edit) -> Order | None:
     """The order after the edit; None where the walk must be repeated."""
     try:
-        new = list(_numbered(_events(edit)))
+        new = list(_numbered(_Walk(edit).events()))
     except _Elsewhere:
         return None
     discovered, finished = edit.before.discovered.copy(), edit.before.finished.copy()
@@ -72,36 +72,61 @@ def after(edit: Edit) -> Order | None:
     return Order(discovered, finished)
 
 
-def _events(edit: Edit) -> Iterator[tuple[int | None, int | None]]:
-    """The walk through the new nodes: (new node, None) where one is met or done, (None, number) for fixed moments."""
-    discovered, finished = edit.before
-    children = {node: _tree_children(edit, node) for node in edit.removed}
-    below = {child for found in children.values() for child in found}
-    hooks = sorted((node for node in edit.removed if node not in below), key=discovered.__getitem__)
-    visited: set[int] = set()
-    last = -1
-    for hook in hooks:
-        if discovered[hook] < last or len(edit.targets[hook]) != 1:
-            raise _Elsewhere
-        last = finished[hook]
-        kept = sorted(_kept(hook, children), key=discovered.__getitem__)
-        (target,) = edit.targets[hook]
-        yield None, discovered[hook]
-        yield from _visit(edit, target, kept, [discovered[hook]], visited)
-        if kept:
-            raise _Elsewhere
-        yield None, finished[hook]
-    if visited != edit.added.keys():
-        raise _Elsewhere
+class _Walk:
+    """The walk through what an edit added; everything else it finds as it was, or gives up."""
 
+    def __init__(self, edit: Edit):
+        self.edit = edit
+        self.discovered, self.finished = edit.before
+        self.visited: set[int] = set()
+        self.now = 0  # all old nodes that were finished by then have been seen
+        self.kept: list[int] = []  # old nodes that are still to be met, in this turn
 
-def _tree_children(edit: Edit, node: int) -> list[int]:
-    """Those nodes that the walk discovered from `node` itself."""
-    discovered, finished = edit.before
-    inside = [n for n in edit.removed[node] if discovered[node] < discovered[n] and finished[n] < finished[node]]
-    return [
-        n for n in inside if not any(discovered[m] < discovered[n] and finished[n] < finished[m] for m in inside)
-    ]
+    def events(self) -> Iterator[tuple[int | None, int | None]]:
+        """(new node, None) where it is met and where it is done; (None, number) for the moments in between that stay."""
+        children = {node: self.tree_children(node) for node in self.edit.removed}
+        below = {child for found in children.values() for child in found}
+        hooks = sorted(self.edit.removed.keys() - below, key=self.discovered.__getitem__)
+        for hook in hooks:  # a removed node that was discovered from one that stays
+            targets = self.edit.targets[hook]
+            if self.discovered[hook] < self.now or len(targets) != 1:
+                raise _Elsewhere
+            self.now = self.discovered[hook]
+            self.kept = sorted(_kept(hook, children), key=self.discovered.__getitem__)
+            yield None, self.now
+            yield from self.visit(*targets)
+            if self.kept:
+                raise _Elsewhere
+            self.now = self.finished[hook]
+            yield None, self.now
+        if self.visited != self.edit.added.keys():
+            raise _Elsewhere
+
+    def tree_children(self, node: int) -> list[int]:
+        """Those nodes that the walk discovered from `node` itself."""
+        inside = [n for n in self.edit.removed[node] if self.is_below(n, node)]
+        return [n for n in inside if not any(self.is_below(n, other) for other in inside)]
+
+    def is_below(self, node: int, other: int) -> bool:
+        """Whether the walk met `node` on behalf of `other`."""
+        return self.discovered[other] < self.discovered[node] and self.finished[node] < self.finished[other]
+
+    def visit(self, node: int | None) -> Iterator[tuple[int | None, int | None]]:
+        if node is None or node in self.visited:
+            return
+        if node in self.edit.added:
+            self.visited.add(node)
+            yield node, None
+            for source in self.edit.added[node]:
+                yield from self.visit(source)
+            yield node, None
+        elif self.finished[node] > self.now:
+            if self.kept[:1] != [node]:
+                raise _Elsewhere
+            self.kept.pop(0)
+            yield None, self.discovered[node]
+            self.now = self.finished[node]
+            yield None, self.now
 
 
 def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
@@ -111,26 +136,6 @@ def _kept(node: int, children: Mapping[int, list[int]]) -> Iterator[int]:
             yield from _kept(child, children)
         else:
             yield child
-
-
-def _visit(edit: Edit, node: int | None, kept: list[int], clock: list[int], visited: set[int]) -> Iterator:
-    """Walks from `node`; takes from `kept` what is met in the same turn as before; `clock[0]`: all that is
-    finished by then has been seen."""
-    discovered, finished = edit.before
-    if node is None or node in visited:
-        return
-    if node in edit.added:
-        visited.add(node)
-        yield node, None
-        for source in edit.added[node]:
-            yield from _visit(edit, source, kept, clock, visited)
-        yield node, None
-    elif finished[node] > clock[0]:
-        if not kept or kept[0] != node:
-            raise _Elsewhere
-        yield None, discovered[kept.pop(0)]
-        clock[0] = finished[node]
-        yield None, clock[0]
 
 
 def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple[int, int, int]]:

@@ -1,6 +1,6 @@
 """Carrying out a match: the graph after the substitution.
 
-A `Plan` is a replacement without a place: its tensors are numbers that `carry_out` maps to the tensors of one
+A `Plan` is a replacement without a place: its tensors are numbers that `apply` maps to the tensors of one
 match. Matches of equal facts (types, constness, small constants, attributes) share one plan, so that most
 matches cost a look-up and no shape inference.
 
@@ -17,7 +17,7 @@ from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
-from rlflow.rules.expressions import FLOATS, Unknown
+from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
 from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import Match, scope_of
 
@@ -107,7 +107,7 @@ class Plans:
 
 def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
     """All that conditions and the right side may depend on; equal facts have one answer."""
-    types, consumers = graph.types, graph.consumers
+    types = graph.types
     found = [rule.name, *[bindings[name] for name in rule.attribute_names]]
     for name in rule.tensor_names:
         value = bindings[name]
@@ -118,7 +118,7 @@ def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> t
             found.append(types.get(tensor))
             found.append(graph.is_constant(tensor) if constant is None else _content(constant))
             if rule.counts_readers:
-                found.append(len(consumers.get(tensor, ())) == 1 and tensor not in graph.outputs)
+                found.append(unshared(Tensor(graph, tensor)))
     found += [types.get(graph.nodes[nodes[place]].outputs[slot]) for place, slot in rule.replaced]
     return tuple(found)
 

@@ -165,7 +165,7 @@ class Rule:
         return frozenset(child.op.op for child in self.roots[0].inputs if isinstance(child, Output))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RuleSet:
     """Rules in the order of their xfer_ids."""
 

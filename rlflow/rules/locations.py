@@ -1,7 +1,7 @@
 """Locations: all places where a rule set applies to a graph, in canonical order."""
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -92,6 +92,9 @@ class _Roles:
             role.roots[xfer_id] = rule
 
 
+_roles = lru_cache(maxsize=4)(_Roles)
+
+
 class MatchTable:
     """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
 
@@ -103,7 +106,7 @@ class MatchTable:
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
         self.rules, self.graph = rules, graph
         if previous is None:
-            self._roles, self._plans = _Roles(rules), Plans()
+            self._roles, self._plans = _roles(rules), Plans()
             self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
             self._totals = [0] * len(rules)
             self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before

@@ -159,7 +159,8 @@ class _Attempt:
             elif not _same_attribute(pattern.compute({}), value):
                 return False
         if others and op.attributes:
-            others = tuple([pair for pair in others if pair[0] not in dict(op.attributes)])
+            named = dict(op.attributes)
+            others = tuple([pair for pair in others if pair[0] not in named])
         return self.bind(op.rest, others) if op.rest is not None else not others
 
     def bind(self, name: str, value) -> bool:

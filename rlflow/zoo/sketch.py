@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
+from rlflow.graph.opsets import MOVED
+
 OPSETS = (*range(9, 22), 17, 18, 20, 20, 21, 21)  # the later ones know more operators
 SIZES = (1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6, 8)
 LARGEST = 2048  # elements of a tensor
@@ -18,10 +20,7 @@ MOST_NODES = 25
 BOUND = 256.0  # of the absolute value of any element, so that sums of products stay in float16's range
 INPUT_BOUND = 2.0  # of the values that a fuzzer feeds
 # The opset from which on the attributes of an operator are inputs.
-BECAME_INPUTS = {
-    "Squeeze": 13, "Unsqueeze": 13, "Split": 13, "ReduceSum": 13, "ReduceMean": 18, "ReduceMax": 18, "Clip": 11,
-    "Pad": 11, "Slice": 10, "Dropout": 12, "TopK": 10,
-}  # fmt: skip
+BECAME_INPUTS = {op: moved.version for op, moved in MOVED.items()} | {"Dropout": 12, "TopK": 10}
 # How large a result can be, given how large the operands can be; of any other operator, as large as an operand.
 BOUNDS = {"Add": sum, "Sub": sum, "Sum": sum, "Mul": prod}
 # Operators that only choose, copy or move elements.
