@@ -367,8 +367,8 @@ def explain_rules(parsed) -> dict:
 
 
 def prove_rules(parsed) -> dict:
+    from rlflow.prover.prove import prove, store_proofs
     from rlflow.rules.language import load_rules
-    from rlflow.rules.prove import prove, store_proofs
 
     rules = load_rules()
     proofs = prove(rules, parsed.names, lambda found: print(f"{found.proof:12}  {found.name:36}  {found.seconds:6.2f} s  {found.bound}", flush=True))
@@ -380,7 +380,7 @@ def enumerate_rules(parsed) -> dict:
     from dataclasses import asdict
 
     from rlflow.files import write_bytes
-    from rlflow.rules.enumerate import enumerate_rules
+    from rlflow.generator.enumerate import enumerate_rules
 
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
     if not report.finished:

@@ -7,10 +7,10 @@ setup(
     license="MIT",
     python_requires=">=3.11,<3.14",
     packages=[
-        "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.costs", "rlflow.search", "rlflow.zoo",
+        "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.prover", "rlflow.generator", "rlflow.costs", "rlflow.search", "rlflow.zoo",
         "worldmodel", "controllers", "configs",
     ],
-    package_data={"rlflow.rules": ["*.rules"], "configs": ["*.yaml"]},
+    package_data={"rlflow.rules": ["*.rules"], "rlflow.prover": ["proofs.json"], "configs": ["*.yaml"]},
     py_modules=["run"],
     entry_points={"console_scripts": ["rlflow = run:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import harness
 from rlflow.files import write_text
-from rlflow.rules.enumerate import enumerate_rules
+from rlflow.generator.enumerate import enumerate_rules
 from rlflow.rules.language import parse
 
 MINUTES = 30

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.harness import bar, finish, parser
+from rlflow.prover.prove import prove_rule
 from rlflow.rules.expressions import compile_expression
 from rlflow.rules.language import Literal, Op, Output, Rule, Var, load_rules, print_rule
 from rlflow.rules.match import COMMUTATIVE
-from rlflow.rules.prove import prove_rule
 
 WANTED = 500
 SECONDS = 6.0  # for one variant

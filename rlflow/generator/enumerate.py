@@ -1,9 +1,9 @@
 """Substitutions found by the machine: graphs of a few operators, those of equal value, and of these the few that matter.
 
-In each world graphs grow by one operator at a time (`enumeration_graphs`). One whose value was met before is a
-candidate. It is kept unless it follows from what is kept already (`enumeration_derive`), and becomes rules under the
-conditions that make it true for other shapes and attributes, too (`enumeration_conditions`). What the worlds have
-found is made minimal once more, all together, and written down (`enumeration_text`).
+In each world graphs grow by one operator at a time (`graphs`). One whose value was met before is a
+candidate. It is kept unless it follows from what is kept already (`derive`), and becomes rules under the
+conditions that make it true for other shapes and attributes, too (`conditions`). What the worlds have
+found is made minimal once more, all together, and written down (`text`).
 """
 
 import json
@@ -22,10 +22,10 @@ import numpy as np
 
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_text
-from rlflow.rules.enumeration_conditions import Named, Pattern, generalise, paying, variants
-from rlflow.rules.enumeration_derive import THOROUGH, derivable, instance, reachable
-from rlflow.rules.enumeration_graphs import Graphs, World
-from rlflow.rules.enumeration_operators import (
+from rlflow.generator.conditions import Named, Pattern, generalise, paying, variants
+from rlflow.generator.derive import THOROUGH, derivable, instance, reachable
+from rlflow.generator.graphs import Graphs, World
+from rlflow.generator.operators import (
     COMMUTATIVE,
     Label,
     Node,
@@ -36,7 +36,7 @@ from rlflow.rules.enumeration_operators import (
     value,
     variables,
 )
-from rlflow.rules.enumeration_text import write
+from rlflow.generator.text import write
 
 CHECKPOINT = 1000  # candidates between two writes of what is kept
 

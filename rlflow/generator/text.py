@@ -3,8 +3,8 @@
 from collections import Counter
 
 from rlflow.errors import RLFlowError
-from rlflow.rules.enumeration_conditions import WINDOWS, Pattern
-from rlflow.rules.enumeration_operators import Label, Node, Term, operators, variables
+from rlflow.generator.conditions import WINDOWS, Pattern
+from rlflow.generator.operators import Label, Node, Term, operators, variables
 from rlflow.rules.language import parse
 
 

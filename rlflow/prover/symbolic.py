@@ -1,4 +1,4 @@
-"""The algebra of symbols for rlflow.rules.semantics: sizes and indices are z3 integers, elements are sums of products.
+"""The algebra of symbols for rlflow.prover.semantics: sizes and indices are z3 integers, elements are sums of products.
 
 A number is Σ coefficient · Σ over bound indices · product of atoms (`Poly`, `Term`). Two numbers are equal if their
 terms pair off, with z3 deciding whether indices are equal. A comparison that the assumptions do not decide is either a

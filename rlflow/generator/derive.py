@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from rlflow.rules.enumeration_operators import COMMUTATIVE, Label, Node, Term, variables
+from rlflow.generator.operators import COMMUTATIVE, Label, Node, Term, variables
 
 
 class Bounds(NamedTuple):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from rlflow.prover.prove import exactness, load_proofs, proof_of, prove, prove_rule, store_proofs, text_hash
 from rlflow.rules.language import load_rules, parse
-from rlflow.rules.prove import exactness, load_proofs, proof_of, prove, prove_rule, store_proofs, text_hash
-from tests.rules.test_mutations import MUTATIONS, mutated
+from tests.prover.test_mutations import MUTATIONS, mutated
 
 TRUE = ["relu-relu", "gelu", "concat-of-split", "conv-batchnorm", "matmul-associates", "transpose-nothing", "softmax"]
 # Wrong by their text, but where shapes must stay as they are (which the planner asks) they fire on equal sides alone.

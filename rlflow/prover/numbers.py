@@ -1,4 +1,4 @@
-"""The algebra of numbers for rlflow.rules.semantics: every element is computed, in fractions or in floats."""
+"""The algebra of numbers for rlflow.prover.semantics: every element is computed, in fractions or in floats."""
 
 import itertools
 import math

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlflow.generator.operators import Label, Misfit, Node, Term, label, operators, value, variables
 from rlflow.graph.model import Constant, TensorType
-from rlflow.rules.enumeration_operators import Label, Misfit, Node, Term, label, operators, value, variables
 from rlflow.rules.expressions import Tensor, Unknown, compile_expression
 
 DRAWS = 1500  # tries to find shapes and attributes that the side to match takes

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rlflow.errors import RLFlowError
-from rlflow.rules.enumerate import World, enumerate_rules
-from rlflow.rules.enumeration_conditions import generalise, paying
-from rlflow.rules.enumeration_derive import derivable
-from rlflow.rules.enumeration_operators import PRIME, Misfit, Node, centred, label, operators, outputs
+from rlflow.generator.conditions import generalise, paying
+from rlflow.generator.derive import derivable
+from rlflow.generator.enumerate import World, enumerate_rules
+from rlflow.generator.operators import PRIME, Misfit, Node, centred, label, operators, outputs
 from rlflow.rules.language import parse
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_every_rule_is_one_of_the_language(reports):
 
 def test_the_hash_seed_and_the_number_of_workers_change_nothing(reports):
     code = (
-        "from tests.rules.test_enumerate import *\n"
+        "from tests.generator.test_enumerate import *\n"
         "if __name__ == '__main__': print(enumerate_rules(3, [PRODUCTS]).rules, end='')"
     )
     done = subprocess.run(
@@ -77,7 +77,7 @@ def test_what_was_interrupted_goes_on_to_the_same_result(reports, tmp_path, monk
     assert not first.finished and first.rules == ""
     state = tmp_path / "clamps-3.json"
     assert not json.loads(state.read_text())["finished"]
-    monkeypatch.setattr("rlflow.rules.enumerate.time.time", _ticks())
+    monkeypatch.setattr("rlflow.generator.enumerate.time.time", _ticks())
     halfway = enumerate_rules(3, [CLAMPS], tmp_path, seconds=15.0)
     assert not halfway.finished and 0 < len(json.loads(state.read_text())["kept"]) < 5
     monkeypatch.undo()

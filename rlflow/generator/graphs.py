@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.rules.enumeration_operators import COMMUTATIVE, Label, Misfit, Node, Term, outputs, variables
+from rlflow.generator.operators import COMMUTATIVE, Label, Misfit, Node, Term, outputs, variables
 
 SAMPLES = 4
 LARGEST = 4  # inputs are integers from -LARGEST to LARGEST

@@ -14,11 +14,11 @@ from unittest.mock import patch
 
 import onnx
 
+from rlflow.prover.semantics import OPERATORS, Attributes, Tensor, outputs_of
 from rlflow.rules import expressions
 from rlflow.rules.expressions import Unknown, compile_expression
 from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import AXIS_OF_INPUT
-from rlflow.rules.semantics import OPERATORS, Attributes, Tensor, outputs_of
 
 MAX_RANK = 4
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
@@ -74,7 +74,7 @@ class NotHere(Exception):
 
 
 class Undefined(Exception):
-    """An operator has no definition in rlflow.rules.semantics."""
+    """An operator has no definition in rlflow.prover.semantics."""
 
 
 # -- what expressions see --------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Rest:
 
 
 class Case:
-    """One case of a rule in a world (rlflow.rules.prove); `source`, then `fires`, then `target`."""
+    """One case of a rule in a world (rlflow.prover.prove); `source`, then `fires`, then `target`."""
 
     def __init__(self, rule: Rule, world, floats: bool):
         self.rule, self.world, self.floats = rule, world, floats

@@ -1,6 +1,6 @@
-"""Proofs of rules: both sides, written out by rlflow.rules.semantics, are the same numbers.
+"""Proofs of rules: both sides, written out by rlflow.prover.semantics, are the same numbers.
 
-A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.rules.cases), in each of which
+A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.prover.cases), in each of which
 all sizes, strides and pads are symbols. What the left side and the conditions say is assumed, and the elements of the
 two sides are compared at an index that is a symbol too: such a case holds for all sizes. Where symbols do not reach,
 numbers are put in their place; one that tells the sides apart refutes the rule.
@@ -19,12 +19,12 @@ import z3
 
 from rlflow.errors import RLFlowError, first_line
 from rlflow.files import write_json
-from rlflow.rules.cases import Case, NotHere, Undefined, max_count, max_rank, of_integers_too
-from rlflow.rules.exact import Invalid, Numbers, floats
+from rlflow.prover.cases import Case, NotHere, Undefined, max_count, max_rank, of_integers_too
+from rlflow.prover.numbers import Invalid, Numbers, floats
+from rlflow.prover.semantics import Tensor
+from rlflow.prover.symbolic import Border, Fork, Infeasible, Int, Symbols, Truth, Unprovable
 from rlflow.rules.expressions import Unknown
 from rlflow.rules.language import Rule
-from rlflow.rules.semantics import Tensor
-from rlflow.rules.symbolic import Border, Fork, Infeasible, Int, Symbols, Truth, Unprovable
 
 PROOFS = Path(__file__).parent / "proofs.json"
 SECONDS = 60.0  # of the processor, for one rule

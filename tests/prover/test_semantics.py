@@ -1,4 +1,4 @@
-"""Every axiom of rlflow.rules.semantics, against ONNX's reference implementation on small shapes and attributes."""
+"""Every axiom of rlflow.prover.semantics, against ONNX's reference implementation on small shapes and attributes."""
 
 import itertools
 
@@ -8,8 +8,8 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from rlflow.rules.exact import Invalid, floats
-from rlflow.rules.semantics import OPERATORS, Attributes, Tensor, outputs_of
+from rlflow.prover.numbers import Invalid, floats
+from rlflow.prover.semantics import OPERATORS, Attributes, Tensor, outputs_of
 
 OPSET = 22
 SMALL = [(), (1,), (3,), (2, 3), (2, 1, 3), (2, 1, 3, 2)]
