@@ -8,6 +8,7 @@ import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from rlflow.errors import RLFlowError, first_line
+from rlflow.graph.fits import misfit
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, Opaque, TensorType
 from rlflow.graph.opsets import moved_attributes, schema_version
 
@@ -124,4 +125,7 @@ def infer_types(
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     if any(t is None or t.shape is None for t in found):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
+    reason = misfit(op, dict(attributes), inputs, values, found) if not domain else None
+    if reason is not None:
+        raise RLFlowError(f"{op} does not fit its inputs: {reason}")
     return found

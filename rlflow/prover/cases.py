@@ -7,6 +7,7 @@ and that of a counterexample (numbers).
 
 import ast
 import itertools
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -14,59 +15,16 @@ from unittest.mock import patch
 
 import onnx
 
-from rlflow.prover.semantics import OPERATORS, Attributes, Tensor, outputs_of
+from rlflow.prover import choices, draws
+from rlflow.prover.draws import FLOAT, INT64
+from rlflow.prover.integers import UNKNOWN, Int, plain
+from rlflow.prover.semantics import is_defined, outputs_of
+from rlflow.prover.symbolic import Symbols
+from rlflow.prover.tensors import Attributes, Tensor, listed
 from rlflow.rules import expressions
 from rlflow.rules.expressions import Unknown, compile_expression
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import AXIS_OF_INPUT
-
-MAX_RANK = 4
-FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-SAME_RANK = ("Conv", "MaxPool", "AveragePool")  # whose `**a` holds a number per axis
-VARIADIC = ("Concat", "Sum", "Max", "Min")
-ANY = tuple(range(MAX_RANK + 1))
-SPATIAL = (3, 4)
-RANKS: dict[tuple[str, int], tuple[int, ...]] = {
-    ("Conv", 0): SPATIAL, ("Conv", 1): SPATIAL, ("Conv", 2): (1,), ("MaxPool", 0): SPATIAL,
-    ("AveragePool", 0): SPATIAL, ("GlobalAveragePool", 0): SPATIAL, ("GlobalMaxPool", 0): SPATIAL,
-    ("BatchNormalization", 0): (1, 2, 3, 4), **{("BatchNormalization", k): (1,) for k in range(1, 5)},
-    ("MatMul", 0): ANY[1:], ("MatMul", 1): ANY[1:], ("Gemm", 0): (2,), ("Gemm", 1): (2,), ("Gemm", 2): (0, 1, 2),
-    ("Concat", 0): ANY[1:], ("Split", 0): ANY[1:], ("Softmax", 0): ANY[1:], ("LogSoftmax", 0): ANY[1:],
-    ("LayerNormalization", 0): ANY[1:], ("Squeeze", 0): ANY[1:], ("Unsqueeze", 0): ANY[:-1],
-    ("Clip", 1): (0,), ("Clip", 2): (0,), ("Flatten", 0): ANY[1:],
-}  # fmt: skip
-# Inputs that are lists of integers, and what they list.
-LISTS: dict[tuple[str, int], str] = {
-    ("Reshape", 1): "shape", ("Expand", 1): "shape", ("Split", 1): "parts", ("Pad", 1): "pads",
-    ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes", ("Slice", 1): "bounds", ("Slice", 2): "bounds",
-    ("Slice", 3): "axes", ("Slice", 4): "steps",
-    **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
-}  # fmt: skip
-# Attributes that `**a` may hold: default, and how values are drawn.
-REST: dict[str, dict[str, tuple]] = {
-    "Conv": {"group": ("size", 1), "strides": ("sizes", 1), "dilations": ("sizes", 1), "pads": ("pads", 0),
-             "auto_pad": ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))},
-    "MaxPool": {"kernel_shape": ("sizes", None), "strides": ("sizes", 1), "dilations": ("sizes", 1),
-                "pads": ("pads", 0), "ceil_mode": ("pick", (0, 1)),
-                "auto_pad": ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))},
-    "AveragePool": {"kernel_shape": ("sizes", None), "strides": ("sizes", 1), "dilations": ("sizes", 1),
-                    "pads": ("pads", 0), "ceil_mode": ("pick", (0, 1)), "count_include_pad": ("pick", (0, 1)),
-                    "auto_pad": ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))},
-    "Gemm": {"alpha": ("real", 1.0), "beta": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))},
-    "BatchNormalization": {"epsilon": ("real", 1e-5)},
-    "LayerNormalization": {"axis": ("axis", -1), "epsilon": ("real", 1e-5)},
-    "Gelu": {"approximate": ("pick", (b"none", b"tanh"))},
-    "Softmax": {"axis": ("axis", -1)},
-    "LogSoftmax": {"axis": ("axis", -1)},
-    "LeakyRelu": {"alpha": ("real", 0.01)},
-    "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
-    "Concat": {"axis": ("axis", None)},
-    "Split": {"axis": ("axis", 0)},
-    "Flatten": {"axis": ("axis", 1)},
-    "Transpose": {"perm": ("perm", None)},
-    "Pad": {"mode": ("pick", (b"constant",))},
-    **{op: {"keepdims": ("pick", (1, 0))} for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
-}  # fmt: skip
 
 
 class NotHere(Exception):
@@ -115,37 +73,83 @@ class _Held(NamedTuple):
 class View:
     """A tensor as the rule language sees it (in the place of rlflow.rules.expressions.Tensor)."""
 
-    def __init__(self, case: "Case", name: str, tensor: Tensor):
+    def __init__(self, case: "Case", name: str, tensor: Tensor | None):
         self.case, self.id, self.tensor, self.graph, self.constants = case, name, tensor, self, self
         self.consumers, self.outputs = {name: (0,)}, ()
-        self.type = _Kind(tensor.shape, FLOAT if tensor.floats else INT64)
+
+    @property
+    def type(self) -> _Kind:
+        if self.tensor is None:
+            raise Unknown("the shape of a tensor is not known")
+        return _Kind(self.tensor.shape, self.tensor.dtype)
 
     def is_constant(self, name: str) -> bool:
         return self.case.constness(name)
 
     def get(self, name: str):
-        return _Held(self.tensor.content) if self.tensor.content is not None and self.is_constant(name) else None
+        known = self.tensor is not None and self.tensor.content is not None
+        return _Held(self.tensor.content) if known and self.is_constant(name) else None
 
 
 def _full(number, like: View, *sizes) -> Tensor:
     world = like.case.world
-    return Tensor(tuple(sizes), lambda i: world.number(number), like.tensor.floats)
+    return Tensor(tuple(sizes), lambda i: world.number(number), like.type.dtype)
 
 
 def _scalar(view: View):
-    if not view.is_constant(view.id) or not all(size == 1 for size in view.tensor.shape):
+    if not view.is_constant(view.id) or not all(size == 1 for size in view.type.shape):
         raise Unknown("a number is not known in advance")
     return view.tensor.at((0,) * view.tensor.rank)
 
 
+def _attributes(pairs, name: bytes, default=None):
+    """One attribute of what `**a` holds, without asking for the others."""
+    if isinstance(pairs, Rest):
+        key = name.decode()
+        return pairs[key] if key in pairs and pairs.is_given(key) else default
+    return expressions.attributes(pairs, name, default)
+
+
+def _scalar_is(view: View, value, text: str) -> bool:
+    """Whether the one element of a constant is that number; in symbols it is replaced by it then."""
+    world, found = view.case.world, _scalar(view)
+    if not isinstance(world, Symbols):
+        return found == value
+    if world.pick(text, (True, False)):
+        view.case.values[view.id] = world.number(value)
+        return True
+    return False
+
+
+class _ScalarEquality(ast.NodeTransformer):
+    """`scalar(c) == n` as a question of its own: symbols cannot assume that an element is a number."""
+
+    def visit_Compare(self, node: ast.Compare):
+        match node:
+            case ast.Compare(ast.Call(ast.Name("scalar"), [ast.Name() as name]), [ast.Eq()], [value]):
+                return ast.Call(ast.Name("scalar_is"), [name, value, ast.Constant(ast.unparse(node))], [])
+        return self.generic_visit(node)
+
+
 @cache
 def _compiled(text: str):
-    with patch.dict(expressions.FUNCTIONS, {"full": _full, "scalar": _scalar}):
-        return compile_expression(ast.parse(text, mode="eval").body, text)
+    own = {"full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes}
+    with patch.dict(expressions.FUNCTIONS, {**choices.FUNCTIONS, **own}):
+        return compile_expression(_ScalarEquality().visit(ast.parse(text, mode="eval")).body, text)
 
 
 def _literal(text: str, scope: dict):
     return _compiled(text)(scope)
+
+
+def _place_below(world, name: str, index: tuple, below):
+    """An element of a list of places along an axis: it may count from either end."""
+    if not isinstance(world, Symbols):
+        return world.symbol(f"{name}{list(index)}", 0) % below
+    index = tuple(k if isinstance(k, int) else k.term for k in index)
+    made = UNKNOWN[f"place in {name}", len(index)](*index)
+    world.lemma(made >= -plain(below), made < plain(below))
+    return Int(world, made)
 
 
 class Rest:
@@ -153,14 +157,16 @@ class Rest:
 
     def __init__(self, case: "Case", name: str, op: str, rank: int, named: set[str]):
         self.case, self.name, self.op, self.rank = case, name, op, rank
-        self.spec = {key: value for key, value in REST.get(op, {}).items() if key not in named}
+        self.spec = {key: value for key, value in draws.REST.get(op, {}).items() if key not in named}
 
     def __contains__(self, key: str) -> bool:
+        if key in self.spec and self.spec[key][0].startswith("maybe "):
+            return self.case.world.pick(f"{self.name}.{key} given", (False, True))
         return key in self.spec
 
     def __getitem__(self, key: str):
         kind, default = self.spec[key]
-        if kind in ("sizes", "pads", "size", "real", "axis") and default is not None:
+        if kind in ("sizes", "pads", "more", "size", "real", "axis") and default is not None:
             if self.case.world.picked(f"{self.name}.{key} given") is False or self._clash(key):
                 return self._default(kind, default)
         return self.case.draw(f"{self.name}.{key}", kind, default, self.rank)
@@ -169,18 +175,18 @@ class Rest:
         return key == "pads" and "auto_pad" in self.spec and self["auto_pad"] != b"NOTSET"
 
     def _default(self, kind: str, default):
-        count = {"sizes": self.rank - 2, "pads": 2 * (self.rank - 2)}.get(kind)
+        count = {"sizes": self.rank - 2, "more": self.rank - 2, "pads": 2 * (self.rank - 2)}.get(kind)
         return default if count is None else (default,) * count
 
     def keys(self) -> list[str]:
-        return [key for key in self.spec if self._given(key)]
+        return [key for key in self.spec if self.is_given(key)]
 
-    def _given(self, key: str) -> bool:
+    def is_given(self, key: str) -> bool:
         kind, default = self.spec[key]
         if kind == "pick":
             return self[key] != default[0]
         if default is None:
-            return True
+            return key in self
         if self._clash(key) or not self.case.world.pick(f"{self.name}.{key} given", (False, True)):
             return False
         if kind != "real":
@@ -198,13 +204,15 @@ class Case:
     """One case of a rule in a world (rlflow.prover.prove); `source`, then `fires`, then `target`."""
 
     def __init__(self, rule: Rule, world, floats: bool):
-        self.rule, self.world, self.floats = rule, world, floats
-        self.tensors: dict[str, Tensor | list[Tensor]] = {}
+        self.rule, self.world, self.dtype = rule, world, FLOAT if floats else INT64
+        self.tensors: dict[str, Tensor | list[Tensor | None]] = {}
         self.attributes: dict[str, Any] = {}
         self.made: dict[int, list[Tensor]] = {}
         self.scope: dict[str, Any] = {}
-        self.uses, self.clauses = _uses(rule), _clauses(rule)
+        self.clauses = _clauses(rule)
+        self.early = list(_early(rule))
         self.constants: dict[str, bool] = {}
+        self.values: dict[str, Any] = {}  # numbers that conditions make of constants
         self.asked: list[str] = []
 
     # -- left side --
@@ -221,75 +229,113 @@ class Case:
             raise NotHere
         return outputs[slot]
 
-    def left(self, pattern, op: Op, slot: int, before: list[Tensor]) -> list[Tensor]:
+    def left(self, pattern, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
         match pattern:
             case Var(name):
                 if name not in self.tensors:
-                    self.tensors[name] = self.variable(name, name, op, slot, before)
+                    uses = draws.uses_of(self.rule)[name]
+                    self.tensors[name] = self.variable(name, draws.ranks_of(self.rule, uses), op, slot, before)
                 return [self.tensors[name]]
             case Star(name):
                 if name not in self.tensors:
-                    counts = tuple(range(max_count(self.rule) + 1)) if op.op in VARIADIC else (0, 1)
-                    count = self.world.pick(f"how many {name}", counts)
-                    self.tensors[name] = [self.variable(name, f"{name}{k}", op, slot, before) for k in range(count)]
+                    self.tensors[name] = self.variables(name, op, slot, before)
                 return self.tensors[name]
             case Output(inner, number):
                 outputs = self.operator(inner, self.left)
                 return outputs if number is None else [self.slot(outputs, number)]
             case Literal(compute=compute):
                 return [self.met(compute({}), f"rank of {pattern.text} in {op.key}")]
+            case Absent():
+                return [None]
         raise TypeError(pattern)
 
     def met(self, value, key: str) -> Tensor:
         """A constant that a literal of the left side meets: of one element, whatever its rank."""
         if isinstance(value, tuple):
-            return Tensor((len(value),), lambda i: None, False, tuple(value))
+            return listed(self.world, tuple(value))
         rank = self.world.pick(key, (0, 1, 2))
-        return Tensor((1,) * rank, lambda i: self.world.number(value), self.floats)
+        return Tensor((1,) * rank, lambda i: self.world.number(value), self.dtype)
 
-    def variable(self, pattern: str, name: str, op: Op, slot: int, before: list[Tensor]) -> Tensor:
-        kind = LISTS.get((op.op, slot))
+    def variables(self, pattern: str, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
+        """What `*xs` stands for."""
+        found: list[Tensor | None] = []
+        count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
+        for k in range(count):
+            name, place = f"{pattern}{k}", slot + k
+            if k < count - 1 and draws.may_be_absent(op, place) and self.world.pick(f"{name} is absent", (False, True)):
+                found.append(None)
+            else:
+                ranks = draws.ranks_of(self.rule, [(op.op, 0 if op.op == "Concat" else place)])
+                found.append(self.variable(name, ranks, op, place, [*before, *found]))
+        return found
+
+    def variable(self, name: str, ranks: tuple[int, ...], op: Op, slot: int, before: list[Tensor | None]) -> Tensor:
+        kind = draws.LISTS.get((op.op, slot))
+        if kind == "indices":
+            return self.indices(name, ranks, op, before[0])
         if kind is not None:
-            content = self.list_of(name, kind, before[0], op)
-            return Tensor((len(content),), lambda i: self.world.element(name, i), False, content)
-        if op.op == "Conv" and slot == 1:
-            ranks = (before[0].rank,)
-        else:
-            ranks = tuple(r for r in ANY if all(r in RANKS.get(use, ANY) for use in self.uses[pattern]))
-            ranks = tuple(r for r in ranks if r <= max_rank(self.rule)) or ranks
-        if op.op == "Concat" and before:
+            return listed(self.world, self.list_of(name, kind, op, before))
+        if (op.op in draws.SAME_RANK and slot in (1, 3)) or (op.op == "Concat" and before):
             ranks = (before[0].rank,)
         rank = self.world.pick(f"rank of {name}", ranks)
         shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
-        return Tensor(shape, lambda i: self.world.element(name, i), self.floats)
+        if f"scalar({name})" in self.rule.text:  # which a tensor of more elements is not
+            shape = (1,) * rank
+        element = lambda i: self.values[name] if name in self.values else self.world.element(name, i)  # noqa: E731
+        return Tensor(shape, element, self.type_of(name))
 
-    def list_of(self, name: str, kind: str, x: Tensor, op: Op) -> tuple:
-        rank = x.rank
-        if kind == "shape":
-            count = self.world.pick(f"length of {name}", (0, 1, 2, 3, 4))
-            return tuple(self.world.symbol(f"{name}.{k}", -1) for k in range(count))
-        if kind == "parts":
-            count = self.world.pick(f"length of {name}", self.part_counts(op))
-            return tuple(self.world.symbol(f"{name}.{k}") for k in range(count))
-        if kind == "pads":
-            return tuple(self.world.symbol(f"{name}.{k}", 0) for k in range(2 * rank))
-        if kind == "bounds":
-            count = self.world.pick(f"length of {name}", (1, 2))
-            return tuple(self.world.symbol(f"{name}.{k}", None) for k in range(count))
-        if kind == "steps":
-            return (1,) * self.world.pick(f"length of {name}", (1, 2))
-        return self.world.pick(name, _axes(rank, kind == "new axes"))
+    def type_of(self, name: str) -> int:
+        casts = any(op.op == "Cast" for op in self.rule.ops)
+        return self.world.pick(f"type of {name}", draws.TYPES) if casts else self.dtype
 
-    def part_counts(self, op: Op) -> tuple[int, ...]:
-        slots = [o.slot for _, o in self.rule.source if o.op.key == op.key]
-        slots += [i.slot for other in self.rule.ops for i in other.inputs if isinstance(i, Output) and i.op.key == op.key]
-        return (1, 2, 3) if None in slots else (1 + max(slots), 2 + max(slots))
+    def list_of(self, name: str, kind: str, op: Op, before: list[Tensor | None]) -> tuple:
+        rank, world = before[0].rank, self.world
+        length = lambda *counts: world.pick(f"length of {name}", counts)  # noqa: E731
+        symbols = lambda count, least: tuple(world.symbol(f"{name}.{k}", least) for k in range(count))  # noqa: E731
+        match kind:
+            case "shape":
+                return symbols(length(*draws.ANY, *draws.demanded(self.rule)), -1)
+            case "sizes":
+                return symbols(length(*draws.ANY), 1)
+            case "repeats":
+                return symbols(rank, 1)
+            case "parts":
+                return symbols(length(*draws.part_counts(self.rule, op)), 1)
+            case "pads":
+                chosen = len(op.inputs) > 3 or any(isinstance(i, Star) for i in op.inputs)  # there may be axes
+                return symbols(2 * (length(*range(rank + 1)) if chosen else rank), None)
+            case "starts":
+                return symbols(length(*range(draws.MAX_SLICED + 1)), None)
+            case "ends":
+                return symbols(len(before[1].content), None)
+            case "cut axes":
+                return world.pick(name, draws.cut_axes(rank, len(before[1].content)))
+            case "padded axes":
+                return world.pick(name, draws.cut_axes(rank, len(before[1].content) // 2))
+            case "steps":
+                return symbols(len(before[1].content), 1)
+            case "axes":
+                return world.pick(name, draws.sets_of_axes(rank))
+            case "new axes":
+                return world.pick(name, draws.new_axes(rank))
+        raise TypeError(kind)
+
+    def indices(self, name: str, ranks: tuple[int, ...], op: Op, x: Tensor) -> Tensor:
+        """Places along an axis of x: a list of at most three if the rule reads them, else any tensor of such."""
+        below = x.shape[self.attributes_of(op, [x])("axis", 0) % x.rank]
+        rank = self.world.pick(f"rank of {name}", ranks)
+        if rank < 2 and draws.reads_values(self.rule, name):
+            count = self.world.pick(f"length of {name}", (1, 2, 3)) if rank else 1
+            held = listed(self.world, tuple(self.world.symbol(f"{name}.{k}", None) for k in range(count)))
+            return held if rank else replace(held, shape=(), at=lambda i: held.content[0])
+        shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
+        return Tensor(shape, lambda i: _place_below(self.world, name, i, below), INT64, below=below)
 
     # -- operators --
 
     def operator(self, op: Op, read) -> list[Tensor]:
         if op.key not in self.made:
-            if op.op not in OPERATORS:
+            if not is_defined(op.op, op.domain):
                 raise Undefined(f"{op.op} has no definition")
             inputs: list[Tensor] = []
             for pattern in op.inputs:
@@ -299,6 +345,7 @@ class Case:
             self.world.operator = op.op
             attributes = self.attributes_of(op, inputs)
             self.made[op.key] = outputs_of(self.world, op.op, attributes, inputs)
+            self.narrow()
         return self.made[op.key]
 
     def attributes_of(self, op: Op, inputs: list[Tensor]) -> Attributes:
@@ -307,7 +354,7 @@ class Case:
         for name, value in op.attributes:
             if isinstance(value, Bind):
                 if value.name not in self.scope and value.name not in self.attributes:
-                    kind, default = REST.get(op.op, {}).get(name, ("unknown", None))
+                    kind, default = draws.REST.get(op.op, {}).get(name, ("unknown", None))
                     self.attributes[value.name] = self.draw(value.name, kind, default, rank)
                 named[name] = self.scope.get(value.name, self.attributes.get(value.name))
             else:
@@ -320,7 +367,7 @@ class Case:
             return Attributes(named)
         if op.rest not in self.attributes:
             self.attributes[op.rest] = Rest(self, op.rest, op.op, rank, set(named))
-        if self.attributes[op.rest].rank != rank and op.op in SAME_RANK:
+        if self.attributes[op.rest].rank != rank and op.op in draws.SAME_RANK:
             raise NotHere
         return Attributes(named, self.attributes[op.rest])
 
@@ -329,11 +376,13 @@ class Case:
         match kind:
             case "size":
                 return world.symbol(name)
-            case "sizes":
+            case "sizes" | "maybe sizes":
                 return tuple(world.symbol(f"{name}.{k}") for k in range(rank - 2))
             case "pads":
                 return tuple(world.symbol(f"{name}.{k}", 0) for k in range(2 * (rank - 2)))
-            case "real":
+            case "more":
+                return tuple(world.symbol(f"{name}.{k}", 0) for k in range(rank - 2))
+            case "real" | "maybe real":
                 return world.element(name, ())
             case "pick":
                 return world.pick(name, default)
@@ -347,13 +396,33 @@ class Case:
 
     def fires(self) -> bool:
         """Whether the conditions hold; fills the names that the right side sees."""
-        self.scope = dict(self.attributes)
+        self.scope = self.known()
+        return any(self.holds_with(constants) for constants in self.constant_sets())
+
+    def known(self) -> dict[str, Any]:
+        """What the names stand for that have been read."""
+        scope = dict(self.attributes)
         for name, tensor in self.tensors.items():
             if isinstance(tensor, list):
-                self.scope[name] = tuple(View(self, f"{name}{k}", t) for k, t in enumerate(tensor))
+                scope[name] = tuple(View(self, f"{name}{k}", t) for k, t in enumerate(tensor))
             else:
-                self.scope[name] = View(self, name, tensor)
-        return any(self.holds_with(constants) for constants in self.constant_sets())
+                scope[name] = View(self, name, tensor)
+        return scope
+
+    def narrow(self) -> None:
+        """Leaves the case as soon as a condition fails whose names are all read, before there are more to choose."""
+        if not any(names <= self.tensors.keys() | self.attributes.keys() for names, _ in self.early):
+            return
+        scope = self.known()
+        for names, text in list(self.early):
+            if names <= scope.keys():
+                self.early.remove((names, text))
+                try:
+                    holds = _literal(text, scope)
+                except (Unknown, IndexError, ZeroDivisionError, ValueError):
+                    holds = False
+                if not holds:
+                    raise NotHere
 
     def constant_sets(self):
         """What may be constant, as far as the conditions ask; what the operators give does not depend on it."""
@@ -372,11 +441,12 @@ class Case:
         return self.constants.get(name, True)
 
     def holds_with(self, constants: dict[str, bool]) -> bool:
+        self.values = {}
         try:
             for name, text in self.clauses[0]:
                 self.scope[name] = _literal(text, self.scope)
             return all(bool(_literal(text, self.scope)) for text in self.clauses[1])
-        except (Unknown, IndexError, ZeroDivisionError):
+        except (Unknown, IndexError, ZeroDivisionError, ValueError):
             return False
 
     # -- right side --
@@ -404,28 +474,18 @@ class Case:
                 return [self.operator(inner, self.right)[number]]
             case Literal(text=text):
                 return [self.constant(_literal(text, self.scope), before)]
+            case Absent():
+                return [None]
         raise TypeError(pattern)
 
     def constant(self, value, before: list[Tensor]) -> Tensor:
         if isinstance(value, Tensor):
             return value
         if isinstance(value, tuple):
-            return Tensor((len(value),), lambda i: None, False, value)
-        return Tensor((), lambda i: self.world.number(value), before[0].floats if before else self.floats)
-
-
-@cache
-def max_rank(rule: Rule) -> int:
-    """The largest rank in the cases: one less where many tensors may have any rank."""
-    uses = _uses(rule)
-    free = [name for name, found in uses.items() if all(use not in RANKS and use not in LISTS for use in found)]
-    fixed = {r for found in uses.values() for use in found for r in RANKS.get(use, ANY)}
-    return max(fixed & set(ANY), default=MAX_RANK) - (len(free) > 2)
-
-
-def max_count(rule: Rule) -> int:
-    """How many inputs `*xs` stands for at most: 2, or 1 where there are several such."""
-    return 2 if sum(isinstance(i, Star) for op in rule.ops for i in op.inputs) < 2 else 1
+            return listed(self.world, value)
+        number = Tensor((), lambda i: self.world.number(value), before[0].dtype if before else self.dtype)
+        is_integer = not isinstance(value, float) and not hasattr(value, "terms")
+        return replace(number, dtype=INT64, content=(value,)) if is_integer else number
 
 
 @cache
@@ -442,25 +502,18 @@ def _clauses(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
     return lets, conditions
 
 
-def _uses(rule: Rule) -> dict[str, list[tuple[str, int]]]:
-    """Where the left side reads each variable: (operator, slot)."""
-    found: dict[str, list] = {}
-    for op in rule.ops:
-        for slot, pattern in enumerate(op.inputs):
-            if isinstance(pattern, Var | Star):
-                found.setdefault(pattern.name, []).append((op.op, 0 if op.op == "Concat" else slot))
-    return found
-
-
-def _axes(rank: int, new: bool) -> tuple[tuple[int, ...], ...]:
-    """Lists of axes: every set counted from 0, and one axis counted from either end."""
+@cache
+def _early(rule: Rule) -> list[tuple[set[str], str]]:
+    """(names, text) of what must hold in any case, whether tensors are constant or not."""
     found = []
-    for count in range(1, (2 if new else rank) + 1):
-        total = rank + count if new else rank
-        for chosen in itertools.combinations(range(total), count):
-            signs = itertools.product((0, total), repeat=count) if count < 2 else [(0,) * count]
-            found += [tuple(k - sign for k, sign in zip(chosen, some, strict=True)) for some in signs]
-    return tuple(found)
+    for text in _clauses(rule)[1]:
+        node = ast.parse(text, mode="eval").body
+        parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+        for part in parts:
+            called = {call.func.id for call in ast.walk(part) if isinstance(call, ast.Call)}
+            if not called & {"constant", "unshared"}:
+                found.append((expressions.names_in(part), ast.unparse(part)))
+    return found
 
 
 def of_integers_too(rule: Rule) -> bool:
@@ -472,7 +525,7 @@ def of_integers_too(rule: Rule) -> bool:
 def _takes_integers(op: str, domain: str) -> bool:
     if domain:
         return False
-    schema = onnx.defs.get_schema(op, 22, domain)
+    schema = onnx.defs.get_schema(op, domain)
     kinds = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     first = schema.inputs[0].type_str
     return "tensor(int64)" in kinds.get(first, (first,))

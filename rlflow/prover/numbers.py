@@ -6,7 +6,21 @@ from collections.abc import Callable
 from fractions import Fraction
 from math import prod
 
+import numpy as np
+from onnx import TensorProto, helper
+
 NOTHING = float("-inf")  # the greatest of no numbers
+CASTS = ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "BOOL")
+
+
+def _cast_to(dtype: int) -> Callable:
+    target = helper.tensor_dtype_to_np_dtype(dtype)
+    return lambda value: np.asarray(float(value)).astype(target).astype(np.float64).item()
+
+
+ALWAYS = {"flag": lambda value: int(value != 0)} | {
+    f"cast to {TensorProto.DataType.Value(name)}": _cast_to(TensorProto.DataType.Value(name)) for name in CASTS
+}
 REAL = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "power": math.pow}
 
 
@@ -23,7 +37,7 @@ class Numbers:
     """
 
     def __init__(self, read: Callable = Fraction, functions: dict[str, Callable] | None = None):
-        self.read, self.functions = read, functions or {}
+        self.read, self.functions = read, ALWAYS | (functions or {})
 
     def require(self, holds: bool) -> None:
         if not holds:
@@ -67,7 +81,7 @@ class Numbers:
             self.require(arguments[1] != 0)
             return self.read(int(Fraction(arguments[0]) / Fraction(arguments[1])))
         try:
-            return self.functions[name](*arguments)
+            return self.read(self.functions[name](*arguments))
         except (ValueError, OverflowError) as error:
             raise Invalid from error
 

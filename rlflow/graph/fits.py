@@ -1,0 +1,37 @@
+"""What operators ask of their inputs beyond what ONNX's shape inference looks at (its version 1.23 lets these pass)."""
+
+from math import prod
+
+import numpy as np
+
+from rlflow.graph.model import TensorType
+
+
+def misfit(
+    op: str, attributes: dict, inputs: list[TensorType | None], values: list[np.ndarray | None], outputs: tuple[TensorType, ...]
+) -> str | None:
+    """Why the inputs do not fit the operator, None if nothing is seen.
+
+    Args:
+      values: contents of those inputs that are small integer constants, else None.
+      outputs: the types that shape inference gave.
+    """
+    shape = inputs[0].shape if inputs and inputs[0] is not None else None
+    if shape is None:
+        return None
+    if op == "Reshape" and prod(shape) != prod(outputs[0].shape):
+        return "another number of elements"
+    if op == "Split" and any(size < 0 for output in outputs for size in output.shape):
+        return "a part of negative size"
+    if op == "Transpose" and "perm" in attributes and sorted(attributes["perm"]) != list(range(len(shape))):
+        return "no permutation of the axes"
+    if op == "Squeeze" and len(values) > 1 and values[1] is not None and len({k % len(shape) for k in values[1]}) < values[1].size:
+        return "an axis is named twice"
+    if op == "Gemm" and len(inputs) > 2 and inputs[2] is not None and not _spreads(inputs[2].shape, outputs[0].shape):
+        return "the third input does not fit"
+    return None
+
+
+def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a tensor of that shape can be spread over the whole one."""
+    return len(shape) <= len(whole) and all(a in (1, b) for a, b in zip(shape[::-1], whole[::-1], strict=False))

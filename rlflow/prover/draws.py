@@ -1,0 +1,239 @@
+"""What may stand at each place of an operator, as far as the cases of a rule draw it; `coverage` says it in words."""
+
+import itertools
+import re
+from functools import cache
+
+import onnx
+from onnx import TensorProto
+
+from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+
+MAX_RANK = 4
+MAX_SLICED = 2  # axes that one Slice cuts
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+# Data types, where a rule casts.
+TYPES = (
+    FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, INT64, TensorProto.INT32, TensorProto.INT8, TensorProto.UINT8,
+    TensorProto.BOOL,
+)  # fmt: skip
+SAME_RANK = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool")  # whose `**a` holds a number per axis
+VARIADIC = ("Concat", "Sum", "Max", "Min")
+ANY = tuple(range(MAX_RANK + 1))
+SOME = ANY[1:]
+SPATIAL = (3, 4)
+RANKS: dict[tuple[str, int], tuple[int, ...]] = {
+    ("Conv", 0): SPATIAL, ("Conv", 1): SPATIAL, ("Conv", 2): (1,), ("MaxPool", 0): SPATIAL,
+    ("FusedConv", 0): SPATIAL, ("FusedConv", 1): SPATIAL, ("FusedConv", 2): (1,), ("FusedConv", 3): SPATIAL,
+    ("ConvTranspose", 0): SPATIAL, ("ConvTranspose", 1): SPATIAL, ("ConvTranspose", 2): (1,),
+    ("AveragePool", 0): SPATIAL, ("GlobalAveragePool", 0): SPATIAL, ("GlobalMaxPool", 0): SPATIAL,
+    ("BatchNormalization", 0): SOME, **{("BatchNormalization", k): (1,) for k in range(1, 5)},
+    ("MatMul", 0): SOME, ("MatMul", 1): SOME, ("FusedMatMul", 0): SOME, ("FusedMatMul", 1): SOME,
+    **{(op, slot): ranks for op in ("Gemm", "FusedGemm") for slot, ranks in enumerate(((2,), (2,), (0, 1, 2)))},
+    **{(op, 0): SOME for op in (
+        "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze", "Flatten", "Gather",
+        "BiasGelu", "FastGelu",
+    )},
+    ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
+    ("FastGelu", 1): (1,),
+    ("Gather", 1): (0, 1, 2), ("SpaceToDepth", 0): (4,), ("DepthToSpace", 0): (4,),
+    **{("Attention", k): (4,) for k in range(3)}, **{("MultiHeadAttention", k): (3,) for k in range(3)},
+    **{(op, slot): ranks
+       for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+       for slot, ranks in enumerate(((3,), (2, 3), (1,), (1,), (1,)))},
+}  # fmt: skip
+# Inputs that are lists of integers, and what they list.
+LISTS: dict[tuple[str, int], str] = {
+    ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
+    ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
+    ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps", ("Gather", 1): "indices",
+    **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
+}  # fmt: skip
+AUTOMATIC = ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))
+WINDOW = {"strides": ("sizes", 1), "dilations": ("sizes", 1), "pads": ("pads", 0), "auto_pad": AUTOMATIC}
+CONV = {"group": ("size", 1), **WINDOW}
+GEMM = {"alpha": ("real", 1.0), "beta": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))}
+ACTIVATION = {"activation": ("pick", (None, b"Relu", b"Tanh", b"Sigmoid"))}
+# Attributes that `**a` may hold: how values are drawn, and the default (None: there is none).
+REST: dict[str, dict[str, tuple]] = {
+    "Conv": CONV,
+    "FusedConv": CONV | ACTIVATION,
+    "ConvTranspose": CONV | {"output_padding": ("more", 0), "output_shape": ("maybe sizes", None)},
+    "MaxPool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)), **WINDOW},
+    "AveragePool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)), "count_include_pad": ("pick", (0, 1)),
+                    **WINDOW},
+    "Gemm": GEMM,
+    "FusedGemm": GEMM | ACTIVATION,
+    "FusedMatMul": {"alpha": ("real", 1.0), "transA": ("pick", (0, 1)), "transB": ("pick", (0, 1))},
+    "BatchNormalization": {"epsilon": ("real", 1e-5)},
+    "LayerNormalization": {"axis": ("axis", -1), "epsilon": ("real", 1e-5)},
+    "RMSNormalization": {"axis": ("axis", -1), "epsilon": ("real", 1e-5)},
+    "SkipLayerNormalization": {"epsilon": ("real", 1e-12)},
+    "SkipSimplifiedLayerNormalization": {"epsilon": ("real", 1e-12)},
+    "Attention": {"scale": ("maybe real", None)},
+    "MultiHeadAttention": {"num_heads": ("size", None), "scale": ("maybe real", None)},
+    "QuickGelu": {"alpha": ("real", 1.702)},
+    "Gelu": {"approximate": ("pick", (b"none", b"tanh"))},
+    "Softmax": {"axis": ("axis", -1)},
+    "LogSoftmax": {"axis": ("axis", -1)},
+    "LeakyRelu": {"alpha": ("real", 0.01)},
+    "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
+    "Concat": {"axis": ("axis", None)},
+    "Split": {"axis": ("axis", 0)},
+    "Gather": {"axis": ("axis", 0)},
+    "Flatten": {"axis": ("axis", 1)},
+    "Transpose": {"perm": ("perm", None)},
+    "Pad": {"mode": ("pick", (b"constant", b"edge", b"reflect", b"wrap"))},
+    "Cast": {"to": ("pick", TYPES)},
+    "SpaceToDepth": {"blocksize": ("size", None)},
+    "DepthToSpace": {"blocksize": ("size", None), "mode": ("pick", (b"DCR", b"CRD"))},
+    **{op: {"keepdims": ("pick", (1, 0)), "noop_with_empty_axes": ("pick", (0, 1))}
+       for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
+}  # fmt: skip
+
+
+# -- ranks and counts ------------------------------------------------------------------------------
+
+
+@cache
+def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
+    """Where the left side reads each variable: (operator, slot)."""
+    found: dict[str, list] = {}
+    for op in rule.ops:
+        for slot, pattern in enumerate(op.inputs):
+            if isinstance(pattern, Var | Star):
+                found.setdefault(pattern.name, []).append((op.op, 0 if op.op == "Concat" else slot))
+    return found
+
+
+@cache
+def demanded(rule: Rule) -> tuple[int, ...]:
+    """Ranks beyond the usual that the left side or a condition asks for by number."""
+    perms = [
+        len(value.compute({})) for op in rule.ops for name, value in op.attributes
+        if name == "perm" and isinstance(value, Literal)
+    ]  # fmt: skip
+    asked = re.findall(r"(?:rank|len)\((?:value\(|shape\()?\w+\)+ == (\d+)", rule.text)
+    return tuple(sorted({n for n in (*perms, *map(int, asked)) if n > MAX_RANK}))
+
+
+@cache
+def max_rank(rule: Rule) -> int:
+    """The largest rank in the cases: one less where many tensors may have any rank."""
+    uses = uses_of(rule)
+    free = [name for name, found in uses.items() if all(use not in RANKS and use not in LISTS for use in found)]
+    fixed = {r for found in uses.values() for use in found for r in RANKS.get(use, ANY)}
+    return max(fixed & set(ANY), default=MAX_RANK) - (len(free) > 2)
+
+
+def ranks_of(rule: Rule, uses: list[tuple[str, int]]) -> tuple[int, ...]:
+    """The ranks of a tensor that is read so."""
+    fitting = tuple(r for r in ANY if all(r in RANKS.get(use, ANY) for use in uses))
+    most = max_rank(rule)
+    beyond = demanded(rule) if all(RANKS.get(use, ANY) in (ANY, SOME, ANY[:-1]) for use in uses) else ()
+    return (tuple(r for r in fitting if r <= most) or fitting) + beyond
+
+
+def max_count(rule: Rule) -> int:
+    """How many inputs `*xs` of a variadic operator stands for at most: 2, or 1 where there are several such."""
+    stars = [op for op in rule.ops for i in op.inputs if isinstance(i, Star) and op.op in VARIADIC]
+    return 2 if len(stars) < 2 else 1
+
+
+def counts_of(rule: Rule, op: Op) -> tuple[int, ...]:
+    """How many inputs the `*xs` of an operator stands for."""
+    if op.op in VARIADIC:
+        return tuple(range(max_count(rule) + 1))
+    if op.domain:
+        return (0, 1)
+    schema, others = onnx.defs.get_schema(op.op), len(op.inputs) - 1
+    return tuple(range(max(schema.min_input - others, 0), schema.max_input - others + 1))
+
+
+def may_be_absent(op: Op, slot: int) -> bool:
+    """Whether an input of an operator of fixed inputs may be left out before another."""
+    if op.domain or op.op in VARIADIC:
+        return False
+    return onnx.defs.get_schema(op.op).inputs[slot].option == onnx.defs.OpSchema.FormalParameterOption.Optional
+
+
+def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
+    """Into how many parts a Split cuts."""
+    slots = [o.slot for _, o in rule.source if o.op.key == op.key]
+    slots += [i.slot for other in rule.ops for i in other.inputs if isinstance(i, Output) and i.op.key == op.key]
+    return (1, 2, 3) if None in slots else (1 + max(slots), 2 + max(slots))
+
+
+# -- lists of axes ---------------------------------------------------------------------------------
+
+
+def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
+    """Every set of axes in ascending order, none as well; a single one counted from either end, and the last two turned."""
+    found = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
+    found += [(k - rank,) for k in range(rank)]
+    return (*found, (-1, -2)) if rank > 1 else tuple(found)
+
+
+def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
+    """One or two axes that Unsqueeze adds, counted from either end."""
+    found: list[tuple[int, ...]] = []
+    for count in (1, 2):
+        for chosen in itertools.combinations(range(rank + count), count):
+            found += [chosen, tuple(k - rank - count for k in chosen)]
+    return tuple(found)
+
+
+def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """The sets of so many axes."""
+    return tuple(axes for axes in sets_of_axes(rank) if len(axes) == count)
+
+
+# -- in words --------------------------------------------------------------------------------------
+
+
+def coverage(rule: Rule) -> str:
+    """Which ranks, counts and values the cases of a rule draw; sizes, strides, pads and numbers are symbols instead."""
+    found = [f"ranks to {max_rank(rule)}" + "".join(f" and {n}" for n in demanded(rule)), "sizes from 1"]
+    ops = {op.op for op in rule.ops}
+    if ops & set(SAME_RANK):
+        found.append("windows along one or two axes")
+    if any(isinstance(i, Star) and op.op in VARIADIC for op in rule.ops for i in op.inputs):
+        found.append(f"`*inputs` to {max_count(rule)}")
+    words = {
+        "Reshape": f"shapes to {max((MAX_RANK, *demanded(rule)))} sizes",
+        "Expand": f"shapes to {MAX_RANK} sizes",
+        "Split": "at most three parts, or one more than is named",
+        "Slice": f"cuts of at most {MAX_SLICED} axes, steps from 1",
+        "Unsqueeze": "at most two new axes",
+        "SpaceToDepth": "channels within the blocks",
+        "Cast": f"{len(TYPES)} data types",
+        "FusedMatMul": "no transposed batches",
+        "FusedConv": "activations without parameters",
+        "FusedGemm": "activations without parameters",
+        "Attention": "no mask",
+        "MultiHeadAttention": "no mask and no bias",
+    }
+    found += [text for op, text in words.items() if op in ops]
+    if "Gather" in ops and _read_values(rule):
+        found.append("lists of at most three places")
+    if ops & {"MaxPool", "AveragePool"} and _may_pad_by_itself(rule):
+        found.append("automatic padding that is not negative")
+    kinds = {LISTS.get(use) for uses in uses_of(rule).values() for use in uses}
+    if kinds & {"axes", "cut axes", "padded axes"}:
+        found.append("axes in ascending order (and the last two turned)")
+    return ", ".join(found)
+
+
+def _read_values(rule: Rule) -> bool:
+    names = [name for name, uses in uses_of(rule).items() if ("Gather", 1) in uses]
+    return any(reads_values(rule, name) for name in names)
+
+
+def reads_values(rule: Rule, name: str) -> bool:
+    """Whether the rule asks what a list holds."""
+    return f"value({name})" in rule.text
+
+
+def _may_pad_by_itself(rule: Rule) -> bool:
+    pools = [op for op in rule.ops if op.op in ("MaxPool", "AveragePool")]
+    return any(op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools)
