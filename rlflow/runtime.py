@@ -2,16 +2,21 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import google.protobuf.message
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import helper
 
 from rlflow.errors import RLFlowError, first_line
+from rlflow.graph.model import ABSENT, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import bind_shapes
+from rlflow.graph.shapes import node_proto
 
 PROVIDERS = ["CPUExecutionProvider"]
 
@@ -60,6 +65,46 @@ def run(
         return running.run(outputs, dict(inputs))
     except Exception as error:  # as above
         raise RLFlowError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+
+def has_kernel(
+    graph: Graph, node: Node, type_of: Callable[[int], TensorType | None], load: Callable[[int], np.ndarray]
+) -> bool:
+    """Whether the installed ONNX Runtime has a kernel for one operator: for its opset, types and attributes.
+
+    Args:
+      graph: the model, as far as its opsets go.
+      type_of, load: type and, where it is constant, content of the tensors that the node reads and writes.
+    """
+    tensors = [t for t in dict.fromkeys((*node.inputs, *node.outputs)) if t != ABSENT]
+    names = {ABSENT: ""} | {tensor: f"t{place}" for place, tensor in enumerate(tensors)}
+    proto = node_proto(graph, replace(node, name=""), names.__getitem__, load)
+    used = {*proto.input, *proto.output}
+    kinds = tuple((names[t], type_of(t)) for t in tensors if names[t] in used)
+    return _takes(proto.SerializeToString(deterministic=True), graph.opset(""), graph.opset(node.domain), kinds)
+
+
+@lru_cache(maxsize=4096)
+def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, TensorType | None], ...]) -> bool:
+    """Whether ONNX Runtime takes a model of one node: its own lists hold kernels that its schemas do not admit."""
+    node, types = onnx.NodeProto.FromString(proto), dict(kinds)
+    if any(kind is None or kind.shape is None for kind in types.values()):
+        return False
+    if node.domain and any(kind.dtype in _HALVES for kind in types.values()):
+        return False  # it would cast them to float32 and back
+    given, made = (
+        [helper.make_tensor_value_info(name, *types[name]) for name in dict.fromkeys(names) if name]
+        for names in (node.input, node.output)
+    )
+    opsets = [helper.make_opsetid(*pair) for pair in {"": standard, node.domain: opset}.items()]
+    try:
+        session(helper.make_model(helper.make_graph([node], "one", given, made), opset_imports=opsets, ir_version=8), 1, False)
+    except RLFlowError:
+        return False
+    return True
+
+
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 def random_inputs(

@@ -27,7 +27,7 @@ def test_substitutions_keep_random_graphs_valid_and_equal(first):
         assert failure is None, f"\n{failure}"
         fired.update(names)
     assert fired.total() > 10 * GROUP
-    assert len(fired) > len(RULES) / 2, "the graphs hold too little that rules are about"
+    assert len(fired) > len(RULES) / 3, "the graphs hold too little that rules are about"
 
 
 # -- the graphs ------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ WRONG = [  # (equation, kind of the fault, operators of the smallest model that 
     ("Transpose(x, perm=p) => x", "values", ["Transpose"]),  # a condition is dropped
     ("Sub(x, y) => Sub(y, x)", "values", ["Sub"]),
     ("Relu(x) => Sqrt(x)", "values", ["Relu"]),  # NaN where there was a number
-    ("MatMul(x, y) => Gemm(x, y)\n  if rank(x) == 2", "raises RLFlowError", ["MatMul"]),  # integers have no Gemm
+    ("Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0", "raises RLFlowError", ["Relu"]),
 ]
 
 

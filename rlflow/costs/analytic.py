@@ -37,7 +37,7 @@ MOVES = PICKS | frozenset((
 # FLOPs an element of the first input (of the output for what is not listed).
 PER_INPUT = {
     "Softmax": 5, "LogSoftmax": 5, "LayerNormalization": 8, "InstanceNormalization": 8, "GroupNormalization": 8,
-    "RMSNormalization": 5, "MeanVarianceNormalization": 8, "BatchNormalization": 2, "LpNormalization": 3, "LRN": 6,
+    "RMSNormalization": 5, "SkipLayerNormalization": 9, "MeanVarianceNormalization": 8, "BatchNormalization": 2, "LpNormalization": 3, "LRN": 6,
     "GlobalAveragePool": 1, "GlobalMaxPool": 1, "GlobalLpPool": 2, "ArgMax": 1, "ArgMin": 1, "TopK": 1, "CumSum": 1,
 }  # fmt: skip
 
@@ -102,6 +102,10 @@ def flops(node: Node, inputs: list[TensorType], outputs: list[TensorType]) -> in
         return 2 * out * shapes[0][0 if node.attribute("transA", 0) else 1] + (out if _given(inputs, 2) else 0)
     if op in ("LSTM", "GRU", "RNN"):  # x [time, batch, in]; weights [directions, gates × hidden, in or hidden]
         return 2 * prod(shapes[0][:2]) * (inputs[1].size + inputs[2].size)
+    if op in ("MultiHeadAttention", "Attention") and len(shapes) >= 3 and all(len(shape) == 3 for shape in shapes[:3]):
+        heads = node.attribute("num_heads", 0) or node.attribute("q_num_heads", 1)
+        (batch, length, width), (_, keys, _) = shapes[:2]
+        return batch * length * keys * (2 * width + 5 * heads) + 2 * out * keys
     if op == "Einsum":
         return _einsum_flops(node.attribute("equation", b""), shapes, out)
     if op in ("MaxPool", "AveragePool", "LpPool"):

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from rlflow.costs import GraphCost, NodeCost
+from rlflow.graph import contrib
 from rlflow.graph.model import ABSENT, Graph, Node
 
 
@@ -43,13 +44,15 @@ class EncodingSpec:
         return asdict(self)
 
 
-def _vocabulary() -> tuple[str, ...]:
-    """ONNX's operators up to opset 21, so that a newer onnx package does not renumber them."""
+def _vocabulary() -> list[tuple[str, str]]:
+    """(domain, name) of ONNX's operators up to opset 23, so that a newer onnx package does not renumber them, and of
+    those of ONNX Runtime's that rules know."""
     schemas = onnx.defs.get_all_schemas_with_history()
-    return tuple(sorted({s.name for s in schemas if s.domain == "" and s.since_version <= 21}))
+    standard = {("", s.name) for s in schemas if s.domain == "" and s.since_version <= 23}
+    return sorted(standard | {(contrib.DOMAIN, name) for name in contrib.OPERATORS})
 
 
-OPS = {name: number for number, name in enumerate(_vocabulary(), start=1)}
+OPS = {operator: number for number, operator in enumerate(_vocabulary(), start=1)}
 OTHER_OP = len(OPS) + 1
 N_OPS = OTHER_OP + 1  # with 0 for padding
 
@@ -95,7 +98,7 @@ def node_features(graph: Graph, node: Node, cost: NodeCost) -> tuple[float, ...]
 
 def _window(graph: Graph, node: Node) -> tuple[int, int]:
     shape = node.attribute("kernel_shape")
-    if shape is None and node.op == "Conv" and node.inputs[1] in graph.types:
+    if shape is None and node.op in ("Conv", "FusedConv") and node.inputs[1] in graph.types:
         shape = (graph.types[node.inputs[1]].shape or ())[2:]
     shape = tuple(shape or ())
     return (*shape, 0, 0)[:2] if len(shape) != 1 else (shape[0], 1)
@@ -137,7 +140,7 @@ def _entry(graph: Graph, node: Node, cost: NodeCost) -> NodeEntry:
             kind = graph.types.get(tensor)
             senders.append(sender)
             edges += (float(slot), log1p(kind.nbytes if kind is not None else 0), float(len(graph.consumers[tensor]) > 1))
-    op = OPS.get(node.op, OTHER_OP) if node.domain == "" else OTHER_OP
+    op = OPS.get((node.domain, node.op), OTHER_OP)
     row = struct.pack(f"{NODE_FEATURES}f", *node_features(graph, node, cost))
     return NodeEntry(op, row, tuple(senders), struct.pack(f"{len(edges)}f", *edges))
 

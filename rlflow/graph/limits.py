@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 
 from rlflow.errors import RLFlowError
+from rlflow.graph import contrib
 from rlflow.graph.model import TensorType, itemsize
 
 MAX_TENSOR_BYTES = 1 << 34  # far beyond what runs on a CPU, and far below where sums of sizes overflow
@@ -94,6 +95,9 @@ def check_declarations(model: onnx.ModelProto) -> None:
     twice = [name for name, times in Counter(value.name for value in model.graph.output).items() if times > 1]
     if twice:
         raise RLFlowError(f"the model declares output '{twice[0]}' twice")
+    for function in model.functions:
+        if function.domain == contrib.DOMAIN and function.name in contrib.OPERATORS:
+            raise RLFlowError(f"the model has its own function {function.domain}.{function.name}, an operator of ONNX Runtime's")
     versions: dict[str, int] = {}
     for opset in model.opset_import:
         domain = "" if opset.domain == "ai.onnx" else opset.domain

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from rlflow.graph import contrib
 from rlflow.graph.order import Edit, Order, after, walk
 
 ABSENT = -1  # an omitted optional input or output of a node
+RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}  # ONNX Runtime's own, which a model need not import before a rule uses it
 
 # Operators whose value may differ from run to run, so that they are never constant.
 RANDOM_OPS = frozenset(
@@ -148,7 +150,8 @@ class Interface:
     def semantics(self) -> bytes:
         """What gives operators their meaning: the opsets and the model's own functions."""
         functions = [f.SerializeToString(deterministic=True) for f in self.template.functions]
-        return repr((sorted(self.opsets.items()), functions)).encode()
+        declared = self.opsets.items() - RUNTIME_OPSET.items()
+        return repr((sorted(declared), functions)).encode()
 
 
 class Graph:
@@ -211,8 +214,8 @@ class Graph:
         return producer is not None and self.nodes[producer].constant
 
     def opset(self, domain: str) -> int:
-        """The model's version of an operator domain; 0 if the model does not import it."""
-        return self.interface.opsets.get(domain, 0)
+        """The model's version of an operator domain; 0 if the model does not import it and no rule could."""
+        return self.interface.opsets.get(domain, RUNTIME_OPSET.get(domain, 0))
 
     @cached_property
     def _walk(self) -> Order:

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from rlflow.errors import RLFlowError, first_line
 from rlflow.files import new_file, write_bytes
 from rlflow.graph.fold import evaluate, folds
-from rlflow.graph.model import ABSENT, Graph, Node, Opaque, TensorType
+from rlflow.graph.model import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
 from rlflow.graph.shapes import node_proto
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
@@ -131,6 +131,8 @@ class _Writer:
         for value, tensor in zip(interface.outputs, graph.outputs, strict=True):
             self.alias(tensor, value.name)
         model.graph.node.extend(self.nodes)
+        made_by_rules = {node.domain for node in self.nodes} & RUNTIME_OPSET.keys() - interface.opsets.keys()
+        model.opset_import.extend(helper.make_opsetid(domain, RUNTIME_OPSET[domain]) for domain in made_by_rules)
         model.graph.quantization_annotation.extend(self.annotations(model.graph))
         return model
 

@@ -7,6 +7,7 @@ matches cost a look-up and no shape inference.
 Numbers in a plan: 0, 1, … are new tensors and nodes; -2, -3, … are the match's operands (`operands`).
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import Match, scope_of
 
 MAX_PLANS = 20_000  # kept at once; a plan takes a few kB
@@ -151,7 +152,7 @@ def _plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: 
         return reason or _Planner(graph, rule, nodes, bindings, scope).plan()
     except (Unknown, Refused) as refused:
         return str(refused)
-    except (IndexError, ZeroDivisionError):
+    except (IndexError, ZeroDivisionError, ValueError):  # as of min() of nothing
         return "an expression of the rule has no value here"
 
 
@@ -160,7 +161,7 @@ class _Planner:
 
     def __init__(self, graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict, scope: dict):
         self.graph, self.rule, self.bindings, self.scope = graph, rule, bindings, scope
-        self.bound = operands(graph, rule, nodes, bindings)
+        self.nodes, self.bound = nodes, operands(graph, rule, nodes, bindings)
         self.numbers: dict[str, tuple[int, ...]] = {}  # variable → numbers of its tensors
         number = -2
         for name in rule.tensor_names:
@@ -191,6 +192,9 @@ class _Planner:
         )
 
     def type(self, number: int) -> TensorType | None:
+        """None where it is not known, or for an input that is left out."""
+        if number == ABSENT:
+            return None
         return self.types[number] if number >= 0 else self.graph.types.get(self.bound[-2 - number])
 
     def is_constant(self, number: int) -> bool:
@@ -218,6 +222,8 @@ class _Planner:
                 return self.node(op).outputs[slot]
             case Literal(compute=compute):
                 return self.literal(compute(self.scope), left)
+            case Absent():
+                return ABSENT
         raise TypeError(pattern)
 
     def literal(self, value, left: list[int] | None) -> int:
@@ -259,12 +265,34 @@ class _Planner:
                 self.check_type(tensor, kind)
             else:
                 self.types[tensor] = kind
-        constant = is_constant_node(op.op, op.domain, False, [self.is_constant(t) for t in inputs])
+        constant = is_constant_node(op.op, op.domain, False, [self.is_constant(t) for t in inputs if t != ABSENT])
         node = Node(
             self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes, constant=constant, made_by_rule=True
         )
+        if not self.runs(node):
+            raise Refused(f"the installed ONNX Runtime has no {op.domain}{'.' if op.domain else ''}{op.op} for these types and attributes")
         self.added.append(node)
         return node
+
+    def runs(self, node: Node) -> bool:
+        """Whether ONNX Runtime has a kernel for a new node. It has those of ONNX's operators for float32; what it could
+        not run before need not run now."""
+        from rlflow.runtime import has_kernel  # onnxruntime takes a while to import
+
+        if not node.domain and self.type(node.outputs[0]).dtype == TensorProto.FLOAT:
+            return True
+        return has_kernel(self.graph, node, self.type, self.content) or not (node.domain or self.ran)
+
+    @cached_property
+    def ran(self) -> bool:
+        """Whether ONNX Runtime has kernels for the operators that are replaced."""
+        from rlflow.runtime import has_kernel
+
+        graph = self.graph
+        return all(has_kernel(graph, graph.nodes[n], graph.types.get, lambda t: graph.constants[t].load()) for n in self.nodes)
+
+    def content(self, number: int) -> np.ndarray:
+        return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()
 
     def attributes(self, op: Op) -> tuple:
         pairs = dict(self.bindings[op.rest]) if op.rest is not None else {}
@@ -273,13 +301,17 @@ class _Planner:
         return tuple(sorted(pairs.items()))
 
     def infer(self, op: Op, attributes: tuple, inputs: list[int], n_outputs: int) -> tuple[TensorType, ...]:
-        kinds = [self.type(t) for t in inputs]
-        if any(kind is None or kind.shape is None for kind in kinds):
+        kinds, opset = [self.type(t) for t in inputs], self.graph.opset(op.domain)
+        if any(t != ABSENT and (kind is None or kind.shape is None) for t, kind in zip(inputs, kinds, strict=True)):
             raise Refused("the shape of a tensor is not known")
-        values = [
-            shape_value(self.constants, t) if t >= 0 else shape_value(self.graph, self.bound[-2 - t]) for t in inputs
-        ]
         try:
-            return infer_types(op.op, op.domain, self.graph.opset(op.domain), attributes, kinds, values, n_outputs)
+            found = infer_types(op.op, op.domain, opset, attributes, kinds, list(map(self.value, inputs)), n_outputs)
         except RLFlowError as error:
             raise Refused(str(error)) from error
+        return found
+
+    def value(self, number: int) -> np.ndarray | None:
+        """The content of a shape, axes, …"""
+        if number == ABSENT:
+            return None
+        return shape_value(self.constants, number) if number >= 0 else shape_value(self.graph, self.bound[-2 - number])

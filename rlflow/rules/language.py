@@ -10,11 +10,13 @@ A rule reads as its equation:
 
 Positional arguments are tensors, keyword arguments attributes. On the left side a name binds what it
 meets (and must meet the same again), a literal must be met, `*xs` takes any number of inputs, `**a` all
-attributes that are not named. Several lines with `y1 = …` match several outputs at once; a name that is
-used again on its own side is an inner tensor. On the right side arguments that are no operator
-(`[-1, 1]`, `full(…)`) are literals. `<=>` gives a second rule, `<name>-inverse`; lines that begin with
-`forward` or `backward` before `let` or `if` belong to one direction alone. A line `for Op in Relu, Tanh`
-stands for one rule per operator: `Op` is replaced in the equation, and in the rule's name.
+attributes that are not named. An operator of another domain than ONNX's has it before its name
+(`com.microsoft.FusedMatMul(x, w)`); `None` is an optional input that is left out. Several lines with
+`y1 = …` match several outputs at once; a name that is used again on its own side is an inner tensor. On
+the right side arguments that are no operator (`[-1, 1]`, `full(…)`) are literals. `<=>` gives a second
+rule, `<name>-inverse`; lines that begin with `forward` or `backward` before `let` or `if` belong to one
+direction alone. A line `for Op in Relu, Tanh` stands for one rule per operator: `Op` is replaced in the
+equation, and in the rule's name.
 """
 
 import ast
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlflow.errors import RLFlowError
+from rlflow.graph import contrib
 from rlflow.rules.expressions import SHAPE_FUNCTIONS, Expression, compile_expression, names_in
 
 RULES_FOLDER = Path(__file__).parent
@@ -41,6 +44,10 @@ class Star(NamedTuple):
     """Any number of inputs."""
 
     name: str
+
+
+class Absent(NamedTuple):
+    """An optional input that is left out, before others that are given."""
 
 
 class Literal(NamedTuple):
@@ -205,6 +212,11 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
         raise RLFlowError(f"two rules are named '{sorted(twice)[0]}'")
     digest = hashlib.sha256("\n".join(rule.text for rule in rules).encode()).hexdigest()
     return RuleSet(tuple(rules), digest)
+
+
+def only_standard(rules: RuleSet) -> RuleSet:
+    """Those that introduce no operator of another domain than ONNX's. The hash stays: a receipt replays with all rules."""
+    return RuleSet(tuple(rule for rule in rules if not any(op.domain for op in rule.target_ops)), rules.hash)
 
 
 def parse(text: str, family: str) -> list[Rule]:
@@ -399,6 +411,8 @@ class _Side:
                 return self.names.get(name, Var(name))
             case ast.Starred(value=ast.Name(id=name)):
                 return self.names.get(name, Star(name))
+            case ast.Constant(value=None):
+                return Absent()
             case _ if _is_operator(node):
                 return Output(self.operator(node), 0)
         return self.literal(node)
@@ -409,11 +423,9 @@ class _Side:
     def operator(self, node: ast.expr) -> Op:
         if not _is_operator(node):
             raise RLFlowError(f"{self.where}: '{ast.unparse(node)}' is no operator")
-        domain, op = "", node.func
-        if isinstance(op, ast.Attribute):
-            if ast.unparse(op.value) != "microsoft":
-                raise RLFlowError(f"{self.where}: '{ast.unparse(op.value)}' is no domain")
-            domain, op = "com.microsoft", ast.Name(op.attr)
+        domain, dot, name = ast.unparse(node.func).rpartition(".")
+        if dot and (domain != contrib.DOMAIN or name not in contrib.OPERATORS):
+            raise RLFlowError(f"{self.where}: '{domain}.{name}' is no operator that rules know")
         attributes, rest = [], None
         for keyword in node.keywords:
             if keyword.arg is None:
@@ -423,7 +435,7 @@ class _Side:
             else:
                 attributes.append((keyword.arg, self.literal(keyword.value)))
         _Side.counter += 1
-        return Op(_Side.counter, op.id, domain, tuple(self.tensor(a) for a in node.args), tuple(attributes), rest)
+        return Op(_Side.counter, name, domain, tuple(self.tensor(a) for a in node.args), tuple(attributes), rest)
 
 
 def _substitute(pattern, tensors: dict):
@@ -514,7 +526,7 @@ def _skeleton(pattern):
         return pattern.slot, _skeleton(pattern.op)
     if not isinstance(pattern, Op):
         return type(pattern).__name__
-    return pattern.op, tuple(_skeleton(i) for i in pattern.inputs), tuple(n for n, _ in pattern.attributes)
+    return pattern.domain, pattern.op, tuple(_skeleton(i) for i in pattern.inputs), tuple(n for n, _ in pattern.attributes)
 
 
 # -- printing --------------------------------------------------------------------------------------
@@ -534,6 +546,8 @@ def print_pattern(pattern) -> str:
             return f"*{name}"
         case Literal(text=text):
             return text
+        case Absent():
+            return "None"
         case Output(op, slot):
             return print_pattern(op) + ("" if slot == 0 else ".*" if slot is None else f".{slot}")
         case Op(op=op, domain=domain, inputs=inputs, attributes=attributes, rest=rest):

@@ -11,14 +11,14 @@ from rlflow.graph.model import ABSENT, Constant, Graph, Node
 from rlflow.graph.opsets import schema_version, supported
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
 from rlflow.rules.expressions import FLOATS, Tensor
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
-WINDOWED = frozenset(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
+WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
 # Operators whose `axis` counts the axes of the first input, so that a negative one has a positive name.
-AXIS_OF_INPUT = frozenset(("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "Flatten"))
+AXIS_OF_INPUT = frozenset(("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten"))
 # What the weights say already, and what matters in training alone.
-REDUNDANT = frozenset((("Conv", "kernel_shape"), ("BatchNormalization", "momentum")))
+REDUNDANT = frozenset((("Conv", "kernel_shape"), ("FusedConv", "kernel_shape"), ("BatchNormalization", "momentum")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _attributes(op: str, domain: str, opset: int, given: tuple, rank: int | None
     if op in WINDOWED:
         for name, value in (("strides", (1,)), ("dilations", (1,)), ("pads", (0, 0))):
             defaults[name] = None if rank is None else value * (rank - 2)
-    if op == "Conv":
+    if op in ("Conv", "FusedConv"):
         defaults["kernel_shape"] = kernel
     values = defaults | dict(given)
     if op in AXIS_OF_INPUT and isinstance(values.get("axis"), int) and values["axis"] < 0 and rank is not None:
@@ -69,7 +69,7 @@ def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
     kind = graph.types.get(node.inputs[0]) if node.inputs else None
     rank = len(kind.shape) if kind is not None and kind.shape is not None else None
     kernel = None
-    if node.op == "Conv":
+    if node.op in ("Conv", "FusedConv"):
         weight = graph.types.get(node.inputs[1])
         kernel = weight.shape[2:] if weight is not None and weight.shape is not None else None
     return _attributes(node.op, node.domain, graph.opset(node.domain), node.attributes, rank, kernel)
@@ -133,6 +133,9 @@ class _Attempt:
             elif kind is Literal:
                 constant = self.graph.constants.get(subject)
                 if constant is None or not _holds_literal(constant, pattern):
+                    return
+            elif kind is Absent:
+                if subject != ABSENT:
                     return
             elif kind is Star:
                 if not self.bind(pattern.name, subject):

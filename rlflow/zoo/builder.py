@@ -115,15 +115,17 @@ class Builder:
 
     # Layers of convolutional networks. x is [N, C, H, W].
 
-    def conv(self, x: str, name: str, channels: int, kernel, stride: int = 1, pad=0, bias: bool = False) -> str:
+    def conv(
+        self, x: str, name: str, channels: int, kernel, stride: int = 1, pad=0, bias: bool = False, groups: int = 1
+    ) -> str:
         """Conv; `kernel` and `pad` are one number or (height, width)."""
         kernel, pad = np.broadcast_to(kernel, 2).tolist(), np.broadcast_to(pad, 2).tolist()
-        shape = [channels, self.channels[x], *kernel]
+        shape = [channels, self.channels[x] // groups, *kernel]
         with self.scope(name):
             inputs = [self.parameter("weight", self.weights.scaled(shape, fan_in=prod(shape[1:])))]
             if bias:
                 inputs.append(self.parameter("bias", self.weights.bias(channels)))
-            y = self.op("Conv", x, *inputs, dilations=[1, 1], group=1, kernel_shape=kernel, pads=pad * 2,
+            y = self.op("Conv", x, *inputs, dilations=[1, 1], group=groups, kernel_shape=kernel, pads=pad * 2,
                         strides=[stride, stride])
         self.channels[y] = channels
         return y
@@ -154,6 +156,17 @@ class Builder:
         y = self.op("Concat", *xs, axis=1)
         self.channels[y] = sum(self.channels[x] for x in xs)
         return y
+
+    def split(self, x: str, *sizes: int) -> list[str]:
+        """Feature maps apart, by their channels."""
+        first = self.op("Split", x, self.constant(sizes, np.int64), axis=1)
+        node = self._graph.node[-1]
+        node.output.extend(f"{first[:-1]}{slot}" for slot in range(1, len(sizes)))
+        self.channels |= dict(zip(node.output, sizes, strict=True))
+        return list(node.output)
+
+    def reshape(self, x: str, *shape: int) -> str:
+        return self.op("Reshape", x, self.constant(shape, np.int64))
 
     def gemm(self, x: str, name: str, inputs: int, outputs: int) -> str:
         """A linear layer on [N, inputs]."""

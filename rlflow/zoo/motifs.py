@@ -449,6 +449,26 @@ def attention(s: Sketch) -> None:
         s.op("Softmax", z, axis=-1, bound=1)
 
 
+def heads(s: Sketch) -> None:
+    """Attention of several heads, their places and features by exporters' reshapes and transposes."""
+    batch, places, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
+    sizes = [batch, places, count, depth]
+
+    def apart(perm: list[int]) -> Tensor:
+        x = s.find(lambda t: t.dtype == s.float and t.shape == (batch, places, count * depth), lambda: s.input(
+            (batch, places, count * depth)))  # fmt: skip
+        return transpose(s, reshape(s, x, s.pick([sizes, [0, 0, count, -1], [0, 0, count, depth]])), perm)
+
+    q, k, v = (apart(perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+    z = matmul(s, q, k)
+    if s.chance(0.7):
+        z = s.op(s.pick(["Mul", "Div"]), z, s.constant(np.asarray(s.pick([0.5, 2.0, 1.5]), z.dtype)), bound=2 * z.bound)
+    if s.chance(0.4):
+        z = commuted(s, "Add", z, s.weight(s.pick([(1, 1, 1, places), (batch, 1, places, places), (places,)])))
+    z = s.op("Softmax", z, axis=s.pick([-1, -1, -1, 3, 2]), bound=1)
+    reshape(s, transpose(s, matmul(s, z, v), [0, 2, 1, 3]), s.pick([[batch, places, count * depth], [0, 0, -1]]))
+
+
 # -- what exporters take apart ---------------------------------------------------------------------
 
 
@@ -474,6 +494,7 @@ def fused_layer_norm(s: Sketch) -> None:
     if s.opset < 17:
         raise Misfit
     x = s.real(low=1)
+    x = commuted(s, "Add", x, s.like(x)) if s.chance(0.5) else x
     outputs = s.pick([1, 1, 2, 3])
     s.op(
         "LayerNormalization", x, s.weight(x.shape[-1:]), *([s.weight(x.shape[-1:])] if s.chance(0.7) else []),
@@ -486,11 +507,18 @@ def gelu(s: Sketch) -> None:
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no Erf
     x = s.real()
+    x = biased(s, x) if x.shape and s.chance(0.5) else x
     root = s.constant(np.asarray(s.pick([2**0.5, 2**0.5, 1.4142, 1.5]), x.dtype))
     erf = s.op("Erf", s.op("Div", x, root, bound=x.bound), bound=1)
     one_, half = (s.constant(np.asarray(v, x.dtype)) for v in (1, 0.5))
     scaled_ = commuted(s, "Mul", x, commuted(s, "Add", erf, one_))
     commuted(s, "Mul", scaled_, half if s.chance(0.9) else one_)
+
+
+def gated(s: Sketch) -> None:
+    x = s.real()
+    inner = commuted(s, "Mul", x, s.constant(np.asarray(s.pick([1.702, 1.5]), x.dtype))) if s.chance(0.6) else x
+    commuted(s, "Mul", x, s.op("Sigmoid", inner, bound=1))
 
 
 def softmax(s: Sketch) -> None:
@@ -505,6 +533,6 @@ MOTIFS = {  # → how often, relative to the others
     constants_chain: 6, two: 3, several: 2, constant_outward: 3, factored: 2, unary: 6, square: 2, choice: 1, cast: 0.5,
     transposes: 4, reshapes: 4, squeezes: 3, transposed_sum: 2, moves: 3, reduction: 2, top: 0.5,
     split_concat: 3, relu_split: 2, split_split: 2, split_of_concat: 2, transposed_split: 2, concats: 3,
-    linear: 4, linear_siblings: 3, matmul_chain: 2, gemms: 3, attention: 3,
-    layer_norm: 3, fused_layer_norm: 1, gelu: 3, softmax: 1,
+    linear: 4, linear_siblings: 3, matmul_chain: 2, gemms: 3, attention: 3, heads: 0.5,
+    layer_norm: 3, fused_layer_norm: 1, gelu: 3, gated: 1, softmax: 1,
 }  # fmt: skip

@@ -35,9 +35,6 @@ class Transformer(Builder):
             indices = self.constant(indices, np.int64)
         return self.op("Gather", table, indices, axis=axis)
 
-    def reshape(self, x: str, *shape: int) -> str:
-        return self.op("Reshape", x, self.constant(shape, np.int64))
-
     def linear(self, x: str, name: str, outputs: int, inputs: int | None = None) -> str:
         """[1, S, inputs] → [1, S, outputs]: MatMul, then the bias as the first operand of Add (as PyTorch does)."""
         inputs = inputs or self.size.hidden

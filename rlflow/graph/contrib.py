@@ -1,0 +1,189 @@
+"""ONNX Runtime's own operators that rules know: the domain com.microsoft, whose schemas the onnx package lacks.
+
+Importing this module makes them known to onnx, so that its checker and its shape inference treat them as it does its
+own. Names, attributes and defaults are those that ONNX Runtime declares. Operators whose names ONNX has, too (Gelu,
+Attention), are left out: the reference implementation of the onnx package asks for names that are unique.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from onnx import AttributeProto, TypeProto, defs, helper, shape_inference
+
+DOMAIN = "com.microsoft"
+VERSION = 1  # the only one there is
+
+FLOATS = ["tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"]
+REQUIRED, INT, FLOAT, TEXT, INTS, FLOATS_LIST = object(), *(
+    defs.OpSchema.AttrType.__members__[name] for name in ("INT", "FLOAT", "STRING", "INTS", "FLOATS")
+)
+
+
+class Operator(NamedTuple):
+    """What ONNX Runtime declares of an operator.
+
+    Attributes:
+      inputs, outputs: names; `?` stands after an optional one, `?i` after one that holds int32.
+      attributes: name → default, or its type where it has none.
+      infer: sets the type of the first output in an inference context.
+    """
+
+    inputs: str
+    outputs: str
+    attributes: dict[str, Any]
+    infer: Callable
+
+
+# -- types of results ------------------------------------------------------------------------------
+
+
+def _like_first(context) -> None:
+    _give(context, _type(context, 0))
+
+
+def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
+    """The type that ONNX's operator `op` gives for the first inputs, and the attributes not named in `without`."""
+
+    def infer(context) -> None:
+        schema = defs.get_schema(op, 13)
+        found = (context.get_attribute(name) for name in schema.attributes if name not in without)
+        inputs = [_type(context, slot) for slot in range(min(n_inputs, context.get_num_inputs()))]
+        _give(context, _inferred(op, [a for a in found if a is not None], inputs))
+
+    return infer
+
+
+def _conv(context) -> None:
+    """The type that Conv gives; the summand Z must have it too."""
+    _as("Conv", 2, ACTIVATION)(context)
+    summand, found = _type(context, 3), context.get_output_type(0)
+    sizes = [[dim.dim_value for dim in kind.tensor_type.shape.dim] for kind in (summand, found) if kind is not None]
+    if summand is not None and sizes[0] != sizes[-1] and all(map(all, sizes)):
+        raise shape_inference.InferenceError("the summand has another shape than the convolution's result")
+
+
+def _matmul(context) -> None:
+    a, b = (
+        _swapped(_type(context, slot)) if _integer(context, name) else _type(context, slot)
+        for slot, name in enumerate(("transA", "transB"))
+    )
+    if not _integer(context, "transBatchA") and not _integer(context, "transBatchB"):
+        _give(context, _inferred("MatMul", [], [a, b]))
+
+
+def _attention(context) -> None:
+    """[B, S, heads × depth], [B, T, …], [B, T, heads × depth of the value] → [B, S, heads × depth of the value]."""
+    query, key, value = (_type(context, slot) for slot in range(3))
+    if not all(kind is not None and len(kind.tensor_type.shape.dim) == 3 for kind in (query, key, value)):
+        _give(context, query and helper.make_tensor_type_proto(query.tensor_type.elem_type, None))
+        return  # packed, or with heads as an axis: its shape stays unknown
+    (batch, length, width), (_, keys, key_width), (_, values, _) = (k.tensor_type.shape.dim for k in (query, key, value))
+    heads = _integer(context, "num_heads")
+    pairs = ((width, key_width), (keys, values), *((batch, k.tensor_type.shape.dim[0]) for k in (key, value)))
+    if heads < 1 or any(a.dim_value != b.dim_value for a, b in pairs if a.dim_value and b.dim_value):
+        raise shape_inference.InferenceError("query, key and value do not belong together")
+    if any(kind.tensor_type.shape.dim[2].dim_value % heads for kind in (query, value)):
+        raise shape_inference.InferenceError("the features are not so many heads")
+    found = TypeProto()
+    found.CopyFrom(value)
+    found.tensor_type.shape.dim[1].CopyFrom(length)
+    _give(context, found)
+
+
+def _type(context, slot: int) -> TypeProto | None:
+    """The type of an input; None where it is absent or its shape is not known."""
+    kind = context.get_input_type(slot) if slot < context.get_num_inputs() and context.has_input(slot) else None
+    return kind if kind is not None and kind.tensor_type.HasField("shape") else None
+
+
+def _give(context, kind: TypeProto | None) -> None:
+    if kind is not None:
+        context.set_output_type(0, kind)
+
+
+def _integer(context, name: str) -> int:
+    attribute = context.get_attribute(name)
+    return attribute.i if attribute is not None else 0
+
+
+def _inferred(op: str, attributes: list[AttributeProto], inputs: list[TypeProto | None]) -> TypeProto | None:
+    if inputs.count(None):
+        return None
+    node = helper.make_node(op, [f"i{slot}" for slot in range(len(inputs))], ["o"])
+    node.attribute.extend(attributes)
+    types = dict(zip(node.input, inputs, strict=True))
+    return shape_inference.infer_node_outputs(defs.get_schema(op, 13), node, types).get("o")
+
+
+def _swapped(kind: TypeProto | None) -> TypeProto | None:
+    """The last two sizes exchanged; a vector stays as it is."""
+    if kind is None or len(kind.tensor_type.shape.dim) < 2:
+        return kind
+    found = TypeProto()
+    found.CopyFrom(kind)
+    *_, rows, columns = kind.tensor_type.shape.dim
+    found.tensor_type.shape.dim[-2].CopyFrom(columns)
+    found.tensor_type.shape.dim[-1].CopyFrom(rows)
+    return found
+
+
+# -- the operators ---------------------------------------------------------------------------------
+
+ACTIVATION = ("activation", "activation_alpha", "activation_beta", "activation_gamma", "activation_params")
+WINDOW = dict(
+    auto_pad="NOTSET", kernel_shape=INTS, strides=INTS, dilations=INTS, pads=INTS, group=1, activation=TEXT,
+    activation_params=FLOATS_LIST,
+)  # fmt: skip
+
+OPERATORS = {
+    "BiasGelu": Operator("A B", "C", {}, _like_first),
+    "QuickGelu": Operator("X", "Y", dict(alpha=1.702), _like_first),
+    "SkipLayerNormalization": Operator(
+        "input skip gamma beta? bias?", "output mean? inv_std_var? input_skip_bias_sum?", dict(epsilon=1e-12), _like_first
+    ),
+    "FusedMatMul": Operator("A B", "Y", dict(alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0), _matmul),
+    "FusedGemm": Operator(
+        "A B C?", "Y",
+        dict(alpha=1.0, beta=1.0, transA=0, transB=0, activation=TEXT, activation_alpha=FLOAT, activation_beta=FLOAT,
+             activation_gamma=FLOAT),
+        _as("Gemm", 3, ACTIVATION),
+    ),
+    "FusedConv": Operator("X W B? Z?", "Y", WINDOW, _conv),
+    "MultiHeadAttention": Operator(
+        "query key? value? bias? key_padding_mask?i attention_bias? past_key? past_value? past_sequence_length?i "
+        "cache_indirection?i", "output present_key? present_value? qk?",
+        dict(num_heads=REQUIRED, scale=FLOAT, mask_filter_value=FLOAT, unidirectional=0), _attention,
+    ),
+}  # fmt: skip
+
+
+def _parameter(text: str) -> defs.OpSchema.FormalParameter:
+    name, optional, kind = text.partition("?")
+    options = defs.OpSchema.FormalParameterOption
+    return defs.OpSchema.FormalParameter(
+        name, "M" if kind else "T", param_option=options.Optional if optional else options.Single
+    )
+
+
+def _attribute(name: str, default) -> defs.OpSchema.Attribute:
+    if default is REQUIRED:
+        return defs.OpSchema.Attribute(name, INT, required=True)
+    if isinstance(default, defs.OpSchema.AttrType):
+        return defs.OpSchema.Attribute(name, default, required=False)
+    return defs.OpSchema.Attribute(name, helper.make_attribute(name, default))
+
+
+def _register() -> None:
+    for name, operator in OPERATORS.items():
+        if not defs.has(name, DOMAIN):
+            inputs, outputs = ([_parameter(text) for text in names.split()] for names in (operator.inputs, operator.outputs))
+            schema = defs.OpSchema(
+                name, DOMAIN, VERSION, inputs=inputs, outputs=outputs,
+                type_constraints=[("T", FLOATS, ""), ("M", ["tensor(int32)"], "")],
+                attributes=[_attribute(*item) for item in operator.attributes.items()],
+            )  # fmt: skip
+            schema.set_type_and_shape_inference_function(operator.infer)
+            defs.register_schema(schema)
+
+
+_register()
