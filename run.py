@@ -10,6 +10,7 @@ from rlflow.files import check_writable, read_json, write_json
 from rlflow.progress import progress_bar, say
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
+MEASURED = Path(__file__).parent / "docs" / "results" / "families.json"  # by `python -m benchmarks.families --json`
 
 DESCRIPTION = """\
 RLFlow makes an ONNX model faster by proved substitutions, and learns how in a dream.
@@ -90,6 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
     sub.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
+    sub.add_argument("--exact", action="store_true", help="only substitutions that change no rounding: equal bit for bit (env.exact=true)")
+    sub.add_argument("--standard-operators-only", action="store_true", help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)")
     sub = command("replay", replay, "repeat a receipt: the same model again, byte for byte", run=False)
     sub.add_argument("receipt", metavar="RECEIPT.json")
     sub.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
@@ -100,7 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
-    """`rules list`, `rules explain`, `rules prove`, `rules enumerate`."""
+    """`rules list`, `rules explain`, `rules picture`, `rules docs`, `rules prove`, `rules enumerate`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function, text: str) -> argparse.ArgumentParser:
@@ -115,8 +118,13 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     sub.add_argument("--rule", action="append", default=[], metavar="NAME", help="this rule alone; repeatable")
     sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension; repeatable")
+    sub = command("picture", picture_rule, "one substitution as a Mermaid diagram")
+    sub.add_argument("name", metavar="NAME")
+    sub = command("docs", document_rules, "the substitutions as a page in Markdown, with a picture of each family")
+    sub.add_argument("--out", metavar="FILE", help="where the page goes; docs/RULES.md is made so")
     sub = command("prove", prove_rules, "prove the substitutions anew")
     sub.add_argument("names", nargs="*", metavar="NAME", help="these rules alone")
+    sub.add_argument("--workers", type=int, default=0, metavar="N", help="processes; 0 for one a core")
     sub = command("enumerate", enumerate_rules, "find substitutions by machine: graphs of few operators that are equal")
     sub.add_argument("--operators", type=int, default=4, metavar="N", help="operators of a side, at most")
     sub.add_argument("--folder", metavar="DIR", help="where checkpoints are kept; the same command goes on from there")
@@ -140,6 +148,8 @@ def open_run(parsed, folder):
 
     executor = getattr(parsed, "executor", None)  # of `collect` alone
     overrides = parsed.overrides + ([f"collect.executor={executor}"] if executor else [])
+    overrides += ["env.exact=true"] if getattr(parsed, "exact", False) else []  # of `optimise` alone
+    overrides += ["env.standard_operators_only=true"] if getattr(parsed, "standard_operators_only", False) else []
     return RunFolder.open(
         folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
     )
@@ -280,8 +290,9 @@ def evaluate(run) -> dict:
         actions, interactions = best_random(task, run.path / "episodes", learnt, spec.max_steps, config.seed)
         candidates.append(Candidate("random", follow(task, actions), actions, interactions, time.monotonic() - started))
         checks = DeliveryOptions(
-            list(options.seeds), options.tolerance, options.measure_seconds, options.sessions, config.cost.threads, config.seed
-        )
+            list(options.seeds), options.tolerance, options.measure_seconds, options.sessions, config.cost.threads, config.seed,
+            config.env.exact,
+        )  # fmt: skip
         outcome = deliver(task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules))
         outcome["dreamt"] = [
             {
@@ -341,12 +352,15 @@ def replay(parsed) -> dict:
 
 
 def list_rules(parsed) -> dict:
+    from rlflow.rules.exactness import exactness
     from rlflow.rules.language import load_rules
 
     rules = load_rules()
     for xfer_id, rule in enumerate(rules):
-        print(f"{xfer_id:3}  {rule.family:12}  {rule.name:36}  {rule.why}")
-    listed = [{"name": rule.name, "family": rule.family, "why": rule.why, "text": rule.text} for rule in rules]
+        print(f"{xfer_id:3}  {rule.family:12}  {exactness(rule):8}  {rule.name:36}  {rule.why}")
+    listed = [
+        {"name": rule.name, "family": rule.family, "exactness": exactness(rule), "why": rule.why, "text": rule.text} for rule in rules
+    ]
     return {"hash": rules.hash, "rules": listed}
 
 
@@ -362,17 +376,49 @@ def explain_rules(parsed) -> dict:
         rules.index(name)  # raises for one that there is not
     model = load(parsed.model) if parsed.model in ZOO else parsed.model
     entries = explain.explain_rules(load_graph(model, parse_shapes(parsed.shape)), rules, parsed.rule)
-    print(explain.as_text(entries))
+    print(explain.as_text(entries, whole=bool(parsed.rule)))
     return {"rules": entries}
 
 
-def prove_rules(parsed) -> dict:
-    from rlflow.prover.prove import prove, store_proofs
+def picture_rule(parsed) -> dict:
     from rlflow.rules.language import load_rules
+    from rlflow.rules.picture import picture
 
     rules = load_rules()
-    proofs = prove(rules, parsed.names, lambda found: print(f"{found.proof:12}  {found.name:36}  {found.seconds:6.2f} s  {found.bound}", flush=True))
-    store_proofs(rules, proofs)
+    drawn = picture(rules[rules.index(parsed.name)])
+    print(drawn)
+    return {"name": parsed.name, "mermaid": drawn}
+
+
+def document_rules(parsed) -> dict:
+    from rlflow.files import write_bytes
+    from rlflow.prover.records import load_proofs, proof_of
+    from rlflow.rules.language import load_rules
+    from rlflow.rules.page import page
+
+    rules, proofs = load_rules(), load_proofs()
+    proved = {rule.name: record for rule in rules if (record := proof_of(rule, proofs))}
+    measured = read_json(MEASURED)["figures"]["families"] if MEASURED.exists() else {}
+    text = page(rules, proved, measured)
+    if parsed.out:
+        write_bytes(parsed.out, text.encode())
+    else:
+        print(text)
+    return {"hash": rules.hash, "page": text}
+
+
+def prove_rules(parsed) -> dict:
+    from rlflow.prover.prove import prove
+    from rlflow.prover.records import store_proofs
+    from rlflow.rules.language import load_rules
+
+    def tell(found) -> None:
+        if found.proof in ("all-shapes", "bounded"):
+            store_proofs(rules, [found])
+        print(f"{found.proof:12}  {found.name:36}  {found.seconds:6.2f} s  {found.bound or found.how}", flush=True)
+
+    rules = load_rules()
+    proofs = prove(rules, parsed.names, parsed.workers, tell)
     return {"hash": rules.hash, "rules": [proof.record() for proof in proofs]}
 
 

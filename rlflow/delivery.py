@@ -40,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """See `eval` and `cost.threads` in configs/default.yaml."""
+    """See `eval`, `cost.threads` and `env.exact` in configs/default.yaml."""
 
     seeds: Sequence[int]
     tolerance: float
@@ -48,6 +48,7 @@ class DeliveryOptions:
     sessions: int
     threads: int
     seed: int
+    exact: bool = False
 
 
 def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[RewriteState]:
@@ -103,7 +104,9 @@ def deliver(
             "estimated": {"original_ms": initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
             "measured": found[name]["measured"],
         }
-        receipt = make_receipt(task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes)
+        receipt = make_receipt(
+            task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes, options.exact
+        )
         write_json(folder / "receipt.json", receipt)
         save_graph(chosen.state.graph, path)
     original = {
@@ -157,7 +160,8 @@ def _check(candidate: Candidate, source: Path, folder: Path, options: DeliveryOp
     path = folder / f"candidate-{candidate.name}.onnx"
     save_graph(candidate.state.graph, path)
     try:
-        findings = validate(source, path, options.seeds, options.tolerance, shapes, options.threads)
+        tolerance = 0.0 if options.exact else options.tolerance
+        findings = validate(source, path, options.seeds, tolerance, shapes, options.threads, optimise=not options.exact)
         measured = None
         if findings.ok and options.measure_seconds > 0:
             measured = measure(

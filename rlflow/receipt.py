@@ -13,6 +13,7 @@ from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import model_hash
 from rlflow.rules.apply import apply
+from rlflow.rules.exactness import exactness, only_exact
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable
 
@@ -39,7 +40,7 @@ def versions() -> dict[str, str]:
 
 def make_receipt(
     original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
-    shapes: Mapping | None = None,
+    shapes: Mapping | None = None, exact: bool = False,
 ) -> dict:
     """The receipt of a result.
 
@@ -49,14 +50,18 @@ def make_receipt(
       actions: (xfer_id, location) pairs that lead from one to the other.
       costs: figures to state; a replay does not check them.
       shapes: how symbolic dimensions were bound.
+      exact: whether `rules` are only the exact ones of the families.
     """
     return {
         "format": FORMAT,
         "original_hash": original.hash,
         "rules_hash": rules.hash,
         "rule_families": list(families),
+        "exact_rules_only": exact,
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
-        "actions": [{"rule": rules[x].name, "xfer_id": int(x), "location": int(k)} for x, k in actions],
+        "actions": [
+            {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)} for x, k in actions
+        ],
         "result_hash": result.hash,
         "model_sha256": model_hash(result),
         "costs": costs,
@@ -72,13 +77,15 @@ def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
     try:
         shapes = {n: tuple(s) if isinstance(s, list) else s for n, s in receipt["shapes"].items()}
         actions = [(action["rule"], int(action["location"])) for action in receipt["actions"]]
-        families, rules_hash, format_ = receipt["rule_families"], receipt["rules_hash"], receipt["format"]
+        families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
+        rules_hash, format_ = receipt["rules_hash"], receipt["format"]
         original_hash, result_hash, exported = (receipt[k] for k in ("original_hash", "result_hash", "model_sha256"))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
     if format_ != FORMAT:
         raise RLFlowError(f"the receipt has format {format_}, this version reads {FORMAT}")
     rules, graph = load_rules(families), load_graph(source, shapes)
+    rules = only_exact(rules) if exact else rules
     if graph.hash != original_hash:
         raise RLFlowError("the receipt belongs to another model")
     if rules.hash != rules_hash:

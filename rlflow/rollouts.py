@@ -21,7 +21,8 @@ from rlflow.executors import Job, Workers
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.receipt import file_hash
 from rlflow.rewards import Reward, make_reward
-from rlflow.rules.language import load_rules
+from rlflow.rules.exactness import only_exact
+from rlflow.rules.language import load_rules, only_standard
 from rlflow.state import Task
 from rlflow.zoo import ZOO, load
 
@@ -35,7 +36,9 @@ class EnvSpec:
 
     Attributes:
       model: path of the ONNX file, or a zoo name.  shapes: sizes for symbolic dimensions (see `load_graph`).
-      rules: families, empty for all.  cost, threads, database: see rlflow.costs.
+      rules: families, empty for all.  exact: only the rules of these that change no rounding.
+      standard_operators_only: only those that introduce no operator of another domain than ONNX's.
+      cost, threads, database: see rlflow.costs.
       reward, alpha, beta: see rlflow.rewards.  max_locations, max_steps: of the environment.
     """
 
@@ -50,11 +53,16 @@ class EnvSpec:
     beta: float = 0.2
     max_locations: int = 200
     max_steps: int = 100
+    exact: bool = False
+    standard_operators_only: bool = False
 
     def make_task(self) -> Task:
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         source = load(self.model) if self.model in ZOO else self.model
-        return Task(load_graph(source, dict(self.shapes)), load_rules(list(self.rules)), cost, self.max_locations)
+        rules = load_rules(list(self.rules))
+        rules = only_exact(rules) if self.exact else rules
+        rules = only_standard(rules) if self.standard_operators_only else rules
+        return Task(load_graph(source, dict(self.shapes)), rules, cost, self.max_locations)
 
     def make_reward(self) -> Reward:
         return make_reward(self.reward, self.alpha, self.beta)

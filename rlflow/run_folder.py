@@ -73,7 +73,7 @@ class RunFolder:
         env, cost = self.config.env, self.config.cost
         return EnvSpec(
             str(self.source), tuple(self.shapes.items()), tuple(env.rules), cost.name, cost.threads, cost.database,
-            env.reward, env.alpha, env.beta, env.max_locations, env.max_steps,
+            env.reward, env.alpha, env.beta, env.max_locations, env.max_steps, env.exact, env.standard_operators_only,
         )  # fmt: skip
 
     def stage(self, name: str, work: Callable[[], dict]) -> dict:

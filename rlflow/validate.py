@@ -61,6 +61,7 @@ def validate(
     tolerance: float = 1e-4,
     shapes: Mapping[str, object] | None = None,
     threads: int = 1,
+    optimise: bool = True,
 ) -> Findings:
     """Compares two models; every check leaves a finding, and what could not be compared leaves one too.
 
@@ -78,6 +79,7 @@ def validate(
       seeds: of the inputs.
       tolerance: the largest relative error of a float output that passes.
       shapes: sizes for symbolic dimensions, as `load_graph` takes them.
+      optimise: whether ONNX Runtime may rewrite both, as it does for a user; it rounds as it likes where it does.
 
     Raises:
       RLFlowError: the original cannot be read or run, or its inputs cannot be made.
@@ -95,7 +97,7 @@ def validate(
         return found
     found.findings += _structure(left, right)
     found.findings += _interface(left.proto.graph, right.proto.graph, inputs[seeds[0]], shapes or {})
-    found.findings += _numerics(left, right, inputs, tolerance, threads)
+    found.findings += _numerics(left, right, inputs, tolerance, threads, optimise)
     return found
 
 
@@ -133,14 +135,14 @@ class _Model:
             return first_line(error)
         return None
 
-    def session_with(self, extra: Sequence[str], threads: int):
+    def session_with(self, extra: Sequence[str], threads: int, optimise: bool):
         """A session of the model that gives the tensors `extra` after its own outputs."""
         if self.folder and not extra:
-            return session(self.source, threads)  # without a copy of the weights
+            return session(self.source, threads, optimise)  # without a copy of the weights
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-        return session(model, threads, folder=self.folder)
+        return session(model, threads, optimise, self.folder)
 
 
 # -- structure and interface -----------------------------------------------------------------------
@@ -216,7 +218,7 @@ def _list(names: list[str]) -> str:
 
 
 def _numerics(
-    left: _Model, right: _Model, inputs: Mapping[int, Mapping[str, np.ndarray]], tolerance: float, threads: int
+    left: _Model, right: _Model, inputs: Mapping[int, Mapping[str, np.ndarray]], tolerance: float, threads: int, optimise: bool
 ) -> Iterator[Finding]:
     given = {value.name for value in right.proto.graph.output}
     outputs = [value.name for value in left.proto.graph.output if value.name in given]
@@ -233,13 +235,13 @@ def _numerics(
             yield Finding("numerics", True, message)
         else:
             hidden.append((f"what enters {ours[0]} before '{name}'", ours[1], theirs[1]))
-    base = left.session_with(_new(left, [ours for _, ours, _ in hidden]), threads)
+    base = left.session_with(_new(left, [ours for _, ours, _ in hidden]), threads, optimise)
     wanted = [*outputs, *(ours for _, ours, _ in hidden)]
     expected = {seed: run(base, arrays, wanted) for seed, arrays in inputs.items()}
     del base  # a session holds all weights; the two never live at once
     labels = [*(f"output '{name}'" for name in outputs), *(label for label, _, _ in hidden)]
     try:
-        other = right.session_with(_new(right, [theirs for _, _, theirs in hidden]), threads)
+        other = right.session_with(_new(right, [theirs for _, _, theirs in hidden]), threads, optimise)
         yield Finding("structure", True, "ONNX Runtime loads the candidate")
     except RLFlowError as error:
         yield Finding("structure", False, str(error))

@@ -1,63 +1,97 @@
 """What fires where in a model, and by how little the other rules miss it, in the names of the model."""
 
+from collections import Counter
+from itertools import groupby
 from typing import Any
 
 from rlflow.graph.model import ABSENT, Graph, Node
-from rlflow.rules.language import RuleSet
+from rlflow.rules.language import Rule, RuleSet
 from rlflow.rules.locations import Refusal, explain
 from rlflow.rules.match import Match
 
+FEW = 3  # places of a rule, and operators of a place, that are shown where many rules are
+
 
 def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) -> list[dict[str, Any]]:
-    """For each of the named rules (None or empty: all) its locations and its nearest miss.
+    """For each of the named rules (None or empty: all) its locations, its nearest miss, and why the misses are such.
 
-    Each entry has the rule's `name`, `family` and `why`, its `locations` in canonical order (per location the
-    `nodes`, each with operator, name and the tensors that it gives) and the `nearest_miss`: `nodes` and `reason`, or
-    None where no operators fit. Of several misses it is the one whose reason is the most frequent, then the first.
+    Each entry has the rule's `name`, `family`, `why` and `text`, its `locations` in canonical order (per location the
+    `nodes`, each with operator, name and the tensors that it gives), the `reasons` of its misses (reason → at how many
+    places) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one for
+    which most of the rule's conditions hold, asked in their order; of several the first.
     """
     found = []
     for rule in rules:
         if not names or rule.name in names:
             matches, refusals = explain(graph, rules, rule.name)
             found.append({
-                "name": rule.name, "family": rule.family, "why": rule.why,
+                "name": rule.name, "family": rule.family, "why": rule.why, "text": rule.text,
                 "locations": [_nodes(graph, match) for match in matches],
-                "nearest_miss": _nearest(graph, refusals),
+                "reasons": dict(Counter(refusal.reason for refusal in refusals).most_common()),
+                "nearest_miss": _nearest(graph, rule, refusals),
             })  # fmt: skip
     return found
 
 
-def as_text(entries: list[dict[str, Any]]) -> str:
-    """The entries as a page to read: what applies first, then what nearly does."""
+def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
+    """The entries as a page to read: what applies, then what nearly does; `whole` shows every place and the equations."""
     applies = [entry for entry in entries if entry["locations"]]
     misses = [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
-    lines = [f"{len(applies)} rules apply, at {sum(len(entry['locations']) for entry in applies)} places"]
-    for entry in applies:
-        lines += ["", f"{entry['name']} ({entry['family']}): {entry['why']}"]
-        lines += [f"  {k:3}  {_line(nodes)}" for k, nodes in enumerate(entry["locations"])]
-        lines += _miss(entry)
-    if misses:
-        lines += ["", f"{len(misses)} rules nearly apply"]
-    for entry in misses:
-        lines += ["", f"{entry['name']} ({entry['family']}): {entry['why']}", *_miss(entry)]
     silent = len(entries) - len(applies) - len(misses)
-    return "\n".join([*lines, "", f"{silent} rules find none of their operators together"])
+    places = sum(len(entry["locations"]) for entry in applies)
+    lines = [
+        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, at {_count(places, 'place')}; {len(misses)} nearly fit; of "
+        f"{silent} the model does not hold the operators."
+    ]
+    for title, chosen, show in (("CAN BE APPLIED", applies, _fires), ("NEARLY FIT", misses, _nearly)):
+        for family, group in groupby(chosen, lambda entry: entry["family"]):
+            lines += ["", f"{title}: {family}"]
+            for entry in group:
+                lines += ["", *show(entry, whole)]
+    if not whole and entries:
+        lines += ["", "All places of a rule, its equation, and why it does not fit elsewhere: --rule NAME"]
+    return "\n".join(lines)
 
 
-def _miss(entry: dict) -> list[str]:
+def _fires(entry: dict, whole: bool) -> list[str]:
+    found = entry["locations"]
+    shown = found if whole or len(found) <= FEW + 1 else found[:FEW]
+    lines = [*_head(entry, whole, f", {_count(len(found), 'place')}"), *(f"    {_line(nodes, whole)}" for nodes in shown)]
+    lines += [f"    and {len(found) - len(shown)} more"] if len(shown) < len(found) else []
+    return lines + (_reasons(entry) if whole else [])
+
+
+def _nearly(entry: dict, whole: bool) -> list[str]:
     miss = entry["nearest_miss"]
-    return [f"  not  {_line(miss['nodes'])}: {miss['reason']}"] if miss else []
+    near = [f"    near: {_line(miss['nodes'], whole)}", f"    but:  {miss['reason']}"]
+    return [*_head(entry, whole), *near, *(_reasons(entry) if whole else [])]
 
 
-def _line(nodes: list[dict]) -> str:
-    return ", ".join(f"{node['op']} {node['name'] or ' '.join(node['outputs'])}".rstrip() for node in nodes)
+def _head(entry: dict, whole: bool, places: str = "") -> list[str]:
+    equation = [f"      {line.strip()}" for line in entry["text"].splitlines()[1:]] if whole else []
+    return [f"  {entry['name']}{places}: {entry['why']}", *equation]
 
 
-def _nearest(graph: Graph, refusals: list[Refusal]) -> dict | None:
+def _reasons(entry: dict) -> list[str]:
+    return [f"    does not fit at {_count(n, 'place')}: {reason}" for reason, n in entry["reasons"].items()]
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _line(nodes: list[dict], whole: bool) -> str:
+    shown = nodes if whole or len(nodes) <= FEW else nodes[:1]
+    rest = f" and {len(nodes) - len(shown)} operators that it reads from" if len(shown) < len(nodes) else ""
+    return " · ".join(f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown) + rest
+
+
+def _nearest(graph: Graph, rule: Rule, refusals: list[Refusal]) -> dict | None:
     if not refusals:
         return None
-    reasons = [refusal.reason for refusal in refusals]
-    nearest = max(refusals, key=lambda refusal: reasons.count(refusal.reason))
+    asked = [condition.reason for condition in rule.conditions]
+    held = [asked.index(refusal.reason) if refusal.reason in asked else len(asked) for refusal in refusals]
+    nearest = refusals[held.index(max(held))]
     return {"nodes": _nodes(graph, nearest), "reason": nearest.reason}
 
 

@@ -1,0 +1,70 @@
+"""docs/RULES.md says what the rules say, and its pictures hold both sides."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import run
+from rlflow.rules.language import families, load_rules, parse
+from rlflow.rules.page import about, page
+from rlflow.rules.picture import constants_of, picture
+
+RULES = load_rules()
+PAGE = Path(__file__).parent.parent.parent / "docs" / "RULES.md"
+
+
+def test_the_page_is_up_to_date(tmp_path, capsys):
+    assert run.main(["rules", "docs", "--out", str(tmp_path / "RULES.md")]) == 0
+    assert (tmp_path / "RULES.md").read_text() == PAGE.read_text(), "python run.py rules docs --out docs/RULES.md"
+
+
+@pytest.mark.parametrize("family", families())
+def test_every_family_is_described_and_has_its_picture_on_the_page(family):
+    text, typical = about(family)
+    rules = load_rules([family])
+    chosen = rules[rules.index(typical)] if typical else rules[0]
+    assert text and f"## {family}\n\n{text}\n" in PAGE.read_text()
+    assert f"```mermaid\n{picture(chosen)}\n```" in PAGE.read_text()
+
+
+BOX, ARROW = r'(\w+)(\(\["[^"]+"\]\)|\[/"[^"]+"/\]|\["[^"]+"\]|\(\("[^"]+"\)\))', r"(\w+) -->(?:\|[\w ]+\|)? (\w+)"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_picture_holds_the_operators_and_outputs_of_both_sides(rule):
+    lines = [line.strip() for line in picture(rule).splitlines()]
+    boxes = dict(found.groups() for line in lines if (found := re.fullmatch(BOX, line)))
+    arrows = [found.groups() for line in lines if (found := re.fullmatch(ARROW, line))]
+    frame = ["flowchart LR", *["direction TB", "end"] * 2, "subgraph before", "subgraph after", "before ==> after"]
+    assert len(boxes) + len(arrows) + len(frame) == len(lines)
+    assert {name for arrow in arrows for name in arrow} == boxes.keys()  # all that is drawn is joined to something
+    for letter, ops, side in (("l", rule.ops, rule.source), ("r", rule.target_ops, rule.target)):
+        shapes = [shape for name, shape in boxes.items() if name[0] == letter]
+        drawn = sorted(re.match(r'\["(\w+)', shape)[1] for shape in shapes if shape.startswith('["'))
+        wanted = sorted(op.op for op in ops)
+        assert not [op for op in drawn if op not in wanted] and (letter == "r" or drawn == wanted)
+        assert sum(shape.startswith("((") for shape in shapes) == len(side)
+
+
+def test_what_is_computed_from_constants_is_one_box():
+    (rule,) = parse('a: b\n  Mul(MatMul(x, w), k) => MatMul(x, Mul(w, k))\n  if constant(w, k) and not constant(x) else "c"\n', "f")
+    assert constants_of(rule) == {"w", "k"}
+    before, after = picture(rule).split("subgraph after")
+    assert before.count('[/"') == 2 and '[/"made of k, w"/]' in after and after.count('["') == 2  # of x, and MatMul
+
+
+AGAIN = {"model": "m", "applied": {"relu-relu": 2}, "ratio": 0.9, "interval": [0.88, 0.91], "nodes_before": 9, "nodes": 7}
+
+
+@pytest.mark.parametrize("found, said", [
+    (None, "*Measured:* not yet."),
+    ({"again": AGAIN | {"verdict": "faster"}}, "*Measured:* faster, 0.900 (0.880 – 0.910) on m, 9 → 7 nodes, by `relu-relu` × 2."),
+    ({"again": AGAIN | {"verdict": "slower"}}, "*Measured:* no gain on this machine (slower): at best 0.900"),
+    ({"best": None}, "*Measured:* none of its rules has a place"),
+])  # fmt: skip
+def test_what_was_measured_is_said_and_nothing_else(found, said):
+    rules = load_rules(["elementwise"])
+    text = page(rules, {rules[0].name: {"proof": "bounded", "bound": "ranks to 3"}}, {"elementwise": found} if found else {})
+    assert said in text
+    assert f"| `{rules[0].name}` | {rules[0].why} | exact | bounded: ranks to 3 |" in text and text.count("| not proved |") == len(rules) - 1
