@@ -31,12 +31,13 @@ def main() -> int:
     seconds = time.monotonic() - started
     if arguments.rules and report.finished:
         write_text(arguments.rules, report.rules)
-    usage = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     figures = {
         "rules": len(parse(report.rules, "generated")),
         "sha256": hashlib.sha256(report.rules.encode()).hexdigest(),
         "seconds": round(seconds, 1),
-        "MB of the largest process": round(max(usage)),
+        "seconds of the processors": round(sum(used.ru_utime + used.ru_stime for used in usage), 1),
+        "MB of the largest process": round(max(used.ru_maxrss for used in usage) / 1024),
         "worlds": report.worlds,
         "implied by other worlds": report.derived,
         "not written": dict(report.unwritten),

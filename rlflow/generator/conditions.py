@@ -1,12 +1,13 @@
 """From an equality at one set of shapes and attributes to a rule: for which others does it hold, and what tells these apart?
 
 Attributes of the side to match become names; those of the other side are looked for among a few expressions of them.
-Both sides are then computed, exactly, for many shapes, ranks and attributes. Where the other side does not fit or has
-another shape, the engine refuses by itself. Where it has other values a condition must: of the conjunctions of simple
-ones the one that lets most true cases through. What none separates is no rule.
+Both sides are then computed, exactly, for many shapes, ranks and attributes. Where the other side has another shape, or
+does not fit an operator that ONNX checks, the engine refuses by itself. Where it has other values a condition must: of
+the conjunctions of simple ones the one that lets most true cases through. What none separates is no rule.
 """
 
 import ast
+import re
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -16,18 +17,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.generator.operators import Label, Misfit, Node, Term, label, operators, value, variables
+from rlflow.generator.operators import Label, Misfit, Node, Term, label, operators, outputs, variables
 from rlflow.graph.model import Constant, TensorType
+from rlflow.prover.points import CHECKED
 from rlflow.rules.expressions import Tensor, Unknown, compile_expression
 
 DRAWS = 1500  # tries to find shapes and attributes that the side to match takes
-ENOUGH = 300  # of them that it did take
+ENOUGH = 250  # of them that it did take
 SCREENED, PROMISING = 40, 4  # so many cases choose so many right sides
 SAMPLES = 2
 MOST_CONDITIONS = 3
 DEAR = frozenset(("MatMul", "Conv"))
 DATA, AXES, PERMS, SIZES, REST = "xyzwu", "ijk", "pq", "st", "ab"
 WINDOWS = frozenset(("Conv", "MaxPool", "AveragePool"))
+
+
+class Apart(NamedTuple):
+    """An attribute of convolutions that a rule may change: its name in the rule, its default, what it may become."""
+
+    name: str
+    default: int | tuple
+    texts: tuple[str, ...]
+
+
+APART = {
+    "group": Apart("g", 1, ("2 * g", "g // 2")),
+    "pads": Apart("h", (0, 0, 0, 0), ("[i + 1 for i in h]",)),
+}
 
 
 class Named(NamedTuple):
@@ -41,6 +57,7 @@ class Pattern(NamedTuple):
 
     constants: variables that must be weights for the direction to pay.
     ranks: of the variables where the equality was found.
+    sterner: further conditions, more and more of them, for when the rule is refuted.
     """
 
     source: tuple[Node, ...]
@@ -48,6 +65,7 @@ class Pattern(NamedTuple):
     conditions: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     ranks: tuple[tuple[str, int], ...] = ()
+    sterner: tuple[tuple[str, ...], ...] = ()
 
 
 class Case(NamedTuple):
@@ -71,9 +89,14 @@ def generalise(
         return None
     source, target = ([_renamed(term, names) for term in side] for side in (source, target))
     known = _name_attributes(source)
+    strange = [found for found in _labels(target) if found.op in WINDOWS and ("rest", found) not in known.of]
+    if strange:
+        known = known._replace(apart=_apart(strange, source))
+        if known.apart is None:
+            return None
     patterned = tuple(_with_labels(term, lambda found: _named(found, known)) for term in source)
     origin = {names[v]: shape for v, shape in shapes.items() if v in names}
-    cases = list(_draws(patterned, known, origin))
+    cases = list(draws(patterned, known, origin))
     if not cases:
         return None
     best = None
@@ -88,7 +111,7 @@ def generalise(
         if best is None or kept * 0.95 > best[0]:
             weights = tuple(sorted(names[v] for v in constants))
             ranks = tuple((v, len(shape)) for v, shape in origin.items())
-            best = kept, Pattern(patterned, candidate, conditions, weights, ranks)
+            best = kept, Pattern(patterned, candidate, conditions, weights, ranks, _sterner(known, origin, cases[0][0]))
     return best[1] if best is not None else None
 
 
@@ -148,10 +171,14 @@ def _runs(op: tuple, constants: tuple[str, ...]) -> bool:
 # -- attributes ------------------------------------------------------------------------------------
 
 
-class _Names(NamedTuple):
-    """What attribute values are called: (kind, value) → name."""
+class Names(NamedTuple):
+    """What attribute values are called: (kind, value) → name.
+
+    apart: the attribute of convolutions that the two sides have different values of; it is named beside the others.
+    """
 
     of: dict[tuple, str]
+    apart: str | None = None
 
     def all(self, kind: str) -> list[str]:
         return [name for (found, _), name in self.of.items() if found == kind]
@@ -161,7 +188,7 @@ def _kind(name: str) -> str:
     return {"axis": "axis", "perm": "perm", "parts": "sizes"}.get(name, name)
 
 
-def _name_attributes(source: list[Term]) -> _Names:
+def _name_attributes(source: list[Term]) -> Names:
     """Equal values of one kind have one name; the sizes of a Split are named by its axis."""
     found: dict[tuple, str] = {}
 
@@ -186,12 +213,22 @@ def _name_attributes(source: list[Term]) -> _Names:
 
     for term in source:
         visit(term)
-    return _Names(found)
+    return Names(found)
 
 
-def _named(found: Label, known: _Names) -> Label:
+def _apart(strange: list[Label], source: list[Term]) -> str | None:
+    """The attribute in which convolutions of the target differ from the only one of the source."""
+    labels = [found for found in _labels(source) if found.op in WINDOWS]
+    if len(labels) != 1 or len(strange) != 1 or strange[0].op != labels[0].op:
+        return None
+    differ = {name for name, _ in set(strange[0].attributes) ^ set(labels[0].attributes)}
+    return differ.pop() if len(differ) == 1 and differ <= set(APART) else None
+
+
+def _named(found: Label, known: Names) -> Label:
     if found.op in WINDOWS:
-        return Label(found.op, (("rest", Named(known.of["rest", found])),))
+        apart = ((known.apart, Named(APART[known.apart].name)),) if known.apart else ()
+        return Label(found.op, (*apart, ("rest", Named(known.of["rest", found]))))
     attributes = {name: Named(known.of[name, value]) for name, value in found.attributes}
     if found.op == "Split":
         attributes["parts"] = Named(known.of["sizes", found.get("axis")])
@@ -212,7 +249,7 @@ def _labels(terms) -> list[Label]:
     return list(found)
 
 
-def _targets(target: list[Term], known: _Names, names: tuple[str, ...], origin: dict) -> Iterator[tuple[Term, ...]]:
+def _targets(target: list[Term], known: Names, names: tuple[str, ...], origin: dict) -> Iterator[tuple[Term, ...]]:
     """The right side with every choice of expressions for its attributes that gives the original ones."""
     labels = _labels(target)
     options = [list(_options(found, known, names, origin)) for found in labels]
@@ -221,18 +258,23 @@ def _targets(target: list[Term], known: _Names, names: tuple[str, ...], origin: 
         yield tuple(_with_labels(term, table.__getitem__) for term in target)
 
 
-def _options(found: Label, known: _Names, names: tuple[str, ...], origin: dict) -> Iterator[Label]:
+def _options(found: Label, known: Names, names: tuple[str, ...], origin: dict) -> Iterator[Label]:
     if found.op in WINDOWS:
         if ("rest", found) in known.of:
             yield _named(found, known)
+        elif known.apart:
+            rest = next(name for (kind, _), name in known.of.items() if kind == "rest")
+            for text in APART[known.apart].texts:
+                if _gives(text, origin, found.get(known.apart, APART[known.apart].default)):
+                    yield Label(found.op, ((known.apart, Named(text)), ("rest", Named(rest))))
         return
     every = _axis_texts(known, names)
     axes = [Named(text) for text in every if _gives(text, origin, found.get("axis"))]
     if found.op == "Split":
         sizes = [Named(text) for text in known.all("sizes")]
         if not sizes:
-            pairs = product(combinations(names, 2), every)
-            sizes = [Named(f"[dim({v}, {axis}), dim({u}, {axis})]") for (v, u), axis in pairs]
+            places = dict.fromkeys(re.sub(r"rank\(\w\) (- \d)", r"\1", text).replace("- ", "-") for text in every)
+            sizes = [Named(f"[dim({v}, {k}), dim({u}, {k})]") for (v, u), k in product(combinations(names, 2), places)]
         yield from (label("Split", axis=axis, parts=parts) for axis in axes for parts in sizes)
     elif found.get("axis") is not None:
         yield from (label(found.op, axis=axis) for axis in axes)
@@ -247,12 +289,13 @@ def _options(found: Label, known: _Names, names: tuple[str, ...], origin: dict) 
 
 def _gives(text: str, origin: dict, wanted) -> bool:
     try:
-        return _evaluated(text, origin) == wanted
+        found = _evaluated(text, origin)
+        return (tuple(found) if isinstance(found, list) else found) == wanted
     except (Unknown, IndexError):
         return False
 
 
-def _axis_texts(known: _Names, names: tuple[str, ...]) -> list[str]:
+def _axis_texts(known: Names, names: tuple[str, ...]) -> list[str]:
     axes, perms = known.all("axis"), known.all("perm")
     moved = [text for i in axes for p in perms for text in (f"{p}[{i}]", f"inverse({p})[{i}]")]
     ends = [f"rank({v}) - {k}" for k in (1, 2) for v in names]
@@ -301,7 +344,7 @@ def _plain(term: Term, scope: dict) -> Term:
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def _draws(source: tuple[Term, ...], known: _Names, origin: dict[str, tuple[int, ...]]) -> Iterator[tuple]:
+def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, ...]]) -> Iterator[tuple]:
     """(names → what they stand for, values of the source): first the original shapes, then others, at random."""
     rng = np.random.default_rng(zlib.crc32(repr(source).encode()))
     found = 0
@@ -312,12 +355,17 @@ def _draws(source: tuple[Term, ...], known: _Names, origin: dict[str, tuple[int,
         shapes = origin if draw == 0 else _shapes(rng, origin)
         if draw and "rest" in {kind for kind, _ in known.of}:
             scope |= {name: _rest_near(rng, value) for (kind, value), name in known.of.items() if kind == "rest"}
+            if rng.random() < 0.6:  # a convolution has few axes of use
+                scope |= {name: first[name] for name in known.all("axis")}
+        for apart in (APART[known.apart],) if known.apart else ():
+            rest = next(name for (kind, _), name in known.of.items() if kind == "rest")
+            scope[apart.name] = dict(scope[rest]).get(known.apart, apart.default)
         shapes = _fitting_groups(shapes, source, scope, first)
         arrays = {v: rng.integers(-9, 10, (SAMPLES, *shape)) for v, shape in shapes.items()}
         for sizes in _sizes(rng, source, scope, arrays, known):
             filled = scope | sizes
             try:
-                values = [value(_filled(term, filled), arrays) for term in source]
+                values = _values(source, filled | arrays)
             except (Misfit, IndexError):
                 continue
             yield filled | arrays, tuple(values)
@@ -326,7 +374,7 @@ def _draws(source: tuple[Term, ...], known: _Names, origin: dict[str, tuple[int,
             return
 
 
-def _attributes(rng: np.random.Generator, known: _Names) -> dict:
+def _attributes(rng: np.random.Generator, known: Names) -> dict:
     rank = int(rng.integers(1, 5))
     scope = {name: int(rng.integers(rank)) for name in known.all("axis")}
     return scope | {name: tuple(int(k) for k in rng.permutation(rank)) for name in known.all("perm")}
@@ -335,6 +383,7 @@ def _attributes(rng: np.random.Generator, known: _Names) -> dict:
 def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Shapes that often fit each other: one shape with a few sizes changed and leading axes dropped."""
     common = max(map(len, origin.values())) > 2
+    few = rng.random() < 0.3  # axes that broadcast
     rank = int(rng.integers(1, 5))
     base = [int(rng.integers(1, 4))] * rank if rng.random() < 0.5 else [int(n) for n in rng.integers(1, 4, rank)]
     found = {}
@@ -343,7 +392,9 @@ def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dic
             found[v] = tuple(int(n if rng.random() < 0.8 else rng.integers(1, 5)) for n in shape)
             continue
         sizes = [n if rng.random() < 0.85 else int(rng.integers(1, 4)) for n in base]
-        found[v] = tuple(sizes[int(rng.integers(0, rank + 1)) :] if rng.random() < 0.2 else sizes)
+        found[v] = tuple(sizes[int(rng.integers(0, rank + 1)) :] if rng.random() < (0.5 if few else 0.2) else sizes)
+    if few:
+        found = {v: tuple(1 if rng.random() < 0.3 else n for n in shape) for v, shape in found.items()}
     return found
 
 
@@ -375,7 +426,7 @@ def _rest_near(rng: np.random.Generator, found: Label) -> tuple:
     if found.op == "Conv" and rng.random() < 0.15:
         pairs["dilations"] = (1, 2)
     if found.op == "Conv" and rng.random() < 0.4:
-        pairs["group"] = int(rng.integers(1, 3))
+        pairs["group"] = int(rng.choice((1, 2, 4)))
     if found.op == "AveragePool" and rng.random() < 0.3:
         pairs["count_include_pad"] = 1
     if found.op != "Conv" and rng.random() < 0.3:
@@ -386,7 +437,7 @@ def _rest_near(rng: np.random.Generator, found: Label) -> tuple:
     )  # fmt: skip
 
 
-def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: _Names) -> list[dict]:
+def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: Names) -> list[dict]:
     """What the sizes of the Splits may be: sizes of the variables and random ones."""
     names = known.all("sizes")
     if not names:
@@ -397,15 +448,32 @@ def _sizes(rng, source: tuple[Term, ...], scope: dict, arrays: dict, known: _Nam
     return [dict.fromkeys(names, pair) for pair in dict.fromkeys(pairs)]
 
 
-def _filled(term: Term, scope: dict) -> Term:
-    """The term with numbers for its attributes. Raises IndexError where an expression has no value."""
+def _values(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
+    """What terms with named attributes are worth. Raises Misfit, and IndexError where an expression has no value."""
+    filled: dict[Label, Label] = {}
+    known: dict[tuple, tuple] = {}
 
-    def fill(found: Label) -> Label:
-        if found.get("rest") is not None:
-            return Label(found.op, scope[found.get("rest").text])
-        return Label(found.op, tuple((name, _evaluated(named.text, scope)) for name, named in found.attributes))
+    def run(term: Term) -> np.ndarray:
+        if isinstance(term, str):
+            return scope[term]
+        if term[:2] not in known:
+            if term.label not in filled:
+                filled[term.label] = _filled(term.label, scope)
+            known[term[:2]] = outputs(filled[term.label], [run(child) for child in term.inputs])
+        found = known[term[:2]]
+        if term.slot >= len(found):
+            raise Misfit
+        return found[term.slot]
 
-    return _with_labels(term, fill)
+    return [run(term) for term in terms]
+
+
+def _filled(found: Label, scope: dict) -> Label:
+    """The label with numbers for its attributes; those that are named beside a window's rest count first."""
+    named = {name: _evaluated(value.text, scope) for name, value in found.attributes if name != "rest"}
+    if found.get("rest") is not None:
+        named = dict(scope[found.get("rest").text]) | {k: tuple(v) if isinstance(v, list) else v for k, v in named.items()}
+    return Label(found.op, tuple(named.items()))
 
 
 @cache
@@ -436,10 +504,14 @@ def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
     """The cases in which the target fits and has the same shapes; None if it is not equal in the original one."""
     judged = []
     for number, (scope, values) in enumerate(cases):
-        arrays = {name: found for name, found in scope.items() if isinstance(found, np.ndarray)}
         try:
-            found = [value(_filled(term, scope), arrays) for term in target]
-        except (Misfit, IndexError, Unknown):
+            found = _values(target, scope)
+        except Misfit as misfit:
+            if number and misfit.op not in CHECKED:
+                judged.append(Case(scope, False))
+                continue
+            found = None
+        except (IndexError, Unknown):
             found = None
         if found is None or any(a.shape != b.shape for a, b in zip(found, values, strict=True)):
             if number == 0:
@@ -454,7 +526,7 @@ def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
 # -- conditions ------------------------------------------------------------------------------------
 
 
-def _separating(cases: list[Case], known: _Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
+def _separating(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """The conjunction that no wrong case meets, the original one meets, and most true ones do."""
     wrong = [case for case in cases if not case.holds]
     if not wrong:
@@ -480,10 +552,11 @@ def _separating(cases: list[Case], known: _Names, names: tuple[str, ...]) -> tup
     return best
 
 
-def _conditions(known: _Names, names: tuple[str, ...]) -> Iterator[str]:
+def _conditions(known: Names, names: tuple[str, ...]) -> Iterator[str]:
     axes, perms, sizes, rest = (known.all(kind) for kind in ("axis", "perm", "sizes", "rest"))
     for p in perms:
         yield f"{p}[-1] == len({p}) - 1"
+        yield f"{p} == tuple(range(len({p})))"
         yield f"{p} == (1, 0)"
         yield f"{p} == (*range(len({p}) - 2), len({p}) - 1, len({p}) - 2)"
     for p, q in combinations(perms, 2):
@@ -501,10 +574,26 @@ def _conditions(known: _Names, names: tuple[str, ...]) -> Iterator[str]:
     for v, u in combinations(names, 2):
         yield from (f"rank({v}) == rank({u})", f"shape({v}) == shape({u})", f"shape({v})[1:] == shape({u})[1:]")
         yield from (f"broadcasts({v}, {u})", f"broadcasts({u}, {v})")
+        yield from (f"rank({v}) <= rank({u})", f"rank({u}) <= rank({v})")
     for v in names:
         yield from (f"rank({v}) > 1", f"rank({v}) == 2", f"size({v}) == 1", f"prod(shape({v})[2:]) == 1")
+    if known.apart == "group":
+        yield "g % 2 == 0"
     for a in rest:
         yield from (f'attributes({a}, "{name}") is None' for name in ("group", "pads", "strides", "dilations"))
+
+
+def _sterner(known: Names, origin: dict[str, tuple[int, ...]], scope: dict) -> tuple[tuple[str, ...], ...]:
+    """Equal ranks; equal ranks, and the axes of the original; equal shapes."""
+    first, *others = origin
+    near = [v for v in others if len(origin[v]) == len(origin[first])]
+    alike = [pair for pair in combinations(origin, 2) if origin[pair[0]] == origin[pair[1]]]
+    ranks = (" and ".join(f"rank({first}) == rank({v})" for v in near),) if near else ()
+    axes = []
+    for i in known.all("axis"):
+        texts = (f"{i} == rank({first}) - 1", f"{i} == rank({first}) - 2", f"{i} == 1", f"{i} == 0")
+        axes.append(next(text for text in texts if _gives(text, scope, True)))
+    return ranks, (*ranks, *axes), tuple(f"shape({v}) == shape({u})" for v, u in alike)
 
 
 def _holds(text: str, scope: dict) -> bool:

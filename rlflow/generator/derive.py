@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from rlflow.generator.operators import COMMUTATIVE, Label, Node, Term, variables
+from rlflow.generator.operators import COMMUTATIVE, SCALARS, Label, Node, Term, variables
 
 
 class Bounds(NamedTuple):
@@ -17,7 +17,7 @@ class Bounds(NamedTuple):
     nodes: int
 
 
-QUICK, THOROUGH = Bounds(4, 400), Bounds(6, 3000)
+QUICK, THOROUGH = Bounds(4, 400), Bounds(5, 1000)
 
 Equality = tuple[Term, Term]
 
@@ -27,6 +27,7 @@ class EGraph:
 
     def __init__(self):
         self.parent: list[int] = []
+        self.scalar: list[bool] = []  # whether the class is one of single numbers
         self.classes: dict[tuple, int] = {}  # node → class
 
     def find(self, found: int) -> int:
@@ -44,6 +45,8 @@ class EGraph:
         if node not in self.classes:
             self.classes[node] = len(self.parent)
             self.parent.append(len(self.parent))
+            label, _, children = node
+            self.scalar.append(all(self.scalar[k] for k in children) if children else label in SCALARS)
         return self.find(self.classes[node])
 
     def add(self, term: Term, scope: dict[str, int] | None = None) -> int:
@@ -97,11 +100,12 @@ def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Eq
     """
     graph = EGraph()
     ends = [graph.add(term) for term in source]
-    nodes, _ = graph.by_root()
+    for _ in _saturated(graph, known, QUICK):
+        pass
+    nodes, places = graph.by_root()
     for outputs, merged in merges:
-        for chosen in product(sorted({place for place, _, _ in nodes}), repeat=len(outputs)):
-            scopes = _matches_all(nodes, graph, outputs, chosen, {})
-            for scope in list(scopes):
+        for chosen in product(*(list(places[term.label, term.slot]) for term in outputs)):
+            for scope in list(_matches_all(nodes, graph, outputs, chosen, {})):
                 for place, term in zip(chosen, merged, strict=True):
                     graph.join(place, graph.add(term, scope))
     graph.rebuild()
@@ -136,7 +140,7 @@ def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator
 def _matches(nodes: dict, graph: EGraph, pattern: Term, place: int, scope: dict[str, int]) -> Iterator[dict]:
     """The ways in which the pattern occurs in the class."""
     if isinstance(pattern, str):
-        if scope.get(pattern, place) == place:
+        if scope.get(pattern, place) == place and (pattern not in SCALARS or graph.scalar[place]):
             yield {**scope, pattern: place}
         return
     for children in nodes.get((place, pattern.label, pattern.slot), ()):
@@ -156,7 +160,8 @@ def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, places: tuple, sco
 def instance(pattern: Term, term: Term, scope: dict[str, Term]) -> dict[str, Term] | None:
     """What the pattern's variables stand for if the term is an instance of it as it is written."""
     if isinstance(pattern, str):
-        return {**scope, pattern: term} if scope.get(pattern, term) == term else None
+        fits = pattern not in SCALARS or SCALARS.issuperset(variables(term))
+        return {**scope, pattern: term} if fits and scope.get(pattern, term) == term else None
     if isinstance(term, str) or (pattern.label, pattern.slot) != (term.label, term.slot):
         return None
     orders = (term.inputs, term.inputs[::-1]) if _commutes(term.label) else (term.inputs,)

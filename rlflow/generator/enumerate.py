@@ -9,20 +9,20 @@ found is made minimal once more, all together, and written down (`text`).
 import json
 import multiprocessing
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import permutations
 from pathlib import Path
+from time import monotonic
+from time import time as now
 
 import numpy as np
 
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_text
-from rlflow.generator.conditions import Named, Pattern, generalise, paying, variants
+from rlflow.generator.conditions import DEAR, Named, Pattern, generalise, paying, variants
 from rlflow.generator.derive import THOROUGH, derivable, instance, reachable
 from rlflow.generator.graphs import Graphs, World
 from rlflow.generator.operators import (
@@ -30,55 +30,16 @@ from rlflow.generator.operators import (
     Label,
     Node,
     Term,
-    label,
     operators,
     rename,
     value,
     variables,
 )
-from rlflow.generator.text import write
+from rlflow.generator.selection import by_hand, write
+from rlflow.generator.worlds import WORLDS
+from rlflow.rules.language import RuleSet
 
 CHECKPOINT = 1000  # candidates between two writes of what is kept
-
-POINTWISE = (label("Relu"), label("Add"), label("Mul"))
-CONCATS = tuple(label("Concat", axis=axis) for axis in (0, 1))
-SPLITS = tuple(label("Split", axis=axis) for axis in (0, 1))
-REDUCTIONS = tuple(label(op, axis=axis) for op in ("ReduceSum", "ReduceMean") for axis in (0, 1))
-SAME = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-WORLDS = (
-    World(
-        "matrices",
-        (*((name, (2, 2)) for name in "abcd"), ("e", (2, 4)), ("f", (2, 4)), ("g", (4, 2))),
-        (*POINTWISE, label("MatMul"), label("Transpose", perm=(1, 0)), *CONCATS, *SPLITS),
-    ),
-    World(
-        "permutations",
-        (("a", (2, 3, 4)), ("b", (2, 3, 4))),
-        tuple(label("Transpose", perm=perm) for perm in permutations(range(3)) if perm != (0, 1, 2)),
-    ),
-    World(
-        "numbers",
-        (("a", (2, 2)), ("b", (2, 2)), ("k", ()), ("l", ())),
-        (*POINTWISE, label("MatMul"), label("Transpose", perm=(1, 0)), *REDUCTIONS),
-        plain=False,
-    ),
-    World(
-        "convolutions",
-        (("a", (1, 2, 3, 3)), ("b", (1, 2, 3, 3)), ("c", (1, 2, 3, 3)), ("u", (2, 2, 3, 3)), ("v", (2, 2, 3, 3)), ("w", (2, 2, 3, 3))),
-        (*POINTWISE, label("Conv", pads=(1, 1, 1, 1)), *CONCATS, SPLITS[1], label("MaxPool", **SAME), label("AveragePool", **SAME)),
-    ),
-    World(
-        "grouped",
-        (("a", (1, 2, 3, 3)), ("b", (1, 2, 3, 3)), ("u", (2, 1, 3, 3)), ("v", (2, 1, 3, 3))),
-        (*POINTWISE, label("Conv", pads=(1, 1, 1, 1), group=2), label("Conv", pads=(1, 1, 1, 1), group=4), *CONCATS, SPLITS[1]),
-    ),
-    World(
-        "small kernels",
-        (("a", (1, 2, 3, 3)), ("b", (1, 2, 3, 3)), ("u", (2, 2, 1, 1)), ("v", (2, 2, 1, 1)), ("w", (2, 2, 3, 3))),
-        (*POINTWISE, label("Conv"), label("Conv", pads=(1, 1, 1, 1)), label("Pad"), *CONCATS, SPLITS[1], label("AveragePool", **SAME)),
-    ),
-)
-
 
 @dataclass
 class Report:
@@ -123,7 +84,7 @@ class Found:
 
 def enumerate_rules(
     max_ops: int = 4, worlds: Sequence[World] = WORLDS, folder: Path | str | None = None, workers: int = 1,
-    seconds: float = 1800.0,
+    seconds: float = 1800.0, known: RuleSet | None = None,
 ) -> Report:
     """All rules whose sides have up to `max_ops` operators of a world.
 
@@ -131,13 +92,14 @@ def enumerate_rules(
       folder: where checkpoints are kept; a call with the same arguments goes on from there.
       workers: processes; each does one world at a time.
       seconds: after which no further candidate is looked at.
+      known: rules that are not to be found again; None for those of the hand-written families.
 
     Returns:
       the report; its `rules` are the same bytes whatever the number of workers or interruptions.
     """
     with tempfile.TemporaryDirectory() as temporary:
         paths = [Path(folder or temporary) / f"{world.name}-{max_ops}.json".replace(" ", "-") for world in worlds]
-        jobs = [(world, max_ops, path, time.time() + seconds) for world, path in zip(worlds, paths, strict=True)]
+        jobs = [(world, max_ops, path, now() + seconds) for world, path in zip(worlds, paths, strict=True)]
         if workers == 1:
             states = [_explore(*job) for job in jobs]
         else:
@@ -148,7 +110,8 @@ def enumerate_rules(
         kept = [entry for state in states for entry in _found(state).kept]
         minimal = _minimal(kept)
         report.derived = len(kept) - len(minimal)
-        report.rules = write([pattern for _, patterns in minimal for pattern in patterns], report.unwritten)
+        found = [pattern for _, patterns in minimal for pattern in patterns]
+        report.rules = write(found, by_hand() if known is None else known, report.unwritten, workers)
     return report
 
 
@@ -164,7 +127,7 @@ def _minimal(kept: list) -> list:
 
 def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
     """One world, from its checkpoint on, until it is finished or the time is over."""
-    started = time.monotonic()
+    started = monotonic()
     state = read_json(path) if path.exists() else None
     if state is not None and state["finished"]:
         return state
@@ -178,7 +141,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
 
     def checkpoint() -> dict:
         report = {"world": world.name, "sizes": sizes, "verdicts": dict(sorted(verdicts.items()))}
-        report["seconds"] = round(before + time.monotonic() - started, 1)
+        report["seconds"] = round(before + monotonic() - started, 1)
         state = {"world": repr(world), "report": report, "finished": done == len(candidates)}
         state |= {"kept": [_encoded(entry) for entry in found.kept], "merges": _encoded(found.merges)}
         write_text(path, json.dumps(state) + "\n")
@@ -187,7 +150,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
     for source, target in candidates[done:]:
         if done % CHECKPOINT == 0:
             checkpoint()
-        if time.time() > until:
+        if now() > until:
             break
         verdicts[_consider(graphs, found, max_ops, source, target)] += 1
         done += 1
@@ -311,14 +274,14 @@ def _order(term: Term) -> tuple:
 
 def _consider(graphs: Graphs, found: Found, max_ops: int, source: Node, target: Term) -> str:
     """Keeps the candidate or says why not."""
+    if _follows_at_the_root(found, source):
+        return "instance of a rule"
     merge = _merge(graphs, source, target)
     if merge is not None and not reachable(*merge, found.equalities, found.merges) and _true(graphs, *merge):
         pattern = _pattern(graphs, *merge)
         if pattern is not None:
             found.merges += dict.fromkeys([merge, *variants(pattern, graphs.world.labels)])
             found.keep([], [pattern])
-    if _follows_at_the_root(found, source):
-        return "instance of a rule"
     if derivable(source, target, found.equalities):
         return "derived"
     if not _true(graphs, (source,), (target,)):
@@ -362,9 +325,17 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
     both, merged = (target, other), (source, sibling)
     if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
         return None  # no weight of its own to be joined with the other's
+    if not _worth_merging(target.label.op, operators(*both)):
+        return None
     if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
         return None
     return both, merged
+
+
+def _worth_merging(op: str, found: frozenset[tuple]) -> bool:
+    """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
+    splits = sum(label.op == "Split" for label, _ in found)
+    return len(found) - splits == 2 and (op in DEAR or (splits > 0 and op in COMMUTATIVE))
 
 
 def _follows_at_the_root(found: Found, term: Node) -> bool:

@@ -2,6 +2,9 @@
 
 A *representative* is the first graph of its value, in the order of size, operator and inputs. Only representatives
 are built upon: a graph with a part that is none is equal to an earlier one by the equality of that part.
+
+Two inputs of an operator may have one variable in common, if both come out of the same kind of operator: x · y + x · z.
+What holds beyond that, for x + x or for x · (x · y) alone, is a curiosity and no substitution.
 """
 
 from collections import defaultdict
@@ -25,13 +28,13 @@ UNARY = frozenset(("Neg", "Relu", "Split", "Transpose", "ReduceSum", "ReduceMean
 class World:
     """What graphs are made of: variables with their shapes, and operators with their attributes.
 
-    `plain` leaves out sums and products of tensors of different shapes.
+    The variables of `operators.SCALARS`, and no others, have no axes: laws that hold for single numbers alone know them
+    by their names.
     """
 
     name: str
     variables: tuple[tuple[str, tuple[int, ...]], ...]
     labels: tuple[Label, ...]
-    plain: bool = True
 
     def inputs(self, sample: int = 0) -> dict[str, np.ndarray]:
         """Random integers [samples, *shape] for every variable."""
@@ -60,6 +63,16 @@ def hashed(values: np.ndarray) -> np.ndarray:
     return values.reshape(len(values), -1).astype(np.uint64) @ factors[1:] + factors[0]
 
 
+def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
+    """Whether images (of one sample) are convolved, pooled and clamped, and kernels are joined and padded, not otherwise."""
+    images = [shape[0] == 1 for shape in shapes if len(shape) == 4]
+    if label.op == "Conv":
+        return images == [True, False]
+    if label.op == "Pad" or (label.op == "Concat" and label.get("axis") == 0):
+        return not any(images)
+    return all(images) or label.op not in ("Relu", "MaxPool", "AveragePool")
+
+
 def _parts(found: frozenset[int]) -> Iterator[frozenset[int]]:
     """The subsets that are not empty."""
     for count in range(1, len(found) + 1):
@@ -83,12 +96,23 @@ class Graphs:
         self.members: list[np.ndarray] = []
         self._operators: dict[tuple, int] = {}  # (label, inputs) → number
         self._sets: list[frozenset[int]] = []
+        self._variables = np.zeros(0, np.int64)  # of each representative, a bit each
+        self._splits = np.zeros(0, np.int32)  # number of the Split that each is an output of, -1 for others
+        self._kinds = np.zeros(0, np.int32)  # number of the operator that each comes out of, -1 for variables
         inputs = world.inputs()
         order = sorted(inputs, key=lambda name: inputs[name].shape)
         self._extend(order, [inputs[name] for name in order], [frozenset()] * len(order))
 
     def _extend(self, terms: list[Term], values: list[np.ndarray], sets: list[frozenset]) -> None:
         """New representatives with their values [samples, *shape] and their operators."""
+        bits = {v: 1 << k for k, (v, _) in enumerate(self.world.variables)}
+        masks = [sum(bits[v] for v in variables(term)) for term in terms]
+        splits = [self._operators[t[:2]] if isinstance(t, Node) and t.label.op == "Split" else -1 for t in terms]
+        self._variables = np.append(self._variables, np.array(masks, np.int64))
+        self._splits = np.append(self._splits, np.array(splits, np.int32))
+        ops = list(dict.fromkeys(found.op for found in self.world.labels))
+        kinds = [ops.index(term.label.op) if isinstance(term, Node) else -1 for term in terms]
+        self._kinds = np.append(self._kinds, np.array(kinds, np.int32))
         by_shape = defaultdict(list)
         for k, array in enumerate(values):
             by_shape[array.shape[1:]].append(k)
@@ -130,8 +154,11 @@ class Graphs:
                     yield Batch(number, shapes, rows[start : start + CHUNK])
 
     def _fits(self, label: Label, shapes: tuple[int, ...]) -> bool:
-        if self.world.plain and label.op in COMMUTATIVE and len(set(shapes)) > 1:
+        sizes = {self.shapes[k] for k in shapes}
+        if not _proper(label, [self.shapes[k] for k in shapes]):
             return False
+        if label.op in COMMUTATIVE and len(sizes - {()}) > 1:
+            return False  # sums and products of tensors of one shape, or with a number
         try:
             found = outputs(label, [self.values[k][0] for k in shapes])
         except Misfit:
@@ -150,15 +177,24 @@ class Graphs:
         order = np.lexsort((pairs[:, 1], pairs[:, 0], keys))
         pairs, keys = pairs[order], keys[order]
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
-            yield divmod(int(keys[start]), len(self.shapes)), pairs[start:end]
+        for start, found in zip(starts, np.split(pairs, starts[1:]), strict=False):
+            yield divmod(int(keys[start]), len(self.shapes)), found
+
+    def _sensible(self, pairs: np.ndarray) -> np.ndarray:
+        """The pairs that an operator may join: see above; or they are the two parts of one Split."""
+        one, other = self._variables[pairs].T
+        kinds, splits = self._kinds[pairs].T, self._splits[pairs].T
+        common = one & other
+        alike = (common & (common - 1) == 0) & (one != other) & (kinds[0] == kinds[1]) & (kinds[0] >= 0)
+        parts = (splits[0] == splits[1]) & (splits[0] >= 0) & (pairs[:, 0] != pairs[:, 1])
+        return pairs[(common == 0) | alike | parts]
 
     def _apart(self, size: int) -> np.ndarray:
         """Pairs that share no operator."""
         found = [np.zeros((0, 2), np.int64)]
         for left in range(size + 1):
             a, b = np.flatnonzero(self._sizes == left), np.flatnonzero(self._sizes == size - left)
-            pairs = np.stack([np.repeat(a, len(b)), np.tile(b, len(a))], 1)
+            pairs = self._sensible(np.stack([np.repeat(a, len(b)), np.tile(b, len(a))], 1))
             if 0 < left < size:
                 pairs = pairs[self._shared(pairs) == 0]
             found.append(pairs)
@@ -184,7 +220,7 @@ class Graphs:
                 a, b = np.array(members, np.int64), np.array(others, np.int64)
                 keys += [np.add.outer(a * len(self.terms), b).ravel(), np.add.outer(b * len(self.terms), a).ravel()]
         unique = np.unique(np.concatenate(keys))
-        pairs = np.stack([unique // len(self.terms), unique % len(self.terms)], 1)
+        pairs = self._sensible(np.stack([unique // len(self.terms), unique % len(self.terms)], 1))
         return pairs[self._sizes[pairs].sum(1) - self._shared(pairs) == size]
 
     def _shared(self, pairs: np.ndarray) -> np.ndarray:

@@ -13,10 +13,13 @@ import numpy as np
 
 PRIME = 2**31 - 1  # a product of two residues fits int64
 COMMUTATIVE = frozenset(("Add", "Mul"))
+SCALARS = frozenset("kl")  # variables that stand for single numbers
 
 
 class Misfit(Exception):
-    """The operator does not take such inputs."""
+    """The operator `op` does not take such inputs."""
+
+    op = ""
 
 
 class Label(NamedTuple):
@@ -90,7 +93,11 @@ def value(term: Term, scope: dict[str, np.ndarray], known: dict | None = None) -
 
 def outputs(label: Label, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     """What an operator gives. Raises Misfit."""
-    return _OPERATORS[label.op](label, *inputs)
+    try:
+        return _OPERATORS[label.op](label, *inputs)
+    except Misfit as misfit:
+        misfit.op = label.op
+        raise
 
 
 # -- operators -------------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ def _windows(label: Label, spatial: tuple[int, ...], kernel: tuple[int, ...]):
             spatial, pads[:n], pads[n:], dilations, kernel, strides, strict=True
         )
     ]
-    if min(counts) < 1:
+    if min(counts) < 1 or min(pads) < 0:
         raise Misfit("no window fits")
     return list(zip(pads[:n], pads[n:], strict=True)), {
         offset: tuple(

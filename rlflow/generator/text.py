@@ -1,54 +1,53 @@
 """Rules found by enumeration, written in the rule language."""
 
+import re
 from collections import Counter
 
-from rlflow.errors import RLFlowError
 from rlflow.generator.conditions import WINDOWS, Pattern
+from rlflow.generator.names import why
 from rlflow.generator.operators import Label, Node, Term, operators, variables
 from rlflow.rules.language import parse
 
+REASONS = (
+    (r"rank\(\w\) == rank\(\w\)( and .*)?", "the operands have different ranks"),
+    (r"rank\(\w\) <= rank\(\w\)", "an operand has more axes than the other"),
+    (r"rank\(\w\) == \d", "an operand has another number of axes"),
+    (r"rank\(\w\) > 1", "the operand has but one axis"),
+    (r"size\(\w\) == 1", "the operand is not one number"),
+    (r"shape\(\w\) == shape\(\w\)|broadcasts\(.*", "the operands have different shapes"),
+    (r"shape\(\w\)\[1:\] == shape\(\w\)\[1:\]", "the operands differ in more than their first axis"),
+    (r"prod\(shape\(\w\)\[2:\]\) == 1", "the kernel is not 1×1"),
+    (r"value\(\w\) == .*", "the parts have other sizes"),
+    (r"\w == rank.*|\w < rank.*|\w == [01]", "the axis is another one"),
+    (r"g % 2 == 0", "the groups are no pairs"),
+    (r"\w != \w", "the two axes are the same"),
+    (r"\w == tuple\(.*", "the permutation moves an axis"),
+    (r"\w == .*|\w\[-1\] == .*", "rows and columns alone are not exchanged"),
+    (r"compose.*", "the moves do not cancel"),
+    (r"attributes\(\w+, .group.\).*", "the convolution is grouped"),
+    (r"attributes\(\w+, .pads.\).*", "the window pads"),
+    (r"attributes\(\w+, .strides.\).*", "the window strides"),
+    (r"attributes\(\w+, .dilations.\).*", "the window is dilated"),
+    (r"attributes\(\w+, .auto_pad.\).*", "automatic padding"),
+    (r"attributes\(\w+, .ceil_mode.*", "the last window may lie outside"),
+)
 
-def name_of(pattern: Pattern) -> str:
-    """What the operators of both sides are called, outputs first."""
-    sides = ["-".join(_names(terms)).lower() or "input" for terms in (pattern.source, pattern.target)]
-    return f"{sides[0]}-to-{sides[1]}"
 
-
-def _names(terms: tuple[Term, ...]) -> list[str]:
-    """Names of the operators, each once, from the outputs on."""
-    found: dict[tuple, str] = {}
-
-    def visit(term: Term) -> None:
-        if isinstance(term, Node) and term[:2] not in found:
-            found[term[:2]] = term.label.op
-            for child in term.inputs:
-                visit(child)
-
-    for term in terms:
-        visit(term)
-    return list(found.values())
+def reason_of(condition: str) -> str:
+    return next(reason for form, reason in REASONS if re.fullmatch(form, condition))
 
 
 def rule_text(pattern: Pattern, name: str) -> str:
     """The rule in the rule language, parsed once. Raises RLFlowError if the language refuses it."""
     source, target = _side(pattern.source, "source"), _side(pattern.target, "target")
     if len(source) == len(target) == 1:
-        equation = [f"{source[0].removeprefix('y = ')} => {target[0].removeprefix('y = ')}"]
+        equation = [f"{source[0].removeprefix('result = ')} => {target[0].removeprefix('result = ')}"]
     else:
         equation = [*source, *(f"  {'=>' if k == 0 else '  '} {line}" for k, line in enumerate(target))]
     clauses = [f'if {text} else "{reason}"' for text, reason in _clauses(pattern)]
-    text = "\n".join([f"{name}: {_why(pattern)}", *(f"  {line}" for line in (*equation, *clauses))]) + "\n"
+    text = "\n".join([f"{name}: {why(pattern)}", *(f"  {line}" for line in (*equation, *clauses))]) + "\n"
     parse(text, "generated")
     return text
-
-
-def _why(pattern: Pattern) -> str:
-    before, after = (
-        sum(not set(variables(*op[1])) <= set(pattern.constants) for op in operators(*side))
-        for side in (pattern.source, pattern.target)
-    )
-    what = f"{before} operators become {after}" if before != after else f"{before} operators in another order"
-    return f"{what}, those on weights not counted" if pattern.constants else what
 
 
 def _clauses(pattern: Pattern):
@@ -63,13 +62,13 @@ def _clauses(pattern: Pattern):
     if sizes:
         yield f"constant({', '.join(sorted(sizes))})", "sizes are not constant"
     for text in pattern.conditions:
-        yield text, "it does not hold for such shapes or attributes"
+        yield text, reason_of(text)
     for found in dict.fromkeys(f for f in _labels(pattern.source) if f.op in WINDOWS):
         rest = found.get("rest").text
-        yield f"attributes({rest}, 'auto_pad') is None", "automatic padding"
+        texts = [f'attributes({rest}, "auto_pad") is None']
         if found.op != "Conv":
-            yield f"attributes({rest}, 'ceil_mode', 0) == 0", "the last window may lie outside"
-            yield f"attributes({rest}, 'dilations') is None", "a dilated window"
+            texts += [f'attributes({rest}, "ceil_mode", 0) == 0', f'attributes({rest}, "dilations") is None']
+        yield from ((text, reason_of(text)) for text in texts if text not in pattern.conditions)
 
 
 def _labels(terms: tuple[Term, ...]) -> list[Label]:
@@ -77,12 +76,12 @@ def _labels(terms: tuple[Term, ...]) -> list[Label]:
 
 
 def _side(roots: tuple[Term, ...], side: str) -> list[str]:
-    """Lines that define the outputs: y, or y1, y2 …; Splits and operators that are used twice have lines of their own."""
-    outputs = {root: f"y{k + 1}" if len(roots) > 1 else "y" for k, root in enumerate(roots)}
+    """Lines that define the outputs: result, or y1, y2 …; Splits and operators that are used twice have lines of their own."""
+    outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
     uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
     names: dict[Node, str] = {}
     lines: list[str] = []
-    inner = iter("mnoqrvh")
+    inner = iter("mnocdefv")
 
     def define(term: Node) -> None:
         """A line for a Split, or for what is used twice."""
@@ -121,27 +120,7 @@ def _side(roots: tuple[Term, ...], side: str) -> list[str]:
 
 def _attributes(found: Label) -> list[str]:
     if found.get("rest") is not None:
-        return [f"**{found.get('rest').text}"]
+        return [*(f"{name}={value.text}" for name, value in found.attributes if name != "rest"), f"**{found.get('rest').text}"]
     if found.op.startswith("Reduce"):
         return ["keepdims=1"]
     return [f"{name}={value.text}" for name, value in found.attributes if name != "parts"]
-
-
-def write(patterns: list[Pattern], skipped: Counter) -> str:
-    """All rules as one file, in their order; a rule that is another one in other letters is left out."""
-    texts: dict[str, str] = {}
-    used: Counter = Counter()
-    for pattern in patterns:
-        name = name_of(pattern)
-        try:
-            text = rule_text(pattern, name)
-        except RLFlowError as error:
-            skipped[str(error).partition(": ")[2]] += 1
-            continue
-        body = text.partition("\n")[2]
-        if body in texts:
-            skipped["written already"] += 1
-            continue
-        used[name] += 1
-        texts[body] = text if used[name] == 1 else text.replace(f"{name}:", f"{name}-{used[name]}:", 1)
-    return "# Found by enumeration (run.py rules enumerate): written by the machine, not by hand.\n\n" + "\n".join(texts.values())

@@ -9,24 +9,45 @@ import numpy as np
 import pytest
 
 from rlflow.errors import RLFlowError
+from rlflow.generator import selection
 from rlflow.generator.conditions import generalise, paying
 from rlflow.generator.derive import derivable
 from rlflow.generator.enumerate import World, enumerate_rules
 from rlflow.generator.operators import PRIME, Misfit, Node, centred, label, operators, outputs
-from rlflow.rules.language import parse
+from rlflow.prover.prove import Proof
+from rlflow.rules.language import RuleSet, parse
 
 ROOT = Path(__file__).parents[2]
 ADD, MATMUL, RELU, TRANSPOSE = label("Add"), label("MatMul"), label("Relu"), label("Transpose", perm=(1, 0))
 CONCAT, SPLIT = label("Concat", axis=1), label("Split", axis=1)
 SQUARES = (("a", (2, 2)), ("b", (2, 2)), ("c", (2, 2)))
-PRODUCTS = World("products", SQUARES, (ADD, MATMUL))
+PRODUCTS = World("products", (*SQUARES, ("d", (2, 2))), (ADD, MATMUL))
 CLAMPS = World("clamps", SQUARES[:2], (RELU, TRANSPOSE, CONCAT))
 MERGES = World("merges", SQUARES, (MATMUL, CONCAT, SPLIT))
 
 
+NOTHING = RuleSet(())  # known before
+
+
+def believed(rules, workers):
+    """The verdicts of a prover that believes everything: the real one takes its time."""
+    return [Proof(rule.name, "all-shapes", "", 0.0, "") for rule in rules]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def credulous():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "prove", believed)
+        yield
+
+
+def enumerated(*arguments, **options):
+    return enumerate_rules(*arguments, known=NOTHING, **options)
+
+
 @pytest.fixture(scope="module")
-def reports():
-    return {world.name: enumerate_rules(3, [world]) for world in (PRODUCTS, CLAMPS, MERGES)}
+def reports(credulous):
+    return {world.name: enumerated(3, [world]) for world in (PRODUCTS, CLAMPS, MERGES)}
 
 
 EXPECTED = [
@@ -37,8 +58,8 @@ EXPECTED = [
     ("clamps", "Relu(Concat(x, y, axis=i)) => Concat(Relu(x), Relu(y), axis=i)"),
     ("clamps", "Concat(Relu(x), Relu(y), axis=i) => Relu(Concat(x, y, axis=i))"),
     ("clamps", "Relu(Transpose(x, perm=p)) => Transpose(Relu(x), perm=p)"),
-    ("merges", "y1 = MatMul(x, y) y2 = MatMul(x, z) => y1, y2 = Split(MatMul(x, Concat(y, z, axis=rank(x) - 1)), "
-     "[dim(y, rank(x) - 1), dim(z, rank(x) - 1)], axis=rank(x) - 1) if constant(y, z)"),
+    ("merges", "y1 = MatMul(x, y) y2 = MatMul(x, z) => y1, y2 = Split(MatMul(x, Concat(y, z, axis=rank(y) - 1)), "
+     "[dim(y, -1), dim(z, -1)], axis=rank(x) - 1) if constant(y, z)"),
 ]  # fmt: skip
 
 
@@ -50,10 +71,10 @@ def test_known_equalities_are_found(reports, world, equation):
 def test_what_follows_from_others_is_left_out(reports):
     rules = parse(reports["products"].rules, "products")
     assert len({rule.text for rule in rules}) == len(rules)
-    # associativity (twice) and distributivity on both sides, each in both directions
-    assert len(rules) == 8
+    # a sum associates, a product in both directions, and it distributes on both sides in both directions
+    assert len(rules) == 7
     verdicts = reports["products"].worlds[0]["verdicts"]
-    assert verdicts["instance of a rule"] > 10 and verdicts["kept"] == 4
+    assert verdicts["instance of a rule"] > 5 and verdicts["kept"] == 4
 
 
 def test_every_rule_is_one_of_the_language(reports):
@@ -61,27 +82,29 @@ def test_every_rule_is_one_of_the_language(reports):
         assert report.finished and parse(report.rules, "generated")
 
 
-def test_the_hash_seed_and_the_number_of_workers_change_nothing(reports):
+def test_the_hash_seed_and_the_number_of_workers_change_nothing(reports, tmp_path):
     code = (
         "from tests.generator.test_enumerate import *\n"
-        "if __name__ == '__main__': print(enumerate_rules(3, [PRODUCTS]).rules, end='')"
+        "selection.prove = believed\n"
+        "if __name__ == '__main__': print(enumerated(3, [PRODUCTS, CLAMPS], workers=2).rules, end='')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True
-    )
-    assert done.stdout == reports["products"].rules, done.stderr
+    script = tmp_path / "enumerate_twice.py"
+    script.write_text(code)
+    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout == enumerated(3, [PRODUCTS, CLAMPS]).rules, done.stderr
 
 
 def test_what_was_interrupted_goes_on_to_the_same_result(reports, tmp_path, monkeypatch):
-    first = enumerate_rules(3, [CLAMPS], tmp_path, seconds=-1.0)
+    first = enumerated(3, [CLAMPS], folder=tmp_path, seconds=-1.0)
     assert not first.finished and first.rules == ""
     state = tmp_path / "clamps-3.json"
     assert not json.loads(state.read_text())["finished"]
-    monkeypatch.setattr("rlflow.generator.enumerate.time.time", _ticks())
-    halfway = enumerate_rules(3, [CLAMPS], tmp_path, seconds=15.0)
+    monkeypatch.setattr("rlflow.generator.enumerate.now", _ticks())
+    halfway = enumerated(3, [CLAMPS], folder=tmp_path, seconds=6.0)
     assert not halfway.finished and 0 < len(json.loads(state.read_text())["kept"]) < 5
     monkeypatch.undo()
-    assert enumerate_rules(3, [CLAMPS], tmp_path).rules == reports["clamps"].rules
+    assert enumerated(3, [CLAMPS], folder=tmp_path).rules == reports["clamps"].rules
 
 
 def _ticks():
@@ -91,10 +114,10 @@ def _ticks():
 
 
 def test_the_checkpoint_of_another_world_is_refused(tmp_path):
-    enumerate_rules(2, [CLAMPS], tmp_path, seconds=-1.0)
+    enumerated(2, [CLAMPS], folder=tmp_path, seconds=-1.0)
     other = World("clamps", SQUARES[:2], (RELU, TRANSPOSE))
     with pytest.raises(RLFlowError, match="another world"):
-        enumerate_rules(2, [other], tmp_path)
+        enumerated(2, [other], folder=tmp_path)
 
 
 # -- conditions ------------------------------------------------------------------------------------
