@@ -34,6 +34,8 @@ PARAMETERS = {
     "resnet50": 25_557_032,
     "squeezenet1_1": 1_235_496,
     "inception_v3": 23_834_568,
+    "shufflenet_v2": 2_278_604,
+    "mobilenet_v2": 3_504_872,
     "bert_base": 109_482_240,
     "vit_base": 86_567_656,
 }

@@ -24,7 +24,7 @@ from rlflow.prover.tensors import Tensor
 from rlflow.rules.expressions import Unknown
 from rlflow.rules.language import Op, Rule, Star
 
-WORK = 4_000_000  # terms that are multiplied or added, and sizes that are tried, for one rule
+WORK = 5_000_000  # terms that are multiplied or added, and sizes that are tried, for one rule
 CASE_WORK = 300  # what reading both sides of one case counts
 POINTS = 4  # numbers tried where normal forms differ
 
@@ -38,7 +38,7 @@ class Bound(NamedTuple):
       elements: the most elements of an input.
       step: the largest stride and dilation.
       pad: the largest padding at one end.
-      count: how many inputs `*xs` stands for at most.
+      count: how many inputs `*xs` stands for at most; None where a rule has no such.
     """
 
     rank: int
@@ -46,26 +46,24 @@ class Bound(NamedTuple):
     elements: int
     step: int
     pad: int
-    count: int = 2
+    count: int | None = 2
 
     def __str__(self) -> str:
         first, others = self.sizes
         sizes = f"{first}" + (f" ({others} from the third axis on)" if others != first else "")
-        return (
-            f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements, strides to {self.step}, pads to {self.pad}"
-            f", *inputs to {self.count}"
-        )
+        found = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements, strides to {self.step}, pads to {self.pad}"
+        return found + (f", *inputs to {self.count}" if self.count is not None else "")
 
     def includes(self, other: "Bound") -> bool:
         return all(map(operator.ge, self.flat(), other.flat()))
 
     def flat(self) -> tuple[int, ...]:
-        return (*self.sizes, self.rank, *self[2:])
+        return (*self.sizes, self.rank, self.elements, self.step, self.pad, self.count or 0)
 
 
-LADDER = (  # a proof covers at least the first two, or the first that the rule fires in
-    Bound(3, (3, 3), 6, 1, 0, 0),
+LADDER = (  # a proof covers at least the first that the rule fires in
     Bound(3, (2, 2), 8, 1, 1),
+    Bound(3, (3, 3), 3, 1, 0, 0),  # an order of three is not its own inverse
     Bound(3, (2, 2), 8, 2, 1, 0),
     Bound(3, (2, 2), 8, 2, 1),
     Bound(4, (2, 3), 18, 1, 1),
@@ -88,7 +86,7 @@ class World(Picks, Formal):
         values |= {key[1:3]: key[3] for key, equal in picks.items() if key[0] == "equal" and equal}
         super().__init__(values, spend)
         self.picks, self.bound = dict(picks), bound
-        self.choices = Choices(self.picks)
+        self.choices = Choices(self.picks, spend)
 
     def pick(self, key: str, options: tuple):
         if isinstance(key, str) and key.startswith(("rank of ", "length of ")):
@@ -134,7 +132,7 @@ class World(Picks, Formal):
     def with_sizes(self) -> Iterator[dict]:
         """The decisions of this case, with each combination of sizes that they leave."""
         kept = {key: value for key, value in self.picks.items() if key[0] != "answer"}
-        return (kept | sizes for sizes in self.choices.assignments(self.spend))
+        return (kept | sizes for sizes in self.choices.assignments())
 
     def decide_equal(self, name: str, index: tuple, value: Fraction) -> bool:
         return self.pick(("equal", name, index, value), (True, False))
@@ -292,9 +290,7 @@ def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WOR
         if left < 0:
             raise TimeoutError
 
-    for bound in LADDER:
-        if bound.count == 0 and not any(isinstance(i, Star) for op in rule.ops for i in op.inputs):
-            continue
+    for bound in bounds_of(rule):
         try:
             if sum(prove_within(rule, is_float, bound, spend, shown) for is_float in kinds):
                 covered.append(bound)
@@ -302,14 +298,17 @@ def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WOR
             break
         except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise Unprovable(f"the formal numbers do not reach: {first_line(error)}") from error
-    if left < 0 and not any(bound.pad for bound in covered):
-        raise TimeoutError
-    if not covered:
-        raise Unprovable("no case fires")
+    if not any(bound.pad for bound in covered):
+        raise TimeoutError if left < 0 else Unprovable("no case fires")
     words = [str(b) for b in covered if not any(b != other and other.includes(b) for other in covered)]
     if any(has_values(key) for key in shown):
         words.append(f"numbers that conditions compare: {', '.join(map(str, GRID))}")
     return "; ".join(words), len(shown)
+
+
+def bounds_of(rule: Rule) -> list[Bound]:
+    starred = any(isinstance(i, Star) for op in rule.ops for i in op.inputs)
+    return list(LADDER if starred else dict.fromkeys(bound._replace(count=None) for bound in LADDER))
 
 
 def has_values(key: tuple) -> bool:

@@ -294,7 +294,8 @@ class Case:
         symbols = lambda count, least: tuple(world.symbol(f"{name}.{k}", least) for k in range(count))  # noqa: E731
         match kind:
             case "shape":
-                return symbols(length(*draws.ANY, *draws.demanded(self.rule)), -1)
+                least = 1 if draws.settled(self.rule, name) else -1
+                return symbols(length(*draws.ANY, *draws.demanded(self.rule)), least)
             case "sizes":
                 return symbols(length(*draws.ANY), 1)
             case "repeats":
@@ -344,8 +345,8 @@ class Case:
                 raise NotHere
             self.world.operator = op.op
             attributes = self.attributes_of(op, inputs)
-            self.made[op.key] = outputs_of(self.world, op.op, attributes, inputs)
             self.narrow()
+            self.made[op.key] = outputs_of(self.world, op.op, attributes, inputs)
         return self.made[op.key]
 
     def attributes_of(self, op: Op, inputs: list[Tensor]) -> Attributes:

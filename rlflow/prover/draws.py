@@ -7,7 +7,7 @@ from functools import cache
 import onnx
 from onnx import TensorProto
 
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var, print_pattern
 
 MAX_RANK = 4
 MAX_SLICED = 2  # axes that one Slice cuts
@@ -115,6 +115,15 @@ def demanded(rule: Rule) -> tuple[int, ...]:
     ]  # fmt: skip
     asked = re.findall(r"(?:rank|len)\((?:value\(|shape\()?\w+\)+ == (\d+)", rule.text)
     return tuple(sorted({n for n in (*perms, *map(int, asked)) if n > MAX_RANK}))
+
+
+@cache
+def settled(rule: Rule, name: str) -> bool:
+    """Whether of a Reshape's list the shape alone matters that it gives: one with no 0 and -1 then stands for all."""
+    read = {op.inputs[0].name for op in rule.ops if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var)}
+    clauses = "\n".join(rule.text.split("\n  ")[2:])
+    told = re.sub(rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)", "", clauses + "\n" + "\n".join(print_pattern(p) for _, p in rule.target))
+    return re.search(rf"\b{name}\b", told) is None
 
 
 @cache

@@ -13,6 +13,9 @@ import z3
 RLIMIT = 2_000_000  # z3's own unit of work for one question, so that answers do not depend on the machine
 
 
+MAX_CLAIM = 40  # terms of a condition that splits a case
+
+
 class Fork(Exception):
     """A decision that the assumptions leave open; `options` are assumptions to try one by one."""
 
@@ -190,7 +193,7 @@ class Integers:
         if z3.is_and(claim):
             for child in claim.children():
                 self.define(child)
-        if not z3.is_eq(claim) or not z3.is_int(claim.arg(0)):
+        if not z3.is_eq(claim) or not z3.is_int(claim.arg(0)) or len(subterms(claim)) > MAX_CLAIM:
             return
         difference = z3.simplify(z3.substitute(claim.arg(0) - claim.arg(1), *self.definitions), som=True)
         for coefficient, factors in monomials(difference):
@@ -238,6 +241,8 @@ class Integers:
         inner = [v for v, _ in self.bound if mentions(truth.claim, v)]
         if inner:
             raise Border(inner[-1], self.border(truth, inner[-1]))
+        if len(subterms(truth.claim)) > MAX_CLAIM:
+            raise Unprovable("a condition is too large")
         raise Fork([truth.claim, z3.Not(truth.claim)])
 
     def truth(self, kind: str, difference):
@@ -278,12 +283,17 @@ class Integers:
 
     # -- integers --
 
-    def rebuilt(self, term):
+    def rebuilt(self, term, done: dict | None = None):
         """The term with its products multiplied out again, after something was put into them."""
-        children = [self.rebuilt(child) for child in term.children()]
-        if z3.is_app(term) and term.decl().name() == "product":
-            return term_of(self.product(*map(self.integer, children)))
-        return z3.simplify(term.decl()(*children), som=True) if children else term
+        done = {} if done is None else done
+        if term.get_id() not in done:
+            children = [self.rebuilt(child, done) for child in term.children()]
+            if z3.is_app(term) and term.decl().name() == "product":
+                made = term_of(self.product(*map(self.integer, children)))
+            else:
+                made = z3.simplify(term.decl()(*children), som=True) if children else term
+            done[term.get_id()] = made
+        return done[term.get_id()]
 
     def integer(self, term):
         if isinstance(term, int):
@@ -334,9 +344,15 @@ class Integers:
                 total = total + c * d * self.monomial(one + other)
         return self.integer(total)
 
+    def product_of_all(self, sizes: list):
+        found = 1
+        for size in sizes:
+            found = found * size
+        return found
+
     def monomial(self, factors: tuple):
         """The product of unknowns, in one order."""
-        first, *rest = sorted(factors, key=lambda t: t.sexpr()) or [z3.IntVal(1)]
+        first, *rest = sorted(factors, key=turn) or [z3.IntVal(1)]
         for other in rest:
             first = self.product_of(first, other)
         return first
@@ -362,10 +378,9 @@ class Integers:
 
     def tell_products(self, claim) -> None:
         """The laws of all products in a claim."""
-        for child in claim.children():
-            self.tell_products(child)
-        if z3.is_app(claim) and claim.decl().name() == "product":
-            self.product_of(*claim.children())
+        for term in subterms(claim):
+            if z3.is_app(term) and term.decl().name() == "product":
+                self.product_of(*term.children())
 
     def lemma(self, *claims) -> None:
         """Laws of the unknown functions, each told once."""
@@ -420,6 +435,8 @@ class Integers:
 
     def is_size(self, term) -> bool:
         """Whether a term has symbols of sizes alone, and no index."""
+        if term.decl().kind() == z3.Z3_OP_ITE:  # may be large, and no equation is solved for it
+            return False
         return term.decl().name() not in self.indices and all(map(self.is_size, term.children()))
 
     # -- places --
@@ -485,6 +502,9 @@ class Integers:
         given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*shape, *wanted)]
         made = []
         for k, size in enumerate(wanted):
+            if self.entails(size > 0):
+                made.append(size)
+                continue
             whole = Int(self, UNKNOWN[f"size {len(shape)} {len(wanted)} {k}", len(given)](*given))
             self.lemma(whole.term >= 1, z3.Implies(plain(size) > 0, whole.term == plain(size)))
             if k < len(shape):
@@ -522,8 +542,8 @@ class Integers:
         if not old or not new:
             for size in old + new:
                 self.require(size == 1)
-        elif len(old) == 1 and len(new) == 1:
-            self.require(old[0] == new[0])
+        elif len(old) == 1 or len(new) == 1:
+            self.require(self.product_of_all(old) == self.product_of_all(new))
         # otherwise a fact about products of sizes that no proof needs; ONNX's shape inference checks it
 
     # -- indices --
@@ -603,6 +623,11 @@ def term_of(value):
     return z3.IntVal(value) if isinstance(value, int) else plain(value)
 
 
+def turn(term) -> tuple:
+    """Where a factor stands in a product: by its text, which keeps its place when a bound index is named otherwise."""
+    return (0, term.sexpr(), 0) if len(subterms(term)) <= MAX_CLAIM else (1, term.decl().name(), term.hash())
+
+
 def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
     """The factors that are left when those of the divisor are gone; None if one is missing."""
     left = list(factors)
@@ -618,9 +643,19 @@ def term_id(value):
     return ("number", value) if isinstance(value, int) else value.term.get_id()
 
 
+def subterms(term) -> list:
+    """The different terms that it is made of; a large one may hold the same many times."""
+    seen, waiting = {}, [term]
+    while waiting:
+        one = waiting.pop()
+        if one.get_id() not in seen:
+            seen[one.get_id()] = one
+            waiting += one.children()
+    return list(seen.values())
+
+
 def mentions(term, variable) -> bool:
     if isinstance(term, int | bool):
         return False
-    if term.get_id() == variable.get_id():
-        return True
-    return any(mentions(child, variable) for child in term.children())
+    wanted = variable.get_id()
+    return any(one.get_id() == wanted for one in subterms(term))

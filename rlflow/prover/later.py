@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from rlflow.prover.cases import NotHere
 from rlflow.prover.integers import Fork
 
+STEPS = 10  # operations on integers that count as one unit of work
 FEW = 500  # values that are tried to see whether a claim may hold
 
 
@@ -19,12 +20,13 @@ class Later:
     Attributes:
       open: the names of these sizes.
       evaluate: its value where they are as a dictionary says.
+      steps: how many operations that takes.
     """
 
-    __slots__ = ("choices", "open", "evaluate")
+    __slots__ = ("choices", "open", "evaluate", "steps")
 
-    def __init__(self, choices: "Choices", open_names: frozenset[str], evaluate: Callable[[dict], int]):
-        self.choices, self.open, self.evaluate = choices, open_names, evaluate
+    def __init__(self, choices: "Choices", open_names: frozenset[str], evaluate: Callable[[dict], int], steps: int):
+        self.choices, self.open, self.evaluate, self.steps = choices, open_names, evaluate, steps
 
     def __bool__(self):
         return self.choices.decide(self)
@@ -42,7 +44,7 @@ def deferred(f: Callable, *arguments):
         return f(*arguments)
     names = frozenset().union(*(a.open for a in later))
     parts = [a.evaluate if isinstance(a, Later) else (lambda env, known=a: known) for a in arguments]
-    return Later(later[0].choices, names, lambda env: f(*[part(env) for part in parts]))
+    return Later(later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1)
 
 
 def _method(f: Callable) -> Callable:
@@ -50,8 +52,8 @@ def _method(f: Callable) -> Callable:
         mine = self.evaluate
         if isinstance(other, Later):
             others = other.evaluate
-            return Later(self.choices, self.open | other.open, lambda env: f(mine(env), others(env)))
-        return Later(self.choices, self.open, lambda env: f(mine(env), other))
+            return Later(self.choices, self.open | other.open, lambda env: f(mine(env), others(env)), self.steps + other.steps + 1)
+        return Later(self.choices, self.open, lambda env: f(mine(env), other), self.steps + 1)
 
     return apply
 
@@ -59,7 +61,7 @@ def _method(f: Callable) -> Callable:
 def _turned(f: Callable) -> Callable:
     def apply(self: Later, other):
         mine = self.evaluate
-        return Later(self.choices, self.open, lambda env: f(other, mine(env)))
+        return Later(self.choices, self.open, lambda env: f(other, mine(env)), self.steps + 1)
 
     return apply
 
@@ -81,16 +83,17 @@ class Choices:
 
     Args:
       picks: holds the answers to what had to be known so far, under ("answer", how many there were before).
+      spend: told how much work is done.
     """
 
-    def __init__(self, picks: dict):
-        self.picks, self.answers = picks, 0
+    def __init__(self, picks: dict, spend: Callable[[int], None]):
+        self.picks, self.spend, self.answers = picks, spend, 0
         self.values: dict[str, list[int]] = {}
         self.claims: list[Later] = []
 
     def open(self, name: str, values: range) -> Later:
         self.values.setdefault(name, list(values))
-        return Later(self, frozenset((name,)), lambda env: env[name])
+        return Later(self, frozenset((name,)), lambda env: env[name], 1)
 
     def claim(self, claim: Later) -> None:
         self.claims.append(claim)
@@ -118,44 +121,48 @@ class Choices:
 
     def may_be(self, claim: Later) -> bool:
         """Whether it may hold together with all that is claimed. No for an answer is certain."""
-        names, claims, rest = set(claim.open), [claim], self.claims
+        names, claims, rest = set(claim.open), [claim], list(self.claims)
         while linked := [other for other in rest if other.open & names]:
-            names |= frozenset().union(*(other.open for other in linked))
-            claims, rest = claims + linked, [other for other in rest if not other.open & names]
-        tries = 0
-
-        def spend(amount: int) -> None:
-            nonlocal tries
-            tries += amount
-            if tries > FEW:
-                raise TimeoutError
-
+            claims += linked
+            rest = [other for other in rest if not other.open & names]
+            names = names.union(*(other.open for other in linked))
         ordered = sorted(names, key=lambda name: (name not in claim.open, list(self.values).index(name)))
         try:
-            return next(self.solutions(ordered, claims, spend), None) is not None
-        except TimeoutError:
+            return next(self.solutions(ordered, claims, FEW), None) is not None
+        except _TooMany:
             return True
 
-    def assignments(self, spend: Callable[[int], None]) -> Iterator[dict[str, int]]:
+    def assignments(self) -> Iterator[dict[str, int]]:
         """Every combination of values that meets all claims."""
-        return self.solutions(list(self.values), self.claims, spend)
+        return self.solutions(list(self.values), self.claims)
 
-    def solutions(self, names: list[str], claims: list[Later], spend: Callable[[int], None]) -> Iterator[dict[str, int]]:
+    def solutions(self, names: list[str], claims: list[Later], most: int | None = None) -> Iterator[dict[str, int]]:
+        """Those for some names; raises _TooMany when more than `most` values are tried."""
         checks: list[list[Later]] = [[] for _ in names]
         for claim in claims:
             checks[max(map(names.index, claim.open))].append(claim)
+        work = [1 + sum(claim.steps for claim in found) // STEPS for found in checks]
+        tries = 0
 
         def fill(k: int, env: dict) -> Iterator[dict]:
+            nonlocal tries
             if k == len(names):
                 yield dict(env)
                 return
             for value in self.values[names[k]]:
-                spend(1)
+                self.spend(work[k])
+                tries += 1
+                if most is not None and tries > most:
+                    raise _TooMany
                 env[names[k]] = value
                 if all(_holds(claim, env) for claim in checks[k]):
                     yield from fill(k + 1, env)
 
         return fill(0, {})
+
+
+class _TooMany(Exception):
+    pass
 
 
 def _holds(claim: Later, env: dict) -> bool:

@@ -74,6 +74,15 @@ class Poly:
             tuple(self.world.term_product(one, two) for one in self.terms for two in other.terms)
         )
 
+    def __truediv__(self, other) -> "Poly":
+        return self.world.quotient(self, self.world.number(other))
+
+    def __rtruediv__(self, other) -> "Poly":
+        return self.world.quotient(self.world.number(other), self)
+
+    def __rmul__(self, other) -> "Poly":
+        return self.world.number(other) * self
+
     def __le__(self, other) -> "Truth":
         return self.world.ordered(self, self.world.number(other))
 

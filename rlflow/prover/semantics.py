@@ -69,7 +69,7 @@ STANDARD: dict[str, Callable] = {
     "MatMul": sums.matmul,
     "Gemm": sums.gemm,
     "ReduceSum": sums.reduced(lambda m, sizes, body: m.total(sizes, body)),
-    "ReduceMean": sums.reduced(sums.mean),
+    "ReduceMean": sums.reduced(sums.mean, sums.integer_mean),
     "ReduceMax": sums.reduced(sums.greatest),
     "ReduceMin": sums.reduced(sums.least),
     "GlobalAveragePool": sums.global_pool(sums.mean),

@@ -50,8 +50,8 @@ def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
     return distinct_axes(m, given, x.rank)
 
 
-def reduced(how: Callable) -> Callable:
-    """A reduction; `how(m, sizes, body)` of the elements body(k) over all k in sizes."""
+def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
+    """A reduction; `how(m, sizes, body)` of the elements body(k) over all k in sizes; of integers it may be another."""
 
     def apply(m, a, x, axes=None):
         gone = sorted(axes_of(m, x, a, axes))
@@ -66,7 +66,8 @@ def reduced(how: Callable) -> Callable:
                 inner = iter(k)
                 return x.at(tuple(next(inner) if place is None else place for place in base))
 
-            return how(m, tuple(x.shape[k] for k in gone), body)
+            chosen = how if x.floats or of_integers is None else of_integers
+            return chosen(m, tuple(x.shape[k] for k in gone), body)
 
         return Tensor(shape, at, x.dtype)
 
@@ -74,8 +75,12 @@ def reduced(how: Callable) -> Callable:
 
 
 def mean(m, sizes, body):
-    """Of floats; that of integers is another, without a definition here."""
     return m.quotient(m.total(sizes, body), m.number(prod(sizes)))
+
+
+def integer_mean(m, sizes, body):
+    """Rounded towards 0, as ONNX Runtime does."""
+    return m.apply("integer quotient", m.total(sizes, body), m.number(prod(sizes)))
 
 
 def greatest(m, sizes, body):

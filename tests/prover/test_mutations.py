@@ -55,7 +55,6 @@ MUTATIONS = [
     ("conv-of-blocks", "perm=(0, 3, 5, 1, 2, 4)", "perm=(0, 1, 3, 5, 2, 4)"),
     ("conv-groups-by-two", "[0, 0, 0, i] + zeros + [0, 0, 0, 0] + zeros", "[0, 0, 0, 0] + zeros + [0, 0, 0, i] + zeros"),
     ("concat-conv-as-groups", "Concat(w, u, axis=0)", "Concat(u, w, axis=0)"),
-    ("shuffle-as-gather", "k % g * (n // g) + k // g", "k % (n // g) * g + k // (n // g)"),
     ("conv-of-gather", "inverse(value(i))", "value(i)"),
     ("pad-averagepool", "if c == 1 or max(q) == 0 else", "if rank(x) > 0 else"),
     ("pad-maxpool", "max(value(p)) < min(k) and", "True and"),

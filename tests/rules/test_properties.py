@@ -15,11 +15,13 @@ from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable, explain
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
-from tests.rules.models import drawn, tiny_cnn, tiny_transformer
+from tests.rules.models import drawn, in_float32, tiny_cnn, tiny_cuts, tiny_mobile, tiny_products, tiny_transformer
 
 RULES = load_rules()
 N_STEPS = 20
-MODELS = {"cnn": tiny_cnn(), "transformer": tiny_transformer()} | {f"drawn {seed}": drawn(seed) for seed in range(8)}
+SINGLE = {"cnn, float32": in_float32(tiny_cnn()), "transformer, float32": in_float32(tiny_transformer())}
+MODELS = {"cnn": tiny_cnn(), "transformer": tiny_transformer(), "cuts": tiny_cuts(), "mobile": tiny_mobile(), "products": tiny_products()}
+MODELS |= SINGLE | {f"drawn {seed}": drawn(seed) for seed in range(8)}
 
 
 def walk(model, seed: int, n_steps: int = N_STEPS):
@@ -52,7 +54,7 @@ def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
         assert_consistent(graph)
         assert graph.order == rebuilt(graph).order
         if step % 5 == 0:
-            assert_same(model, to_model(graph), seed=step, tolerance=1e-8)
+            assert_same(model, to_model(graph), seed=step, tolerance=1e-4 if name in SINGLE else 1e-8)
     assert step >= SHORTEST
 
 
@@ -92,7 +94,7 @@ def assert_consistent(graph):
 def test_the_walks_use_many_rules():
     tables = [table for model in MODELS.values() for _, table in walk(model, 0)]
     used = {rule.name for table in tables for rule, found in zip(RULES, table.locations, strict=True) if found}
-    assert len(used) > 0.45 * len(RULES), sorted({rule.name for rule in RULES} - used)
+    assert len(used) > 0.75 * len(RULES), sorted({rule.name for rule in RULES} - used)
 
 
 # -- order and hash --------------------------------------------------------------------------------
