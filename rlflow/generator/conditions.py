@@ -184,10 +184,6 @@ class Names(NamedTuple):
         return [name for (found, _), name in self.of.items() if found == kind]
 
 
-def _kind(name: str) -> str:
-    return {"axis": "axis", "perm": "perm", "parts": "sizes"}.get(name, name)
-
-
 def _name_attributes(source: list[Term]) -> Names:
     """Equal values of one kind have one name; the sizes of a Split are named by its axis."""
     found: dict[tuple, str] = {}
