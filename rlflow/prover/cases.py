@@ -18,6 +18,7 @@ import onnx
 from rlflow.prover import choices, draws
 from rlflow.prover.draws import FLOAT, INT64
 from rlflow.prover.integers import UNKNOWN, Int, plain
+from rlflow.prover.layout import axis_of
 from rlflow.prover.semantics import is_defined, outputs_of
 from rlflow.prover.symbolic import Symbols
 from rlflow.prover.tensors import Attributes, Tensor, listed
@@ -323,7 +324,7 @@ class Case:
 
     def indices(self, name: str, ranks: tuple[int, ...], op: Op, x: Tensor) -> Tensor:
         """Places along an axis of x: a list of at most three if the rule reads them, else any tensor of such."""
-        below = x.shape[self.attributes_of(op, [x])("axis", 0) % x.rank]
+        below = x.shape[axis_of(self.world, self.attributes_of(op, [x])("axis", 0), x.rank)]
         rank = self.world.pick(f"rank of {name}", ranks)
         if rank < 2 and draws.reads_values(self.rule, name):
             count = self.world.pick(f"length of {name}", (1, 2, 3)) if rank else 1

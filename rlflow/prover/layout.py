@@ -18,6 +18,11 @@ def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
     return found
 
 
+def axis_of(m, axis: int, rank: int) -> int:
+    """An axis counted from 0."""
+    return distinct_axes(m, (axis,), rank)[0]
+
+
 def transpose(m, a, x):
     perm = a("perm") or tuple(reversed(range(x.rank)))
     m.require(sorted(perm) == list(range(x.rank)))
@@ -42,6 +47,7 @@ def reshape(m, a, x, s):
 
 def flatten(m, a, x):
     axis = a("axis", 1)
+    m.require(-x.rank <= axis <= x.rank)
     return renamed(m, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
@@ -75,7 +81,7 @@ def expand(m, a, x, s):
 
 
 def concat(m, a, *tensors):
-    rank, axis = tensors[0].rank, a("axis") % tensors[0].rank
+    rank, axis = tensors[0].rank, axis_of(m, a("axis"), tensors[0].rank)
     for t in tensors[1:]:
         m.require(t.rank == rank)
         for k in range(rank):
@@ -94,7 +100,7 @@ def concat(m, a, *tensors):
 
 
 def split(m, a, x, s):
-    axis, start, parts = a("axis", 0) % x.rank, 0, []
+    axis, start, parts = axis_of(m, a("axis", 0), x.rank), 0, []
     m.require(sum(s.content) == x.shape[axis])
     for size in s.content:
         m.require(size >= 0)
@@ -161,7 +167,7 @@ def tile(m, a, x, repeats):
 
 def gather(m, a, x, indices):
     """A negative index counts from the end. `at` of an integer tensor gives an integer of the algebra."""
-    axis = a("axis", 0) % x.rank
+    axis = axis_of(m, a("axis", 0), x.rank)
     size = x.shape[axis]
     if indices.below is not None:
         m.require(indices.below <= size)

@@ -15,6 +15,7 @@ windows and fused. An algebra has
     m.place(shape, index), m.index(place, shape)   the place in row-major order, and back
     m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
     m.require(c)               what the operator asks of its inputs
+    m.windows(a, sizes, kernel)   windows that the algebra reads in a way of its own, or None
 
 and its integers and numbers have +, -, *, // and comparisons. `if` on a comparison is allowed everywhere.
 """

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import prod
 
-from rlflow.prover.layout import distinct_axes, transpose
+from rlflow.prover.layout import axis_of, distinct_axes, transpose
 from rlflow.prover.tensors import Attributes, Tensor, broadcast_shape, only_as, pointwise, read
 
 
@@ -101,7 +101,7 @@ def global_pool(how: Callable) -> Callable:
 
 
 def softmax(m, a, x):
-    axis = a("axis", -1) % x.rank
+    axis = axis_of(m, a("axis", -1), x.rank)
 
     def at(i):
         others = m.total((x.shape[axis],), lambda k: m.apply("exp", x.at((*i[:axis], *k, *i[axis + 1 :]))))
@@ -126,7 +126,7 @@ def batch_normalization(m, a, x, scale, offset, mu, variance):
 
 def normalized(m, a, x, centre: Callable) -> Tensor:
     """(x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on; `centre` is of these elements."""
-    axis = a("axis", -1) % x.rank
+    axis = axis_of(m, a("axis", -1), x.rank)
     sizes = x.shape[axis:]
 
     def at(i):

@@ -53,6 +53,9 @@ class Symbols(Integers):
         self.closed = False  # whether the left side is read, so that `divisors` is complete
         super().__init__(assumptions, budget)
 
+    def windows(self, a, sizes: tuple, kernel: tuple) -> object | None:
+        """They are counted out."""
+
     # -- numbers --
 
     def number(self, value) -> Poly:

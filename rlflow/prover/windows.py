@@ -33,7 +33,7 @@ def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Window
     dilated. In a pool automatic padding does not count the dilation, which ONNX's text does; where it would be negative
     (strides beyond the kernel) versions of the operator differ, and this one asks that it is not.
     """
-    own = m.windows(a, sizes, kernel) if hasattr(m, "windows") else None  # an algebra may have windows of its own
+    own = m.windows(a, sizes, kernel)
     if own is not None:
         return own
     n, automatic = len(sizes), a("auto_pad", b"NOTSET")
