@@ -64,6 +64,7 @@ class Bound(NamedTuple):
 LADDER = (  # a proof covers at least the first that the rule fires in
     Bound(3, (2, 2), 8, 1, 1),
     Bound(3, (3, 3), 3, 1, 0, 0),  # an order of three is not its own inverse
+    Bound(3, (4, 1), 4, 1, 0, 0),  # four groups
     Bound(3, (2, 2), 8, 2, 1, 0),
     Bound(3, (2, 2), 8, 2, 1),
     Bound(4, (2, 3), 18, 1, 1),

@@ -315,7 +315,7 @@ class Case:
             case "padded axes":
                 return world.pick(name, draws.cut_axes(rank, len(before[1].content) // 2))
             case "steps":
-                return symbols(len(before[1].content), 1)
+                return symbols(len(before[1].content), None)
             case "axes":
                 return world.pick(name, draws.sets_of_axes(rank))
             case "new axes":

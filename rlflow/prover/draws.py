@@ -212,7 +212,7 @@ def coverage(rule: Rule) -> str:
         "Reshape": f"shapes to {max((MAX_RANK, *demanded(rule)))} sizes",
         "Expand": f"shapes to {MAX_RANK} sizes",
         "Split": "at most three parts, or one more than is named",
-        "Slice": f"cuts of at most {MAX_SLICED} axes, steps from 1",
+        "Slice": f"cuts of at most {MAX_SLICED} axes",
         "Unsqueeze": "at most two new axes",
         "SpaceToDepth": "channels within the blocks",
         "Cast": f"{len(TYPES)} data types",

@@ -111,7 +111,6 @@ def split(m, a, x, s):
 
 
 def slice_(m, a, x, starts, ends, axes=None, steps=None):
-    """Of positive steps; others are not defined here."""
     count = len(starts.content)
     where = axes.content if axes is not None else tuple(range(count))
     by = steps.content if steps is not None else (1,) * count
@@ -119,15 +118,23 @@ def slice_(m, a, x, starts, ends, axes=None, steps=None):
     where = distinct_axes(m, where, x.rank)
     shape, offsets, strides = list(x.shape), [0] * x.rank, [1] * x.rank
     for axis, start, end, step in zip(where, starts.content, ends.content, by, strict=True):
-        m.require(step >= 1)
         size = x.shape[axis]
-        first, last = (
-            m.choose(k < 0, m.choose(k + size < 0, 0, k + size), m.choose(k > size, size, k)) for k in (start, end)
-        )
-        shape[axis] = m.choose(last > first, (last - first + step - 1) // step, 0)
+        if step >= 1:
+            first, last = (_clamped(m, k, size, 0, size) for k in (start, end))
+            shape[axis] = m.choose(last > first, (last - first + step - 1) // step, 0)
+        else:  # backwards
+            m.require(step <= -1)
+            first, last = _clamped(m, start, size, 0, size - 1), _clamped(m, end, size, -1, size - 1)
+            shape[axis] = m.choose(first > last, (first - last - step - 1) // -step, 0)
         offsets[axis], strides[axis] = first, step
     places = lambda i: tuple(k * step + offset for k, step, offset in zip(i, strides, offsets, strict=True))  # noqa: E731
     return Tensor(tuple(shape), lambda i: x.at(places(i)), x.dtype)
+
+
+def _clamped(m, k, size, least, most):
+    """A place on an axis, counted from either end, as one from `least` to `most`."""
+    k = m.choose(k < 0, k + size, k)
+    return m.choose(k < least, least, m.choose(k > most, most, k))
 
 
 def pad(m, a, x, pads, value=None, axes=None):

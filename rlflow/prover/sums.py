@@ -56,6 +56,7 @@ def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
     def apply(m, a, x, axes=None):
         gone = sorted(axes_of(m, x, a, axes))
         keep = a("keepdims", 1)
+        m.require(keep in (0, 1))
         shape = tuple(1 if k in gone else size for k, size in enumerate(x.shape) if keep or k not in gone)
 
         def at(i):

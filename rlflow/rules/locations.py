@@ -77,8 +77,11 @@ class _Roles:
         self.all: dict[str, _Role] = {}
         self.of_readers: dict[str, _Role] = {}  # of the rules to which it matters who else reads a tensor
         self.by_first_root: dict[str, dict[int, Rule]] = {}
+        self.by_root: dict[str, dict[int, Rule]] = {}
         for xfer_id, rule in enumerate(rules):
             self.by_first_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
+            for root in rule.roots:
+                self.by_root.setdefault(root.op, {})[xfer_id] = rule
             self._add(self.all, xfer_id, rule)
             if rule.counts_readers or len(rule.roots) > 1:
                 self._add(self.of_readers, xfer_id, rule)
@@ -158,8 +161,11 @@ class MatchTable:
                 if role is not None:
                     self._climb(node_id, role, tries)
             elif node_id in before.nodes:
-                for xfer_id in self._roles.by_first_root.get(before.nodes[node_id].op, ()):
+                for xfer_id, rule in self._roles.by_root.get(before.nodes[node_id].op, {}).items():
                     self._store(xfer_id, node_id, ())
+                    if len(rule.roots) > 1:  # nothing that is left may lead from here to the first root of such a match
+                        for first in self._first_roots(before, node_id, rule) & nodes.keys():
+                            tries.setdefault(first, {})[xfer_id] = rule
         for node_id, rules in tries.items():
             self._match(node_id, rules)
 
@@ -167,7 +173,7 @@ class MatchTable:
         """Collects the rules to be tried at first roots that a change of the node, in this role, may concern."""
         nodes, consumers = self.graph.nodes, self.graph.consumers
         for xfer_id, rule in role.roots.items():
-            firsts = (node_id,) if len(rule.roots) == 1 else self._first_roots(node_id, rule)
+            firsts = (node_id,) if len(rule.roots) == 1 else self._first_roots(self.graph, node_id, rule)
             for first in firsts:
                 tries.setdefault(first, {})[xfer_id] = rule
         if role.above:
@@ -177,9 +183,9 @@ class MatchTable:
                     if above is not None:
                         self._climb(reader, above, tries)
 
-    def _first_roots(self, root: int, rule: Rule) -> set[int]:
+    @staticmethod
+    def _first_roots(graph: Graph, root: int, rule: Rule) -> set[int]:
         """The nodes that may be the rule's first root where `root` is one of its roots."""
-        graph = self.graph
         below, tensors = {root}, set()
         for _ in range(rule.depth):
             reads = {t for n in below for t in graph.nodes[n].inputs if t in graph.types and not graph.is_constant(t)}

@@ -15,7 +15,7 @@ from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable, explain
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
-from tests.rules.models import drawn, in_float32, tiny_cnn, tiny_cuts, tiny_mobile, tiny_products, tiny_transformer
+from tests.rules.models import Builder, drawn, in_float32, tiny_cnn, tiny_cuts, tiny_mobile, tiny_products, tiny_transformer
 
 RULES = load_rules()
 N_STEPS = 20
@@ -56,6 +56,18 @@ def test_a_walk_keeps_the_outputs_and_the_matches(name, seed):
         if step % 5 == 0:
             assert_same(model, to_model(graph), seed=step, tolerance=1e-4 if name in SINGLE else 1e-8)
     assert step >= SHORTEST
+
+
+def test_a_match_goes_with_its_second_root_though_nothing_leads_from_there_to_the_first():
+    two = Builder(0)
+    first, second = (two.op("Add", two.op("MatMul", "x", two.weight(8, 6)), two.weight(6)) for _ in range(2))
+    model = two.model({"x": (4, 8)}, [first, two.op("Mul", second, two.weight(6))])
+    graph = load_graph(model)
+    table = MatchTable(RULES, graph)
+    assert table.counts[RULES.index("matmul-add-merge")] == 1
+    (distributes,) = table.locations[RULES.index("mul-distributes")]
+    after = apply(graph, RULES[distributes.xfer_id], distributes)
+    assert MatchTable(RULES, after, table).locations == MatchTable(RULES, after).locations
 
 
 @pytest.mark.parametrize("spacing", (2, 5, 1 << 64))
