@@ -1,7 +1,8 @@
 """Receipts: enough to replay a result bit for bit, by anyone, without trusting anyone."""
 
 import hashlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -69,38 +70,60 @@ def make_receipt(
     }
 
 
+def shapes_of(receipt: dict) -> dict[str, object]:
+    """How symbolic dimensions were bound, as `load_graph` takes it."""
+    return {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
+
+
 def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
     """Repeats the actions of a receipt on the model it speaks of; the graph is exported to the same bytes.
 
     Raises RLFlowError if the model or the rules are others, an action is not valid, or the result differs.
     """
+    graph = deque(retrace(receipt, source), maxlen=1).pop()
+    check_result(receipt, graph)
+    return graph
+
+
+def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet | None = None) -> Iterator[Graph]:
+    """The model's graph, then the one after each action. Raises RLFlowError as `replay` does, but not of the result.
+
+    Args:
+      rules: the set that the receipt was made with, where it is not of the shipped families.
+    """
     try:
-        shapes = {n: tuple(s) if isinstance(s, list) else s for n, s in receipt["shapes"].items()}
+        shapes = shapes_of(receipt)
         actions = [(action["rule"], int(action["location"])) for action in receipt["actions"]]
         families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
-        rules_hash, format_ = receipt["rules_hash"], receipt["format"]
-        original_hash, result_hash, exported = (receipt[k] for k in ("original_hash", "result_hash", "model_sha256"))
+        rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
+        _ = receipt["result_hash"], receipt["model_sha256"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
     if format_ != FORMAT:
         raise RLFlowError(f"the receipt has format {format_}, this version reads {FORMAT}")
-    rules, graph = load_rules(families), load_graph(source, shapes)
-    rules = only_exact(rules) if exact else rules
+    if rules is None:
+        rules = only_exact(load_rules(families)) if exact else load_rules(families)
+    graph = load_graph(source, shapes)
     if graph.hash != original_hash:
         raise RLFlowError("the receipt belongs to another model")
     if rules.hash != rules_hash:
         raise RLFlowError("the receipt was made with another rule set")
+    yield graph
     table = MatchTable(rules, graph)
     for step, (name, location) in enumerate(actions):
         xfer_id = rules.index(name)
         if not 0 <= location < table.counts[xfer_id]:
             raise RLFlowError(f"step {step} of the receipt: rule {name} has no location {location}")
         graph = apply(graph, rules[xfer_id], table.location(xfer_id, location))
+        yield graph
         table = MatchTable(rules, graph, table)
-    if graph.hash != result_hash:
+
+
+def check_result(receipt: dict, graph: Graph) -> None:
+    """Raises RLFlowError if a graph is not the one that the receipt ends at, or is not exported to the same bytes."""
+    if graph.hash != receipt["result_hash"]:
         raise RLFlowError("the replay ends at another graph than the receipt says")
-    if model_hash(graph) != exported:
+    if model_hash(graph) != receipt["model_sha256"]:
         raise RLFlowError(
-            f"the replay ends at the same graph but its folded weights differ; the receipt was made with {receipt['versions']}"
+            f"the replay ends at the same graph but its folded weights differ; the receipt was made with {receipt.get('versions')}"
         )
-    return graph

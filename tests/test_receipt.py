@@ -13,7 +13,7 @@ from rlflow.errors import RLFlowError
 from rlflow.files import write_json
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_writer import save_graph, save_model, to_model
-from rlflow.receipt import make_receipt, replay
+from rlflow.receipt import check_result, make_receipt, replay, retrace
 from rlflow.search.greedy import greedy
 from rlflow.state import RewriteState
 from rlflow.zoo import load
@@ -69,6 +69,19 @@ def test_a_receipt_survives_json_and_says_what_was_done(tmp_path):
     assert all(names[action["xfer_id"]] == action["rule"] for action in receipt["actions"])
     again = replay(receipt, load("tiny_resnet18"))
     assert again.hash == receipt["result_hash"] and digest(again) == digest(result)
+
+
+def test_every_graph_on_the_way_can_be_looked_at():
+    receipt, result = receipt_of("tiny_resnet18")
+    graphs = list(retrace(receipt, load("tiny_resnet18")))
+    state, hashes = tiny_task("tiny_resnet18").initial, []
+    for action in receipt["actions"]:
+        hashes.append(state.graph.hash)
+        state = state.apply(action["xfer_id"], action["location"])
+    assert [graph.hash for graph in graphs] == [*hashes, result.hash]
+    check_result(receipt, graphs[-1])
+    with pytest.raises(RLFlowError, match="ends at another graph"):
+        check_result(receipt, graphs[-2])
 
 
 def test_an_empty_receipt_replays_to_the_exported_original():

@@ -1,0 +1,50 @@
+"""What a validation found: one finding for everything that was looked at."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+
+Kind = Literal["structure", "interface", "numerics", "receipt"]
+KINDS = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `value` is the relative error of an output where one was measured."""
+
+    kind: Kind
+    ok: bool
+    message: str
+    value: float | None = None
+
+
+@dataclass
+class Findings:
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.ok for finding in self.findings)
+
+    @property
+    def max_error(self) -> float | None:
+        """The largest relative error measured; None if nothing could be compared."""
+        return max((f.value for f in self.findings if f.value is not None), default=None)
+
+    def failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.ok]
+
+    def to_dict(self) -> dict:
+        """JSON-able: an infinite error becomes the text "inf"."""
+        findings = [asdict(f) | {"value": _json_number(f.value)} for f in self.findings]
+        return {"ok": self.ok, "max_error": _json_number(self.max_error), "findings": findings}
+
+    def __str__(self) -> str:
+        """A line each, those of a kind together, those that failed marked."""
+        ordered = sorted(self.findings, key=lambda finding: KINDS.index(finding.kind))
+        return "\n".join(f"{f.kind:10}  {'ok    ' if f.ok else 'FAILED'}  {f.message}" for f in ordered)
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return value if value is None or np.isfinite(value) else str(value)
