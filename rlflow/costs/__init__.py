@@ -3,6 +3,7 @@
 A cost model has
 
     reach: int                           how many edges around a node its cost may look
+    passes: container of str             optional: the operators that it looks past, where it does not look past all
     open(threads, database) -> model     how a config makes one (a class method)
     node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
 
@@ -11,6 +12,7 @@ equals the total counted anew, whatever the path. Constant nodes cost nothing: t
 These are *estimates*; the latency of a whole graph is `rlflow.costs.measured`'s business.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -22,7 +24,9 @@ COSTS = Registry(
     "cost",
     {
         "analytic": "rlflow.costs.analytic:AnalyticCost",
+        "roofline": "rlflow.costs.calibrate:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
+        "corrected": "rlflow.costs.corrected:CorrectedCost",
     },
 )
 
@@ -64,7 +68,7 @@ class GraphCost:
     Attributes:
       total: the sum.
       nodes: node id → its cost.
-      recounted: ids of the nodes that a rewrite touched or whose cost it may have changed.
+      recounted: ids of the nodes that a rewrite touched or whose cost it changed.
     """
 
     total: NodeCost
@@ -78,27 +82,34 @@ class GraphCost:
 
     def after(self, model: CostModel, rewritten: Graph) -> "GraphCost":
         """The cost of `rewritten`, a `rewrite` of this cost's graph: only what it touched is counted anew."""
-        affected = neighbourhood(rewritten, rewritten.touched, model.reach)
-        nodes = self.nodes.copy()
+        affected = neighbourhood(rewritten, rewritten.touched, model.reach, getattr(model, "passes", None))
+        nodes, recounted = self.nodes.copy(), set(rewritten.touched)
         total = list(self.total)
         for node_id in affected:
             old = nodes.pop(node_id, FREE)
             new = FREE
             if node_id in rewritten.nodes:
                 new = nodes[node_id] = model.node_cost(rewritten, rewritten.nodes[node_id])
-            if new is not old:
+            if new != old:
+                recounted.add(node_id)
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
-        return GraphCost(NodeCost(*total), nodes, frozenset(affected))
+        return GraphCost(NodeCost(*total), nodes, frozenset(recounted))
 
 
-def neighbourhood(graph: Graph, node_ids, reach: int) -> set[int]:
-    """The given ids, and those of all nodes of the graph within `reach` edges of them."""
+def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | None = None) -> set[int]:
+    """The given ids, and those of all nodes of the graph within `reach` edges of them.
+
+    Args:
+      passes: operators that a path may lead through; None for all.
+    """
     found = set(node_ids)
     frontier = found
-    for _ in range(reach):
+    for step in range(reach):
         around = set()
         for node_id in frontier & graph.nodes.keys():
             node = graph.nodes[node_id]
+            if step and passes is not None and node.op not in passes:
+                continue
             around.update(graph.producers[t] for t in node.reads() if t in graph.producers)
             around.update(c for t in node.outputs for c in graph.consumers.get(t, ()))
         frontier = around - found

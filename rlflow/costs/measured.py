@@ -1,7 +1,13 @@
 """The measured cost: two models end to end, as a user runs them, and what may be said about the difference."""
 
+import ctypes
+import multiprocessing
+import resource
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,20 +15,25 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from rlflow.errors import RLFlowError
 from rlflow.graph.onnx_reader import model_files
+from rlflow.graph.onnx_writer import save_model
 from rlflow.runtime import machine, random_inputs, run, session
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
-MIN_SESSIONS = 5  # before an early stop; fewer than this and the interval says little
+ROUND = 2  # sessions of a round: once the original's is made first, once the candidate's
+MIN_ROUNDS = 3  # before an early stop; fewer than this and the interval says little
 TOGETHER = 2_000_000_000  # bytes of two models, up to which both have a session at once: each holds all its weights
 MARGIN = 0.01  # two copies of one file differ by more than this now and then: less is never claimed
 RESAMPLES = 1000
+NORMAL = 1.96  # the 97.5 % quantile, and those of Student's t with 1, 2, … degrees of freedom
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 class Ratio(NamedTuple):
-    """Median of candidate / original latencies, with its 95 % interval; below 1 the candidate is faster."""
+    """Candidate / original latency, with its 95 % interval; below 1 the candidate is faster."""
 
-    median: float
+    ratio: float
     low: float
     high: float
 
@@ -39,30 +50,25 @@ class Ratio(NamedTuple):
 
 
 def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
-    """The median ratio and its interval, by a bootstrap that resamples sessions, then pairs within them.
+    """The geometric mean of the sessions' median ratios, and its interval by a bootstrap over rounds.
 
     Two sessions of one file can differ for as long as they live, so that pairs of one session are not
-    independent: the session is the unit that is drawn. With few units the plain percentiles are too
-    narrow; the deviations are widened by sqrt(n / (n - 1)), the bias of a variance over n sessions.
+    independent; and the one that was made second is often 2 % faster or slower than the first, whichever file
+    it holds. So a session and the next one, made in the other order, are a round, and rounds are what is drawn (of a
+    round alone its sessions). With few of them plain percentiles are too narrow: the deviations are widened
+    by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
 
     Args:
-      sessions: for each session its pairs' ratios, candidate / original.
+      sessions: for each of at least two sessions its pairs' ratios, candidate / original.
     """
-    rng = np.random.default_rng(seed)
-    groups = [np.asarray(ratios, float) for ratios in sessions]
-    median = _middle(groups)
-    draws = np.empty(RESAMPLES)
-    for k in range(RESAMPLES):
-        chosen = rng.integers(0, len(groups), len(groups))
-        draws[k] = _middle([groups[g][rng.integers(0, len(groups[g]), len(groups[g]))] for g in chosen])
-    low, high = np.percentile(draws, (2.5, 97.5)).tolist()
-    widen = (len(groups) / max(len(groups) - 1, 1)) ** 0.5
-    return Ratio(median, min(median, median + (low - median) * widen), max(median, median + (high - median) * widen))
-
-
-def _middle(groups: list[np.ndarray]) -> float:
-    """The median over all pairs."""
-    return float(np.median(np.concatenate(groups)))
+    medians = [np.log(np.median(ratios)) for ratios in sessions]
+    rounds = [np.mean(medians[k : k + ROUND]) for k in range(0, len(medians), ROUND)]
+    units = np.array(rounds if len(rounds) > 1 else medians)
+    n, middle = len(units), np.mean(units)
+    means = units[np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))].mean(axis=1)
+    widen = (n / (n - 1)) ** 0.5 * STUDENT[min(n - 1, len(STUDENT)) - 1] / NORMAL
+    low, high = middle + widen * (np.percentile(means, (2.5, 97.5)) - middle)
+    return Ratio(*np.exp([middle, min(low, middle), max(high, middle)]).tolist())
 
 
 def measure(
@@ -73,56 +79,110 @@ def measure(
     sessions: int = 10,
     seed: int = 0,
     shapes: Mapping[str, object] | None = None,
+    memory: bool = True,
 ) -> dict:
     """End-to-end latency of both models on this machine, with all of ONNX Runtime's optimisations.
 
     One pair of sessions lives at a time. Within it the models run in turns, the first one alternating, and
     every turn gives one ratio. Models that are large together (TOGETHER) have their sessions one after the
-    other instead. It stops early, between sessions, when the interval is clear.
+    other instead. It stops early, between rounds of two sessions, when the interval is clear.
+
+    What other processes do is kept out as far as it can be: with one thread the time is that of its core, and
+    runs during which the system took a core away do not count, where enough others are had.
 
     Args:
       threads: threads inside one operator.
       seconds: time for all pairs together, at most; making sessions comes on top, as do the MIN_PAIRS of a
         slow model. A session runs at most MAX_PAIRS.
-      sessions: pairs of sessions.
+      sessions: pairs of sessions; an odd number is one more.
       seed: of the inputs and of the bootstrap.
       shapes: sizes for symbolic dimensions, as `load_graph` takes them.
+      memory: whether `run_memory` of both is measured too, after the latencies; about a second a side.
 
     Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
-    within pairs), verdict, pairs, sessions, side_by_side (false: one after the other), stopped, threads, seed,
-    machine, onnxruntime.
+    within pairs), verdict, pairs, calm (share of runs from which no core was taken), sessions, session_ratios (the
+    median of each), side_by_side (false: one after the other), stopped, original_memory_bytes,
+    candidate_memory_bytes (None: not measured), threads, seed, machine, onnxruntime.
 
     Raises:
       RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
     """
     inputs = random_inputs(original, seed, shapes)
     side_by_side = _bytes(original) + _bytes(candidate) <= TOGETHER
-    pairs_of = _side_by_side if side_by_side else _one_after_the_other
+    runs_of = _side_by_side if side_by_side else _one_after_the_other
+    rounds = max(-(-sessions // ROUND), 1)
+    sides: list[list[Run]] = []
     times: list[np.ndarray] = []
     ratio, stopped = None, "all sessions measured"
-    for index in range(sessions):
-        times.append(pairs_of((original, candidate), inputs, threads, seconds / sessions, index % 2))
-        if index + 1 >= min(MIN_SESSIONS, sessions):
+    for done in range(1, rounds + 1):
+        for first in range(ROUND):
+            runs = runs_of((original, candidate), inputs, threads, seconds / (ROUND * rounds), first)
+            sides += runs
+            times.append(_pairs(runs))
+        if done >= min(MIN_ROUNDS, rounds):
             ratio = ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in times], seed)
-            if ratio.clear and index + 1 < sessions:
+            if ratio.clear and done < rounds:
                 stopped = "the interval is clear"
                 break
     original_ms, candidate_ms = 1e3 * np.median(np.concatenate(times), axis=0)
     return {
         "original_ms": float(original_ms),
         "candidate_ms": float(candidate_ms),
-        "ratio": ratio.median,
+        "ratio": ratio.ratio,
         "interval": [ratio.low, ratio.high],
         "verdict": ratio.verdict,
         "pairs": sum(map(len, times)),
+        "calm": float(np.mean([run.calm for side in sides for run in side])),
         "sessions": len(times),
+        "session_ratios": [float(np.median(pairs[:, 1] / pairs[:, 0])) for pairs in times],
         "side_by_side": side_by_side,
         "stopped": stopped,
+        "original_memory_bytes": run_memory(original, inputs, threads) if memory else None,
+        "candidate_memory_bytes": run_memory(candidate, inputs, threads) if memory else None,
         "threads": threads,
         "seed": seed,
         "machine": machine(),
         "onnxruntime": onnxruntime.__version__,
     }
+
+
+def run_memory(model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray], threads: int = 1) -> int | None:
+    """Bytes that a model adds to the resident memory of a fresh process, at the fullest moment of its runs.
+
+    That is its weights, the copies that kernels pack of them, activations, outputs and ONNX Runtime's own; the file's
+    content while it is read is not counted. None where the system does not tell (other than Linux with glibc).
+
+    Raises RLFlowError if the model cannot be run, or the process dies of it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx") if isinstance(model, onnx.ModelProto) else Path(model)
+        if isinstance(model, onnx.ModelProto):
+            save_model(model, path)
+        try:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                return process.submit(_added_memory, path, inputs, threads).result()
+        except BrokenProcessPool as error:
+            raise RLFlowError("the process that measured a model's memory died; out of memory?") from error
+
+
+def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int) -> int | None:
+    """In a fresh process: see `run_memory`."""
+    try:
+        before = _resident("VmRSS")
+        running = session(path, threads)
+        ctypes.CDLL(None).malloc_trim(0)  # what reading the file left free goes back to the system
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to what is resident now
+        for _ in range(3):  # the first run allocates, the second may lay out anew what the first one needed
+            run(running, inputs)
+        return _resident("VmHWM") - before
+    except (OSError, AttributeError):
+        return None
+
+
+def _resident(key: str) -> int:
+    """Bytes of this process's resident memory now (VmRSS), or at most until now (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(key)))
 
 
 def _bytes(model: onnx.ModelProto | Path | str) -> int:
@@ -131,33 +191,46 @@ def _bytes(model: onnx.ModelProto | Path | str) -> int:
     return sum(file.stat().st_size for file in model_files(model))
 
 
-def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> np.ndarray:
-    """Seconds of alternating runs in one session a model, [pairs, 2]; `first` is made, and then run, first."""
+class Run(NamedTuple):
+    """seconds: of one run.  calm: whether the system took no core from it meanwhile."""
+
+    seconds: float
+    calm: bool
+
+
+def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
+    """Alternating runs in one session a model, as many of each; `first` is made, and then run, first."""
     running = [None, None]
     for side in (first, 1 - first):
         running[side] = _warm(models[side], inputs, threads)
-    pairs = []
+    runs: list[list[Run]] = [[], []]
     end = time.perf_counter() + seconds
-    while _goes_on(pairs, end):
-        pair = [0.0, 0.0]
+    while _goes_on(runs[1], end):
         for side in (first, 1 - first):
-            pair[side] = _seconds(running[side], inputs)
-        pairs.append(pair)
+            runs[side].append(_run(running[side], inputs, threads))
         first = 1 - first
-    return np.array(pairs)
+    return runs
 
 
-def _one_after_the_other(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> np.ndarray:
-    """As `_side_by_side`, but only one session lives at a time: the k-th run of each makes a pair."""
-    times: list[list[float]] = [[], []]
+def _one_after_the_other(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
+    """As `_side_by_side`, but only one session lives at a time."""
+    runs: list[list[Run]] = [[], []]
     running = _warm(models[first], inputs, threads)
     end = time.perf_counter() + seconds / 2
-    while _goes_on(times[first], end):
-        times[first].append(_seconds(running, inputs))
+    while _goes_on(runs[first], end):
+        runs[first].append(_run(running, inputs, threads))
     del running
     running = _warm(models[1 - first], inputs, threads)
-    times[1 - first] = [_seconds(running, inputs) for _ in times[first]]
-    return np.array(times).T
+    runs[1 - first] = [_run(running, inputs, threads) for _ in runs[first]]
+    return runs
+
+
+def _pairs(runs: list[list[Run]]) -> np.ndarray:
+    """Seconds of the k-th calm run of each side, [pairs, 2]; of the k-th of all runs, where too few are calm."""
+    kept = [[run.seconds for run in side if run.calm] for side in runs]
+    if min(map(len, kept)) < MIN_PAIRS:
+        kept = [[run.seconds for run in side] for side in runs]
+    return np.array(list(zip(*kept, strict=False)))
 
 
 def _warm(model, inputs: dict[str, np.ndarray], threads: int) -> onnxruntime.InferenceSession:
@@ -171,7 +244,12 @@ def _goes_on(done: list, end: float) -> bool:
     return len(done) < MIN_PAIRS or (len(done) < MAX_PAIRS and time.perf_counter() < end)
 
 
-def _seconds(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray]) -> float:
-    start = time.perf_counter()
+def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], threads: int) -> Run:
+    # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where other
+    # processes take turns on the core, theirs is not counted.
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    interrupted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    start = clock()
     running.run(None, inputs)
-    return time.perf_counter() - start
+    seconds = clock() - start
+    return Run(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == interrupted)

@@ -28,6 +28,19 @@ def signature(graph: Graph, node: Node) -> tuple:
     )
 
 
+def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
+    """The signatures of nodes in topological order; of several nodes also which inputs are the same tensors."""
+    if len(group) == 1:
+        return (signature(graph, group[0]),)
+    places: dict[int, int] = {}
+    return tuple(
+        [
+            (signature(graph, node), tuple([places.setdefault(tensor, len(places)) for tensor in (*node.inputs, *node.outputs)]))
+            for node in group
+        ]
+    )
+
+
 def _input(graph: Graph, tensor: int) -> tuple | None:
     if tensor == ABSENT:
         return None

@@ -120,10 +120,10 @@ def test_peak_memory_counts_what_is_alive_at_once():
     assert peak_memory(g) == 48
 
 
-@pytest.mark.parametrize("name", list(COSTS))
+@pytest.mark.parametrize("name", [name for name in COSTS if name != "corrected"])  # which must be fitted first
 def test_every_registered_cost_opens_the_same_way(name, tmp_path):
     model = COSTS.get(name).open(threads=1, database=tmp_path / "costs.sqlite")
-    assert model.reach in (0, 1)
+    assert isinstance(model.reach, int) and model.reach >= 0
     g = conv("a = Conv(x, w, b) y = Relu(a)")
     cost = graph_cost(model, g)
     assert all(isinstance(value, int) for value in cost) and cost.runtime_ps > 0

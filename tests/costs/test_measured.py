@@ -1,39 +1,84 @@
-"""What may be said about two latencies, on synthetic samples; and one real measurement, whose speed is not asserted."""
+"""What may be said about two latencies, on synthetic samples; and real measurements, whose speed is not asserted."""
 
 import json
 
 import numpy as np
 import pytest
 
-from rlflow.costs.measured import MIN_PAIRS, Ratio, measure, ratio_of
+from rlflow.costs import measured
+from rlflow.costs.measured import MIN_PAIRS, MIN_ROUNDS, ROUND, Ratio, Run, measure, ratio_of, run_memory
 from rlflow.errors import RLFlowError
+from rlflow.runtime import random_inputs
 from tests.costs.graphs import model
+
+ORDER = 0.025  # of two sessions of one file, the one that was made second can be faster by so much
 
 
 def samples(effect: float, sessions: int, session_noise: float, pair_noise: float, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    centres = effect * np.exp(rng.normal(0, session_noise, sessions))
+    centres = effect * np.exp(rng.normal(0, session_noise, sessions) + ORDER * (-1.0) ** np.arange(sessions))
     return [centre * np.exp(rng.normal(0, pair_noise, 20)) for centre in centres]
 
 
-@pytest.mark.parametrize("effect, verdict", [(1.05, "slower"), (1.0, "no difference shown"), (0.95, "faster")])
-def test_a_planted_difference_is_found_and_none_is_invented(effect, verdict):
-    found = [ratio_of(samples(effect, 10, 0.01, 0.03, seed), seed).verdict for seed in range(10)]
-    assert found.count(verdict) >= 9
+def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
+    """What `measure` says of sessions with these ratios: it looks after each round and stops when the interval is clear."""
+    for end in range(ROUND * MIN_ROUNDS, len(groups) + 1, ROUND):
+        ratio = ratio_of(groups[:end], seed)
+        if ratio.clear:
+            break
+    return ratio
 
 
-def test_sessions_are_the_unit_of_the_bootstrap():
-    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are four.
-    groups = [np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.0), np.full(1000, 1.1)]
+@pytest.mark.parametrize("sessions, least", [(6, 0.85), (10, 0.95)])
+@pytest.mark.parametrize("effect, verdict", [(1.05, "slower"), (0.95, "faster")])
+def test_a_planted_difference_is_found(effect, verdict, sessions, least):
+    found = [stopped_early(samples(effect, sessions, 0.01, 0.03, seed), seed).verdict for seed in range(200)]
+    assert found.count(verdict) >= least * len(found)
+
+
+@pytest.mark.parametrize("sessions", (6, 10))
+@pytest.mark.parametrize("session_noise", (0.01, 0.05))
+def test_no_difference_is_invented(sessions, session_noise):
+    found = [stopped_early(samples(1.0, sessions, session_noise, 0.03, seed), seed).verdict for seed in range(200)]
+    assert found.count("no difference shown") >= 0.95 * len(found)
+
+
+@pytest.mark.parametrize("rounds", (2, 3, 5))
+@pytest.mark.parametrize("outliers", (0.0, 0.1))
+def test_the_interval_holds_the_truth_as_often_as_it_says(rounds, outliers):
+    held = 0
+    for seed in range(500):
+        rng = np.random.default_rng([seed, 1])  # one side's session is 18 % slower now and then, for as long as it lives
+        odd = (rng.random(ROUND * rounds) < outliers) * rng.choice((-1, 1), ROUND * rounds)
+        groups = [g * 1.18**slow for g, slow in zip(samples(1.0, ROUND * rounds, 0.01, 0.03, seed), odd, strict=True)]
+        ratio = ratio_of(groups, seed)
+        held += ratio.low <= 1.0 <= ratio.high
+    assert held >= 0.9 * 500
+
+
+def test_the_order_in_which_sessions_are_made_cancels():
+    one_order, other = np.full(9, 1.02), np.full(9, 1 / 1.02)
+    ratio = ratio_of([one_order, other] * 3, 0)
+    assert ratio.low == pytest.approx(1) and ratio.high == pytest.approx(1)
+
+
+def test_rounds_are_the_unit_of_the_bootstrap():
+    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two rounds.
+    groups = [np.full(1000, 1.0), np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.1)]
     ratio = ratio_of(groups, 0)
     assert ratio.low <= 1.0 and ratio.high >= 1.1 and ratio.verdict == "no difference shown"
 
 
-def test_the_interval_holds_the_median_and_repeats_by_seed():
+def test_of_one_round_its_sessions_are_the_units():
+    assert ratio_of([[1.06], [1.04]], 0).verdict == "no difference shown"
+    assert ratio_of([[1.06], [1.0599]], 0).verdict == "slower"
+
+
+def test_the_interval_holds_the_ratio_and_repeats_by_seed():
     for seed in range(5):
-        groups = samples(1.0, 3, 0.05, 0.1, seed)
+        groups = samples(1.0, 6, 0.05, 0.1, seed)
         ratio = ratio_of(groups, seed)
-        assert ratio.low <= ratio.median <= ratio.high
+        assert ratio.low <= ratio.ratio <= ratio.high
         assert ratio == ratio_of(groups, seed)
 
 
@@ -44,14 +89,41 @@ def test_less_than_the_margin_is_never_claimed():
     assert Ratio(1.0, 0.995, 1.005).clear and not Ratio(1.0, 0.9, 1.1).clear
 
 
+def test_disturbed_runs_do_not_count_where_enough_are_calm():
+    calm, disturbed = Run(1.0, True), Run(9.0, False)
+    mixed = [[calm, disturbed] * MIN_PAIRS, [disturbed, calm] * MIN_PAIRS]
+    assert measured._pairs(mixed).tolist() == [[1.0, 1.0]] * MIN_PAIRS
+    few = [[calm, disturbed] * MIN_PAIRS, [disturbed] * 2 * MIN_PAIRS]
+    assert measured._pairs(few).tolist() == [[1.0, 9.0], [9.0, 9.0]] * MIN_PAIRS
+
+
+BODY = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y = Relu(a)}"
+
+
 def test_the_same_model_on_both_sides():
-    body = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y = Relu(a)}"
-    result = measure(model(body), model(body), threads=1, seconds=0.2, sessions=3, seed=0, shapes={"N": 64})
+    result = measure(model(BODY), model(BODY), threads=1, seconds=0.2, sessions=3, seed=0, shapes={"N": 64})
     assert json.loads(json.dumps(result)) == result
     assert result["interval"][0] <= result["ratio"] <= result["interval"][1]
     assert result["verdict"] in ("faster", "slower", "no difference shown")
-    assert result["sessions"] == 3 and result["pairs"] >= 3 * MIN_PAIRS
-    assert result["original_ms"] > 0 and result["candidate_ms"] > 0
+    assert result["sessions"] == len(result["session_ratios"]) == 4 and result["pairs"] >= 4 * MIN_PAIRS
+    assert result["original_ms"] > 0 and result["candidate_ms"] > 0 and 0 <= result["calm"] <= 1
+    assert abs(result["original_memory_bytes"] - result["candidate_memory_bytes"]) < 2_000_000
+
+
+def test_larger_activations_need_more_memory():
+    def widened(width: int):
+        return model(f"""g (float[1,1000] x) => (float[1] y) <int64[2] shape = {{{width}, 1000}}>
+            {{ wide = Expand(x, shape) more = Exp(wide) y = ReduceSum <keepdims=0> (more) }}""")
+
+    small, large = (run_memory(m, random_inputs(m, 0)) for m in (widened(10), widened(5000)))
+    tensor = 4 * 5000 * 1000  # bytes; two of them live at once, in an arena that grows by powers of two
+    assert 2 * tensor <= large - small < 6 * tensor
+
+
+def test_memory_that_a_model_cannot_get_is_an_error():
+    body = "g (float[1] x) => (float[1] y) {shape = Cast <to=7> (x) y = Expand(x, shape)}"
+    with pytest.raises(RLFlowError):
+        run_memory(model(body), {"x": np.full(1, -3, np.float32)})
 
 
 def test_an_unbound_dimension_is_an_error():

@@ -1,0 +1,172 @@
+"""The database of timings: one row a signature, machine, number of threads and version of ONNX Runtime.
+
+A SQLite file that several processes may share; it is a cache, so that a file of an older form is emptied.
+"""
+
+import contextlib
+import csv
+import fcntl
+import io
+import os
+import re
+import sqlite3
+import statistics
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import onnxruntime
+
+from rlflow.costs.timing import Timing
+from rlflow.errors import RLFlowError
+from rlflow.files import write_bytes, write_json
+from rlflow.progress import say
+from rlflow.runtime import machine
+
+VERSION = 2  # of the form below and of what a signature means: timings of another version are of other things
+COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
+TABLE = """CREATE TABLE IF NOT EXISTS timings (
+    signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
+    median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
+    PRIMARY KEY (signature, threads, machine, onnxruntime))"""
+
+
+def default_path() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlflow" / "costs.sqlite"
+
+
+class TimingDatabase:
+    """Raises RLFlowError, from any method, if the file is damaged, is of a newer form or cannot be written."""
+
+    def __init__(self, path: Path | str | None = None):
+        self.path = Path(path or default_path())
+        with self.connected() as connection:  # a bad path shows now, not in the middle of an episode
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version > VERSION:
+            raise RLFlowError(f"the cost database {self.path} is of a newer RLFlow (form {version}, not {VERSION}); name another")
+        if version < VERSION:
+            self._renew(tables > 0)
+
+    def _renew(self, used: bool) -> None:
+        with self.lock(), self.connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+                return  # another process was first
+            connection.execute("DROP TABLE IF EXISTS timings")
+            connection.execute(TABLE)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        if used:
+            say(f"the timings in {self.path} were of an older form of RLFlow; they are dropped and will be taken anew")
+
+    def look_up(self, signature: str, threads: int) -> Timing | None:
+        query = "SELECT median_ns, low_ns, high_ns, repeats FROM timings WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
+        with self.connected() as connection:
+            row = connection.execute(query, (signature, threads, machine(), onnxruntime.__version__)).fetchone()
+        return Timing(*row) if row else None
+
+    def store(self, signature: str, threads: int, timing: Timing) -> None:
+        """Raises RLFlowError if the signature is there."""
+        self._insert("INSERT", signature, threads, timing)
+
+    def replace(self, signature: str, threads: int, timing: Timing) -> None:
+        self._insert("INSERT OR REPLACE", signature, threads, timing)
+
+    def _insert(self, verb: str, signature: str, threads: int, timing: Timing) -> None:
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        row = (signature, threads, machine(), onnxruntime.__version__, date, *timing)
+        with self.connected() as connection:
+            connection.execute(f"{verb} INTO timings VALUES ({','.join('?' * len(COLUMNS))})", row)
+
+    def rows(self, threads: int | None = None, machine: str | None = None) -> list[dict]:
+        """All rows, or those of so many threads, or of machines whose name holds the text."""
+        where, values = _where(threads, machine)
+        with self.connected() as connection:
+            found = connection.execute(f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values).fetchall()
+        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+    def clear(self, threads: int | None = None, machine: str | None = None) -> int:
+        """Deletes what `rows` would give; returns how many."""
+        where, values = _where(threads, machine)
+        with self.lock(), self.connected() as connection:
+            return connection.execute(f"DELETE FROM timings{where}", values).rowcount
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction: an object that holds none may be forked, pickled and shared."""
+        with self._said_plainly():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                yield connection
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Only one process times at a time, so that timings do not disturb each other."""
+        with self._said_plainly(), open(self.path.with_name(f"{self.path.name}.lock"), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _said_plainly(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            message = f"cannot use the cost database {self.path} ({error}); delete it or name another"
+            raise RLFlowError(message) from error
+
+
+def _where(threads: int | None, machine: str | None) -> tuple[str, list]:
+    clauses = [("threads = ?", threads), ("instr(lower(machine), lower(?)) > 0", machine)]
+    chosen = [(clause, value) for clause, value in clauses if value is not None]
+    return " WHERE " + " AND ".join(clause for clause, _ in chosen) if chosen else "", [value for _, value in chosen]
+
+
+# -- what is in it ---------------------------------------------------------------------------------
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """For each kind of kernel, threads, machine and version: how many timings, their median in µs, first and last date."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(row)
+    return [
+        {
+            **dict(zip(("operator", "threads", "machine", "onnxruntime"), key, strict=True)),
+            "count": len(found),
+            "median_us": statistics.median(row["median_ns"] for row in found) / 1e3,
+            "first": min(row["date"] for row in found),
+            "last": max(row["date"] for row in found),
+        }
+        for key, found in sorted(groups.items())
+    ]
+
+
+def operators(signature: str) -> str:
+    """The operators of a signature, e.g. 'Conv + Relu'; of other rows their name."""
+    found = re.findall(r"\('[^']*','([^']+)',\d+,", signature)
+    return " + ".join(found) or re.sub(r"\W*(\w[\w: ]*).*", r"\1", signature)
+
+
+def summary_table(found: list[dict]) -> str:
+    """Markdown."""
+    lines = ["| operator | threads | machine | onnxruntime | timings | median, µs | from | to |", "| --- |" + " --- |" * 7]
+    for row in found:
+        shown = (row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"], f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10])
+        lines.append(f"| {' | '.join(map(str, shown))} |")
+    return "\n".join(lines)
+
+
+def export(rows: list[dict], path: Path | str) -> None:
+    """Writes rows as .csv or .json. Raises RLFlowError for another suffix."""
+    suffix = Path(path).suffix
+    if suffix == ".json":
+        write_json(path, rows)
+    elif suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+        write_bytes(path, text.getvalue().encode())
+    else:
+        raise RLFlowError(f"{path}: the name must end in .csv or .json")

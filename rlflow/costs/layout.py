@@ -1,0 +1,257 @@
+"""The blocked layout: which operators ONNX Runtime runs in it, and where it has to reorder.
+
+Between convolutions and poolings ONNX Runtime keeps 4-D float tensors in blocks of 8 or 16 channels (its domain
+com.microsoft.nchwc): an operator of a blocked region reads and writes blocks, and a tensor is reordered only where
+it leaves the region (ReorderOutput) or enters it (ReorderInput), once for all its readers. Convolutions and
+poolings decide by their own shapes; what lies between them follows its inputs (CARRIERS). So that a question stays
+local, nobody looks further up than DEPTH operators; there an aligned tensor is taken for blocked.
+"""
+
+from collections.abc import Collection, Iterator
+from functools import cache
+
+from onnx import ModelProto, TensorProto, helper
+
+from rlflow.graph import contrib
+from rlflow.graph.model import ABSENT, Graph, Node, TensorType
+
+DEPTH = 2
+BY_FOUR = 4  # channels that a reorder and a depthwise kernel take at once
+CONVOLUTIONS = frozenset(("Conv", "FusedConv"))
+POOLS = frozenset(("MaxPool", "AveragePool"))
+ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carriers of whole blocks alone
+SUMS = frozenset(("Add", "Sum", "Mul"))
+REMOVED = frozenset(("Identity", "Dropout"))
+CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
+    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization",
+))  # fmt: skip
+FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolution
+FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
+FOLDS = 3  # operators that are looked at, at most, whether they fold into one convolution
+NHWC = (0, 2, 3, 1)
+_KINDS = CONVOLUTIONS | POOLS | CARRIERS | FUSED
+
+
+@cache
+def block() -> int:
+    """How many channels ONNX Runtime puts in a block on this machine; 0 if it has no blocked layout here."""
+    from rlflow.costs.timing import optimised
+
+    found = optimised(_point_convolution())
+    (conv,) = [node for node in found.graph.node if node.op_type == "Conv"]
+    (weight,) = [tensor for tensor in found.graph.initializer if tensor.name == conv.input[1]]
+    return weight.dims[0] if conv.domain else 0
+
+
+def _point_convolution() -> ModelProto:
+    """One channel to one channel: the weight of its blocked form is as long as a block."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "block", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def only_reader(graph: Graph, tensor: int) -> Node | None:
+    """The one node that reads the tensor, unless it is an output of the graph."""
+    readers = graph.consumers.get(tensor, ())
+    return graph.nodes[readers[0]] if len(readers) == 1 and tensor not in graph.outputs else None
+
+
+def producer(graph: Graph, tensor: int) -> Node | None:
+    """The node that computes the tensor, if a run does."""
+    node_id = graph.producers.get(tensor)
+    node = graph.nodes[node_id] if node_id is not None else None
+    return None if node is None or node.constant else node
+
+
+def varying(graph: Graph, node: Node) -> list[int]:
+    """The inputs that are not constant."""
+    if len(node.inputs) == 1:  # else the node would be constant itself
+        return list(node.inputs)
+    return [tensor for tensor in node.inputs if tensor != ABSENT and not graph.is_constant(tensor)]
+
+
+def is_removed(graph: Graph, node: Node) -> bool:
+    """Whether ONNX Runtime removes the node when it loads a graph: Identity, and Dropout in inference."""
+    if node.domain != "" or node.op not in REMOVED:
+        return False
+    return node.op == "Identity" or not (any(map(graph.is_used, node.outputs[1:])) or any(t != ABSENT for t in node.inputs[2:]))
+
+
+def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
+    """The operator before it, if both become one convolution: a normalisation, factor or offset for each channel.
+
+    At most `more` others are looked at between it and the convolution.
+    """
+    if more == 0 or node.op not in FOLDED or node.domain != "":
+        return None
+    varied = varying(graph, node)
+    if len(varied) != 1 or only_reader(graph, varied[0]) is not node or not _each_channel(graph, node, varied[0]):
+        return None
+    before = producer(graph, varied[0])
+    if before is None or before.domain != "":
+        return None
+    if before.op == "Conv":
+        return before if all(graph.is_constant(t) for t in before.inputs[1:] if t != ABSENT) else None
+    return before if folds(graph, before, more - 1) else None
+
+
+def pads(graph: Graph, node: Node) -> Node | None:
+    """The convolution or pooling that does the work of a Pad itself: the only one that reads what it gives."""
+    reader = only_reader(graph, node.outputs[0])
+    if reader is None or reader.op not in ("Conv", *POOLS) or reader.domain != "" or reader.attribute("auto_pad", b"NOTSET") != b"NOTSET":
+        return None
+    same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
+    return reader if same and reader.inputs[0] == node.outputs[0] else None
+
+
+def _each_channel(graph: Graph, node: Node, data: int) -> bool:
+    """Whether the constants of the node hold one number for each channel of `data`."""
+    if node.op == "BatchNormalization":
+        return node.inputs[0] == data
+    kind = graph.types.get(data)
+    others = [graph.types.get(t) for t in node.inputs if t != data]
+    if kind is None or kind.shape is None or len(kind.shape) < 3 or len(others) != 1 or others[0] is None:
+        return False
+    channels = (kind.shape[1], *(1,) * (len(kind.shape) - 2))
+    return others[0].shape in (channels, (1, *channels))
+
+
+class Layout:
+    """The layout of one graph, asked for one node at a time; answers are remembered."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._blocked: dict[tuple[int, int], bool] = {}
+        self._folds: dict[int, Node | None] = {}
+
+    def folds(self, node: Node) -> Node | None:
+        """`folds`, remembered."""
+        if node.op not in FOLDED:
+            return None
+        if node.id not in self._folds:
+            self._folds[node.id] = folds(self.graph, node)
+        return self._folds[node.id]
+
+    def runs_blocked(self, node: Node, depth: int = DEPTH) -> bool:
+        """Whether the operator works in blocks, and so gives blocks."""
+        if node.op not in _KINDS:
+            return False
+        if node.op not in CARRIERS:
+            depth = DEPTH  # its own shapes decide, or those of the convolution that it is part of
+        found = self._blocked.get((node.id, depth))
+        if found is None:
+            found = self._blocked[node.id, depth] = self._runs_blocked(node, depth)
+        return found
+
+    def is_blocked(self, tensor: int) -> bool:
+        """Whether the tensor comes in blocks."""
+        before = producer(self.graph, tensor)
+        return before is not None and self.runs_blocked(before)
+
+    def reads_blocked(self, node: Node) -> bool:
+        """Whether the operator reads blocks: as it gives them, but for the borders that need no reorder of their own."""
+        if node.op == "Transpose":  # the order of axes after which images have their channels last is one of blocks, too
+            return node.attribute("perm", ()) == NHWC and self.is_blocked(node.inputs[0])
+        if node.op == "Pad":
+            reader = pads(self.graph, node)
+            return reader is not None and self.reads_blocked(reader)
+        return self.runs_blocked(node) and not self._reads_image(node)
+
+    def reorders(self, node: Node, inner: Collection[int] = ()) -> Iterator[tuple[str, TensorType]]:
+        """What is reordered of what the node gives (not of `inner`), and of the inputs of the graph that it reads."""
+        graph = self.graph
+        for tensor in node.outputs:
+            if tensor in inner or not _is_image(graph.types.get(tensor)):
+                continue
+            readers = [graph.nodes[reader] for reader in graph.consumers.get(tensor, ())]
+            if self.runs_blocked(node):
+                if tensor in graph.outputs or not all(map(self.reads_blocked, readers)):
+                    yield "ReorderOutput", graph.types[tensor]
+            elif any(map(self.reads_blocked, readers)):
+                yield "ReorderInput", graph.types[tensor]
+        for tensor in varying(graph, node):
+            if tensor not in graph.producers and _is_image(graph.types.get(tensor)) and node.id == self._first_in_blocks(tensor):
+                yield "ReorderInput", graph.types[tensor]
+
+    def _first_in_blocks(self, tensor: int) -> int | None:
+        """Which of the readers of an input of the graph pays for its reorder: one of those that read blocks."""
+        readers = self.graph.consumers.get(tensor, ())
+        return next((reader for reader in readers if self.reads_blocked(self.graph.nodes[reader])), None)
+
+    # -- one operator ------------------------------------------------------------------------------
+
+    def _runs_blocked(self, node: Node, depth: int) -> bool:
+        graph = self.graph
+        if node.constant or not block() or not _is_image(graph.types.get(node.outputs[0])):
+            return False
+        if node.op in CONVOLUTIONS:
+            return self._is_blocked_convolution(node)
+        if node.domain not in ("", contrib.DOMAIN):
+            return False
+        if node.op in POOLS:
+            return self._is_aligned(node.inputs[0]) and len(node.outputs) == 1
+        before = self._activated(node) if node.op in FUSED else self.folds(node)
+        if before is not None:
+            return self.runs_blocked(before, depth)
+        data = varying(graph, node)
+        if node.op in FUSED or not self._carries(node, data):
+            return False
+        return all(self._comes_blocked(tensor, depth) for tensor in data)
+
+    def _comes_blocked(self, tensor: int, depth: int) -> bool:
+        before = producer(self.graph, tensor)
+        if before is None:
+            return False
+        if depth == 0 and before.op in CARRIERS and not self.folds(before):
+            return self._is_aligned(tensor)
+        return self.runs_blocked(before, max(depth - 1, 0))
+
+    def _activated(self, node: Node) -> Node | None:
+        """The convolution, or what folds into it, that computes the activation `node` itself."""
+        before = producer(self.graph, node.inputs[0])
+        if before is None or only_reader(self.graph, node.inputs[0]) is not node or len(varying(self.graph, node)) > 1:
+            return None
+        return before if (before.op == "Conv" and before.domain == "") or self.folds(before) else None
+
+    def _carries(self, node: Node, data: list[int]) -> bool:
+        """Whether the operator stays in blocks if all its varying inputs `data` come in blocks."""
+        if node.op in ALIGNED and not all(map(self._is_aligned, data)):
+            return False
+        if node.op == "Concat":
+            return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
+        if node.op in SUMS and len(data) == len(node.inputs):
+            return len({self.graph.types.get(tensor) for tensor in data}) == 1
+        if node.op in SUMS:
+            return node.op == "Mul" and len(data) == 1 and _each_channel(self.graph, node, data[0])
+        if node.op in REMOVED and not is_removed(self.graph, node):
+            return False
+        return data == [node.inputs[0]]
+
+    def _is_blocked_convolution(self, node: Node) -> bool:
+        weight = self.graph.types.get(node.inputs[1])
+        if weight is None or weight.shape is None or len(weight.shape) != 4 or len(node.outputs) > 1:
+            return False
+        if not all(self.graph.is_constant(tensor) for tensor in node.inputs[1:3] if tensor != ABSENT):
+            return False
+        channels, inner, group = weight.shape[0], weight.shape[1], node.attribute("group", 1)
+        if group == 1:
+            return inner < block() or inner % BY_FOUR == 0
+        if inner == 1 and channels == group:
+            return channels % BY_FOUR == 0
+        return inner % block() == 0 and channels % group == 0 and channels // group % block() == 0
+
+    def _reads_image(self, node: Node) -> bool:
+        """Whether it is a convolution of few channels, which reads the tensor as it is."""
+        if node.op not in CONVOLUTIONS or node.attribute("group", 1) != 1:
+            return False
+        return self.graph.types[node.inputs[1]].shape[1] < block()
+
+    def _is_aligned(self, tensor: int) -> bool:
+        kind = self.graph.types.get(tensor)
+        return _is_image(kind) and kind.shape[1] % block() == 0
+
+
+def _is_image(kind: TensorType | None) -> bool:
+    """Whether the type is one of [batch, channels, height, width] in float32."""
+    return kind is not None and kind.dtype == TensorProto.FLOAT and kind.shape is not None and len(kind.shape) == 4

@@ -1,0 +1,236 @@
+"""How long ONNX Runtime takes for a group of operators alone: a small model, optimised as a user's, and run.
+
+Blocked operators are timed in blocks. The group's small model gets a convolution in front of every blocked input;
+ONNX Runtime optimises it as it would the whole graph; then the part before those inputs and the reorders behind
+the outputs are cut away, and what is left is what the whole graph runs.
+"""
+
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+from rlflow.costs.layout import block
+from rlflow.costs.signature import has_content
+from rlflow.errors import first_line
+from rlflow.graph.fold import constant_cone, evaluate
+from rlflow.graph.model import ABSENT, Constant, Graph, Interface, Node, TensorType
+from rlflow.graph.onnx_reader import has_subgraph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.runtime import PROVIDERS, random_inputs, session
+
+NCHWC = "com.microsoft.nchwc"
+WARM_UPS = 2
+MIN_REPEATS = 3
+SESSIONS = 8  # of one model, at most
+MEMORY = 200_000_000  # bytes of their models together
+PATIENCE = 10  # times the budget, for an operator whose runs are disturbed by other processes
+Z = 1.96
+
+
+class CannotRunAlone(Exception):
+    """Why operators have no timing of their own."""
+
+
+class Timing(NamedTuple):
+    """Median nanoseconds of a run, its 95 % interval (of the median, by order statistics), and the number of runs."""
+
+    median: float
+    low: float
+    high: float
+    repeats: int
+
+    @classmethod
+    def of(cls, times: list[int]) -> "Timing":
+        ordered = np.sort(np.asarray(times, float))
+        around = Z * len(ordered) ** 0.5 / 2  # the median's rank is binomial
+        low, high = int(len(ordered) / 2 - around), int(np.ceil(len(ordered) / 2 + around))
+        return cls(float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, len(ordered) - 1)]), len(ordered))
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
+    """A model of the nodes alone: constants stay constants (weights get random content), the rest are inputs.
+
+    Raises CannotRunAlone for a subgraph or an input of unknown shape.
+    """
+    made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
+    reads = [t for t in dict.fromkeys(t for node in group for t in node.reads()) if t not in made]
+    if any(node.captured or has_subgraph(node.attributes) for node in group):
+        raise CannotRunAlone("it holds a subgraph")
+    if any(graph.types.get(t) is None or graph.types[t].shape is None for t in reads):
+        raise CannotRunAlone("the shape of an input is not known")
+    constants = {t: _stand_in(graph, t) for t in reads if graph.is_constant(t)}
+    inputs = [t for t in reads if t not in constants]
+    inner = {t for node in group for t in node.inputs}
+    outputs = [t for t in sorted(made) if t not in inner]
+    template = onnx.ModelProto()
+    template.CopyFrom(graph.interface.template)
+    del template.graph.initializer[:]
+    names = {tensor: f"t{tensor}" for tensor in (*reads, *made)}
+    types = {t: graph.types[t] for t in (*reads, *made) if t in graph.types}
+    declared = {t: helper.make_tensor_value_info(names[t], *kind) for t, kind in types.items()}
+    interface = Interface(
+        template,
+        tuple(declared[t] for t in inputs),
+        tuple(declared.get(t, onnx.ValueInfoProto(name=names[t])) for t in outputs),
+        names,
+        graph.interface.opsets,
+    )
+    return to_model(Graph.build(interface, group, types, constants, inputs, outputs))
+
+
+def _stand_in(graph: Graph, tensor: int) -> Constant:
+    """A constant of the tensor's type. Content that steers the operator is kept, weights become random."""
+    kind = graph.types[tensor]
+    if tensor not in graph.constants:
+        cone = constant_cone(graph, tensor)
+        return Constant.of(evaluate(graph, [n for n in graph.order if n in cone], [tensor])[0])
+    if has_content(kind) or kind.dtype != TensorProto.FLOAT:
+        return graph.constants[tensor]
+    # Away from zero: a variance must be positive, and denormal numbers are slow.
+    return Constant("", kind, lambda: np.random.default_rng(0).random(kind.shape, np.float32) + np.float32(0.5))
+
+
+def empty_model() -> onnx.ModelProto:
+    """A model whose only node is folded at load: a run of it is ONNX Runtime's overhead."""
+    one = helper.make_tensor("c", TensorProto.FLOAT, [1], [1.0])
+    return _model([helper.make_node("Identity", ["c"], ["y"])], [("x", [1])], [("y", [1])], [one])
+
+
+def reorder_model(op: str, kind: TensorType) -> onnx.ModelProto:
+    """ReorderInput or ReorderOutput of a tensor [batch, channels, height, width]."""
+    image, blocks = ("image", list(kind.shape)), ("blocks", blocked_shape(kind))
+    given, made = (image, blocks) if op == "ReorderInput" else (blocks, image)
+    channels = {} if op == "ReorderInput" else {"channels": kind.shape[1]}
+    return _model([helper.make_node(op, [given[0]], [made[0]], domain=NCHWC, **channels)], [given], [made])
+
+
+def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
+    given, made = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values] for values in (inputs, outputs))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
+    return helper.make_model(helper.make_graph(nodes, "alone", given, made, list(weights)), opset_imports=opsets, ir_version=8)
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What ONNX Runtime makes of a model when it loads it. Raises CannotRunAlone if it refuses."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    with TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "model.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
+        except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+            raise CannotRunAlone(first_line(error)) from error
+        return onnx.load(options.optimized_model_filepath)
+
+
+def blocked_shape(kind: TensorType) -> list[int]:
+    """[batch, channels, height, width] with the channels filled up to whole blocks."""
+    batch, channels, *image = kind.shape
+    return [batch, -(-channels // block()) * block(), *image]
+
+
+def in_blocks(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.ModelProto:
+    """The optimised model, with the inputs that `blocked` names, and all outputs that can be, in blocks."""
+    graph = model.graph
+    for name, kind in blocked.items():
+        (given,) = [value for value in graph.input if value.name == name]
+        graph.output.append(given)  # a second reader, so that nothing is fused into the convolution
+        graph.input.remove(given)
+        graph.input.append(helper.make_tensor_value_info(f"image of {name}", kind.dtype, [kind.shape[0], 1, *kind.shape[2:]]))
+        weight = np.ones((kind.shape[1], 1, 1, 1), np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(weight, f"weight of {name}"))
+        graph.node.insert(0, helper.make_node("Conv", [f"image of {name}", f"weight of {name}"], [name]))
+    found = optimised(model)
+    return _without_borders(found, blocked)
+
+
+def _without_borders(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.ModelProto:
+    graph = model.graph
+    made = {tensor: node for node in graph.node for tensor in node.output}
+    images = {f"image of {name}": kind for name, kind in blocked.items()}
+    borders = [node for node in graph.node if node.input and node.input[0] in images]
+    inputs = [helper.make_tensor_value_info(n.output[0], TensorProto.FLOAT, blocked_shape(images[n.input[0]])) for n in borders]
+    inputs += [value for value in graph.input if value.name not in images]
+    outputs = []
+    for value in graph.output:
+        border = made.get(value.name)
+        if border is None or border.domain != NCHWC or border.op_type != "ReorderOutput" or _channels_last(border):
+            outputs.append(value)
+            continue
+        borders.append(border)
+        if value.name not in blocked:
+            kind = TensorType(TensorProto.FLOAT, tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim))
+            outputs.append(helper.make_tensor_value_info(border.input[0], TensorProto.FLOAT, blocked_shape(kind)))
+    kept = [node for node in graph.node if node not in borders]
+    read = {name for node in kept for name in node.input}
+    weights = [tensor for tensor in graph.initializer if tensor.name in read]
+    cut = helper.make_graph(kept, "alone", inputs, outputs, weights)
+    return helper.make_model(cut, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def _channels_last(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def time_model(model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True) -> Timing:
+    """Times runs of a model on random inputs, in several sessions by turns.
+
+    So weights come from as far away as they do in a whole graph, and no session's memory layout decides. With one
+    thread it is the thread's own time that counts, which other processes do not stop. Runs during which the system
+    took the core away do not count, where enough others are had for patience.
+
+    Raises CannotRunAlone if ONNX Runtime refuses.
+    """
+    sessions = max(1, min(SESSIONS, MEMORY // max(model.ByteSize(), 1)))
+    try:
+        inputs = random_inputs(model, seed=0)
+        runs = [_bound(session(model, threads, optimise), inputs) for _ in range(sessions)]
+        for _ in range(WARM_UPS):
+            for run in runs:
+                run()
+    except Exception as error:  # ONNX Runtime raises its own, undocumented classes
+        raise CannotRunAlone(first_line(error)) from error
+    clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
+    calm, all_times = [], []
+    start = time.perf_counter_ns()
+    while True:
+        for run in runs:
+            switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+            before = clock()
+            run()
+            taken = clock() - before
+            all_times.append(taken)
+            if resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == switches:
+                calm.append(taken)
+        spent = (time.perf_counter_ns() - start) / (1e6 * budget_ms)
+        if spent > PATIENCE or (spent > 1 and len(calm) >= MIN_REPEATS):
+            break
+    return Timing.of(calm if len(calm) >= MIN_REPEATS else all_times)
+
+
+def _bound(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray]) -> Callable[[], None]:
+    """A run of the session that copies nothing in or out."""
+    binding = running.io_binding()
+    for name, array in inputs.items():
+        binding.bind_cpu_input(name, array)
+    for output in running.get_outputs():
+        binding.bind_output(output.name)
+    return lambda: running.run_with_iobinding(binding)

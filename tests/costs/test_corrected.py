@@ -1,0 +1,212 @@
+"""The correction of estimates: what it learns from synthetic measurements, and the cost model that it makes."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import cost_trust
+from rlflow.costs import corrected, graph_cost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.corrected import (
+    LEAST,
+    MOST,
+    CorrectedCost,
+    Correction,
+    Measurement,
+    correction_path,
+    fit,
+    kind_of,
+    leave_one_model_out,
+    leave_variants_out,
+    parts,
+    read_measurements,
+)  # fmt: skip
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.delivery import follow
+from rlflow.errors import RLFlowError
+from rlflow.rules.language import load_rules
+from rlflow.runtime import machine
+from tests.costs.graphs import conv, graph, only
+
+FACTORS, OVERHEAD = {"Conv": 1.2, "MatMul": 0.9, "Relu": 2.0}, 2e6
+
+
+def measurements(models: int = 6, variants: int = 8, noise: float = 0.0, seed: int = 0) -> list[Measurement]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(models):
+        base = {kind: 1e9 * rng.uniform(1, 10) for kind in FACTORS}
+        for _ in range(variants):
+            parts_ps = {kind: int(ps * rng.uniform(0.5, 1.5)) for kind, ps in base.items()}
+            launches = int(rng.integers(500, 3000))
+            truth = sum(FACTORS[kind] * ps for kind, ps in parts_ps.items()) + OVERHEAD * launches
+            made.append(Measurement(f"m{number}", parts_ps, launches, truth / 1e9 * np.exp(rng.normal(0, noise))))
+    return made
+
+
+def test_known_factors_are_found():
+    found = fit(measurements())
+    assert found.factors == pytest.approx(FACTORS, rel=0.01) and found.overhead_ps == pytest.approx(OVERHEAD, rel=0.02)
+    assert found.error["greatest"] < 0.01 and (found.models, found.graphs) == (6, 48)
+    noisy = fit(measurements(noise=0.01))
+    assert noisy.factors == pytest.approx(FACTORS, rel=0.05) and 0.003 < noisy.error["mean"] < 0.02
+
+
+def test_an_estimate_that_is_right_is_left_alone():
+    right = [m._replace(measured_ms=sum(m.parts_ps.values()) / 1e9) for m in measurements()]
+    found = fit(right)
+    assert found.common == pytest.approx(1, abs=1e-6) and found.factors == pytest.approx(dict.fromkeys(FACTORS, 1), abs=1e-6)
+    assert found.overhead_ps == pytest.approx(0, abs=1)
+
+
+def test_what_was_never_measured_gets_the_common_factor():
+    alike = [m._replace(measured_ms=1.3 * sum(m.parts_ps.values()) / 1e9) for m in measurements()]
+    assert 1.2 < fit(alike).milliseconds({"Softmax": 10**9}, 0) < 1.31
+
+
+def test_factors_stay_in_their_bounds():
+    absurd = [
+        m._replace(measured_ms=(m.parts_ps["Conv"] + 50 * m.parts_ps["MatMul"] - 1e5 * m.launches) / 1e9) for m in measurements()
+    ]
+    found = fit(absurd)
+    assert found.factors["MatMul"] == MOST and found.overhead_ps >= 0
+    assert all(LEAST <= factor <= MOST for factor in (found.common, *found.factors.values()))
+
+
+def test_what_a_bound_takes_away_the_others_make_good():
+    equations = np.array([[1.0, 0, 0], [1, 1, 0], [0, 0, 1]])  # x = 7, x + y = 9: with x = 5 at most, y is 4 and not 2
+    assert corrected._bounded(equations, np.array([7.0, 9, 1])) == pytest.approx([MOST, 4, 1])
+
+
+def test_a_model_that_is_left_out_is_never_seen():
+    honest = measurements()
+    for name in ("m0", "m3"):
+        lied_about = [m._replace(measured_ms=10 * m.measured_ms) if m.model == name else m for m in honest]
+        truth, found = leave_one_model_out(honest)[name], leave_one_model_out(lied_about)[name]
+        assert found == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
+
+
+def test_a_variant_that_is_left_out_is_never_seen():
+    honest = measurements()
+    lied_about = [m._replace(measured_ms=10 * m.measured_ms) if k == 0 else m for k, m in enumerate(honest)]
+    truth, found = leave_variants_out(honest)["m0"][0], leave_variants_out(lied_about)["m0"][0]
+    assert found == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
+    assert {name: len(errors) for name, errors in leave_variants_out(honest).items()} == {f"m{k}": 8 for k in range(6)}
+
+
+def test_of_one_model_no_error_is_known():
+    assert fit(measurements(models=1)).error is None and leave_one_model_out(measurements(models=1)) == {}
+    with pytest.raises(RLFlowError, match="there is none"):
+        fit([])
+
+
+def test_a_correction_survives_its_file(tmp_path):
+    found = fit(measurements(noise=0.01), threads=2)
+    found.save(tmp_path / "c.json")
+    assert Correction.load(tmp_path / "c.json") == found
+
+
+@pytest.mark.parametrize("change", ({"format": 0}, {"factors": {"Conv": "1"}}, {"common": -1.0}, {"strange": 1}, {"factors": []}))
+def test_a_damaged_file_is_refused(tmp_path, change):
+    path = tmp_path / "c.json"
+    fit(measurements()).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RLFlowError, match="holds no correction"):
+        Correction.load(path)
+
+
+def test_kinds_tell_convolutions_apart():
+    def kind(weight: str, group: int) -> str:
+        found = graph(f"g (float[1,8,9,9] x, float[{weight}] w) => (float[a,b,c,d] y) {{y = Conv<group={group}>(x, w)}}")
+        return kind_of(found, only(found, "Conv"))
+
+    assert [kind("8,8,1,1", 1), kind("8,8,3,3", 1), kind("8,1,3,3", 8), kind("8,4,1,1", 2)] == [
+        "Conv pointwise", "Conv spatial", "Conv depthwise", "Conv grouped",
+    ]  # fmt: skip
+
+
+def test_a_fused_operator_is_of_the_plain_ones_kind():
+    found = graph("""g (float[1,8,9,9] x, float[8,8,3,3] w) => (float[a,b,c,d] y)
+        {z = com.microsoft.FusedConv<activation="Relu">(x, w) y = elsewhere.FusedConv(z, w)}""")
+    kinds = {node.domain: kind_of(found, node) for node in found.nodes.values()}
+    assert kinds == {"com.microsoft": "Conv spatial", "elsewhere": "elsewhere.FusedConv"}
+
+
+def test_the_cost_of_a_graph_is_the_corrected_sum():
+    found = conv("a = Conv(x, w, b) c = Relu(a) y = Exp(c)")
+    correction = Correction(1.5, {"Conv spatial": 2.0, "Relu": 0.5}, 1e6)
+    estimate = AnalyticCost()
+    parts_ps, launches = parts(estimate, found)
+    assert sorted(parts_ps) == ["Conv spatial", "Exp", "Relu"] and launches == 3
+    expected = 2 * parts_ps["Conv spatial"] + 0.5 * parts_ps["Relu"] + 1.5 * parts_ps["Exp"] + 3e6
+    total, before = graph_cost(CorrectedCost(estimate, correction), found), graph_cost(estimate, found)
+    assert total.runtime_ps == pytest.approx(expected, abs=2) and isinstance(total.runtime_ps, int)
+    assert total[1:] == before[1:] and correction.milliseconds(parts_ps, launches) == pytest.approx(expected / 1e9)
+
+
+def test_it_is_opened_beside_the_database(tmp_path):
+    database = tmp_path / "costs.sqlite"
+    with pytest.raises(RLFlowError, match="no correction of costs for threads=1"):
+        CorrectedCost.open(1, database)
+    Correction(3.0, {}, 0.0).save(correction_path(1, database))
+    found = graph("g (float[64] x) => (float[64] y) {y = Exp(x)}")
+    estimated = graph_cost(ProfiledCost.open(1, database), found).runtime_ps
+    assert graph_cost(CorrectedCost.open(1, database), found).runtime_ps == 3 * estimated
+    Correction(3.0, {}, 0.0, machine="another").save(correction_path(1, database))
+    with pytest.raises(RLFlowError, match="made on another machine"):
+        CorrectedCost.open(1, database)
+
+
+def test_measurements_are_read_from_the_benchmark(tmp_path):
+    import onnxruntime
+
+    path = tmp_path / "cost_trust.json"
+    one = {"parts_ps": {"Conv": 5}, "launches": 1, "measured_ms": 2.0}
+    result = {
+        "machine": machine(), "versions": {"onnxruntime": onnxruntime.__version__},
+        "figures": {"threads": 2, "models": {"resnet18": {"graphs": [one]}}},
+    }  # fmt: skip
+    path.write_text(json.dumps(result))
+    assert read_measurements(path) == ([Measurement("resnet18", {"Conv": 5}, 1, 2.0)], 2)
+    path.write_text(json.dumps(result | {"machine": "another"}))
+    with pytest.raises(RLFlowError, match="another machine"):
+        read_measurements(path)
+    path.write_text("{}")
+    with pytest.raises(RLFlowError, match="no result"):
+        read_measurements(path)
+
+
+# -- what the report of trust says -----------------------------------------------------------------
+
+
+def test_rank_correlations_with_ties():
+    a, b = np.array([1.0, 2, 2, 4]), np.array([10.0, 20, 30, 40])  # ranks 1, 2.5, 2.5, 4; of six pairs five agree, one is tied
+    assert cost_trust.spearman(a, b) == pytest.approx(0.9487, abs=1e-4)
+    assert cost_trust.kendall(a, b) == pytest.approx(5 / 30**0.5)
+    assert cost_trust.spearman(a, -np.exp(a)) == pytest.approx(-1) and cost_trust.kendall(a, -a) == pytest.approx(-1)
+    assert cost_trust.spearman(a, np.ones(4)) == cost_trust.kendall(np.ones(4), a) == 0
+
+
+@pytest.mark.parametrize("noise", (0.01, 0.05, 0.2))
+def test_the_noise_ceiling_is_the_correlation_of_two_measurements(noise):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(0, 0.05, 400)
+    first, second = (np.exp(truth[:, None] + rng.normal(0, noise, (400, 6))) for _ in range(2))
+    again = cost_trust.spearman(first.mean(axis=1), second.mean(axis=1))
+    assert cost_trust.noise_ceiling(first.tolist()) == pytest.approx(again, abs=0.06)
+
+
+def test_variants_are_chosen_far_apart():
+    assert cost_trust.apart([0.0, 0.1, 1.0, 0.1, 0.5], 3) == [0, 2, 4]
+    assert sorted(cost_trust.apart([0.0, 0.0, 0.0], 9)) == [0, 1, 2] and cost_trust.apart([], 3) == []
+
+
+def test_the_same_seed_gives_the_same_variants(monkeypatch):
+    monkeypatch.setattr(cost_trust, "RANDOM_WALKS", 7)
+    task = replace(cost_trust.make_task("tiny_squeezenet1_1", 0), rules=load_rules(["convolution", "concat"]))
+    found = cost_trust.variants(task, 0)
+    assert found == cost_trust.variants(task, 0) != cost_trust.variants(task, 1)
+    assert len({variant["hash"] for variant in found} | {task.graph.hash}) == len(found) + 1 > 8
+    assert all(follow(task, variant["actions"]).graph.hash == variant["hash"] for variant in found)
