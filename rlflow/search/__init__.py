@@ -1,0 +1,25 @@
+"""Searches for a cheaper graph over the same states that the environment plays with.
+
+A search is a function
+
+    method(search: Search, **options) -> str
+
+that follows substitutions from `search.start` through `search.follow`, tells `search.saw` of every state that might
+be delivered, and returns why it stopped; its options are the group of its name under `search` in configs/default.yaml.
+Limits, the best so far and what happens at Ctrl-C are the business of `rlflow.search.search`. A new one is one file
+and one line here.
+"""
+
+from rlflow.registry import Registry
+
+SEARCHES = Registry(
+    "search",
+    {
+        "random": "rlflow.search.random_play:random_play",
+        "greedy": "rlflow.search.greedy:steepest_descent",
+        "taso": "rlflow.search.taso:taso",
+        "best-first": "rlflow.search.best_first:best_first",
+        "beam": "rlflow.search.beam:beam",
+        "annealing": "rlflow.search.annealing:annealing",
+    },
+)

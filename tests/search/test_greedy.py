@@ -1,7 +1,9 @@
+import itertools
+
 import pytest
 
-from rlflow.search import greedy as module
 from rlflow.search.greedy import greedy
+from rlflow.search.search import Limits, run_search
 from rlflow.state import RewriteState
 from tests.tiny import tiny_task
 
@@ -70,13 +72,12 @@ def test_stop_after_the_steps():
     assert (none.stop, none.actions, none.interactions) == ("steps", [], 0) and none.state is start
 
 
-def test_stop_after_the_seconds_with_the_best_so_far(monkeypatch):
+def test_stop_after_the_seconds_with_the_best_so_far():
     start = tiny_task("tiny_resnet50").initial
     whole = greedy(start, 500)
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(ticks))  # a second each time that anyone asks
-    budget = int(start.counts.sum()) + 5
-    found = greedy(start, 500, seconds=budget)
+    ticks = itertools.count()  # a second each time that anyone asks
+    budget = int(start.counts.sum()) + 20
+    found = run_search("greedy", start, Limits(seconds=budget), clock=lambda: next(ticks), max_steps=500)
     assert found.stop == "seconds"
     assert found.actions == whole.actions[: len(found.actions)] and 0 < len(found.actions) < len(whole.actions)
     assert replayed(start, found.actions).graph.hash == found.state.graph.hash

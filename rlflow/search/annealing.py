@@ -1,0 +1,57 @@
+"""Simulated annealing with reheating."""
+
+import math
+
+from rlflow.search.gains import Position
+from rlflow.search.greedy import descent
+from rlflow.search.search import Search
+
+
+def annealing(search: Search, rounds: int, steps: int, hot: float, cold: float, focus: float) -> str:
+    """Descends, then draws substitutions at random and accepts a loss with probability exp(-loss / temperature).
+
+    What a match gains is known until something near it changes, so that what is refused costs nothing the second
+    time. Half of the draws (`focus`) are near the last accepted substitution: a loss pays only if what it enables
+    follows, and among all matches of a large graph that would hardly ever be drawn before the loss is undone.
+
+    Args:
+      rounds: coolings; each begins at the best graph so far and ends with a descent.
+      steps: draws of a cooling, for each match of the start.
+      hot, cold: the first and the last temperature, in units of the mean absolute gain of the start's matches that
+        gain or lose anything; the temperature falls geometrically.  hot = 0: no loss is accepted.
+      focus: the share of draws near the last accepted substitution.
+    """
+    start = Position(search, search.start)
+    moves = [abs(gain) for match in start.matches if (gain := start.gain(match))]
+    if not start.matches:
+        return "nothing to try"
+    unit = sum(moves) / max(len(moves), 1)
+    best = descent(start)
+    for _ in range(rounds):
+        found = descent(_cooled(best, steps, hot * unit, cold * unit, focus))
+        best = min(best, found, key=lambda position: position.cost)
+    return "rounds"
+
+
+def _cooled(position: Position, steps: int, hot: float, cold: float, focus: float) -> Position:
+    """The cheapest position that a random walk under falling temperature meets."""
+    rng, best, around, touched = position.search.rng, position, [], set()
+    for step in range(steps):
+        matches = around if around and rng.random() < focus else position.matches
+        if not matches:
+            break
+        match = matches[rng.integers(len(matches))]
+        temperature = hot * (cold / hot) ** (step / steps) if hot else 0.0
+        least = temperature * math.log(1.0 - rng.random()) if temperature else 0.0  # the loss that is just accepted, ≤ 0
+        if position.gain(match) < least:
+            continue
+        after = position.after(match)
+        if position.cost - after.cost < least:
+            continue
+        position = after
+        touched |= position.state.graph.touched
+        near = position.near(1, touched)
+        around = [match for match in position.matches if not near.isdisjoint(match.nodes)]
+        if position.cost < best.cost:
+            best = position
+    return best

@@ -1,0 +1,100 @@
+"""Beam search from every place: the best few at each depth of what is reachable by moves that belong together."""
+
+from rlflow.costs import neighbourhood
+from rlflow.rules.match import Match
+from rlflow.search.gains import EXACT_REACH, Position
+from rlflow.search.search import Search
+
+
+def beam(search: Search, width: int, depth: int, radius: int) -> str:
+    """Descends by chains of substitutions that touch what the earlier ones of the chain touched.
+
+    Rewrites at different places hardly concern each other, so a beam over whole graphs fills up with the same few
+    substitutions in every order. This one grows at one place: a match, then the `width` cheapest graphs after one
+    more substitution near by, and so on, so that a loss may come first. The cheapest graph on the way, if it is
+    cheaper than the one at the beginning, is where the search goes on; where no place has any, it has ended.
+
+    It is run with the width and depth 1, which is the steepest descent, then 2, 4, …, each time from the best graph
+    so far and then from the start, which has choices that the best graph has lost.
+
+    Args:
+      width: graphs that are kept at each depth.  depth: substitutions of a chain.  The last round has both.
+      radius: edges between what a chain touched and its next match, at most.
+    """
+    start = best = Position(search, search.start)
+    wide, deep = 1, 1
+    while True:
+        wide, deep = min(wide, width), min(deep, depth)
+        for origin in dict.fromkeys((best, start)):
+            best = min(best, _Round(search, wide, deep, radius).run(origin), key=lambda position: position.cost)
+        if (wide, deep) == (width, depth):
+            return f"local optimum of chains of {depth}"
+        wide, deep = 2 * wide, 2 * deep
+
+
+class _Round:
+    """A descent with one width and depth."""
+
+    def __init__(self, search: Search, width: int, depth: int, radius: int):
+        self.search, self.width, self.depth, self.radius = search, width, depth, radius
+        self.begun: set[int] = set()  # ids of the matches of the base that were carried out
+        self.failed: dict[int, tuple[Match, set[int]]] = {}  # id of a match → it, and the nodes that it depended on
+
+    def run(self, position: Position) -> Position:
+        while (after := self.step(position)) is not None:
+            end, touched = after
+            near = end.near(1 + EXACT_REACH, touched)
+            self.failed = {key: (m, nodes) for key, (m, nodes) in self.failed.items() if near.isdisjoint(nodes)}
+            position = end
+        return position
+
+    def step(self, position: Position) -> tuple[Position, set[int]] | None:
+        """The end of a chain that gains, with the nodes that it touched; the places that promise most come first."""
+        seen = {position.state.graph.hash}
+        self.begun = set()
+        for match in sorted(position.matches, key=lambda match: -position.gain(match)):
+            if id(match) not in self.failed:
+                found, nodes = self.chain(position, match, seen)
+                if found is not None:
+                    return found
+                self.failed[id(match)] = match, nodes
+        return None
+
+    def chain(self, base: Position, first: Match, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
+        """(the cheapest position that chains from a place reach, if it is cheaper than the base, and what was touched;
+        the nodes that were looked at). A match near the first one may begin the chain in its stead."""
+        best, looked_at, level = None, set(first.nodes), []
+        for depth in range(self.depth):
+            candidates = self.candidates(level) if depth else self.beginnings(base, first)
+            level = []
+            for _, position, touched, match in candidates:
+                after = position.after(match)
+                if position is base:
+                    self.begun.add(id(match))
+                if match is first or after.state.graph.hash not in seen:
+                    seen.add(after.state.graph.hash)
+                    level.append((after, touched | after.state.graph.touched))
+                    looked_at |= after.near(self.radius, touched)
+                    if after.cost < (best[0] if best else base).cost:
+                        best = level[-1]
+                if len(level) == self.width:
+                    break
+            if not level:
+                break
+        return best, looked_at
+
+    def beginnings(self, base: Position, first: Match) -> list[tuple[int, Position, set[int], Match]]:
+        """As `candidates`, the first match first; without those that began a chain before."""
+        self.begun.add(id(first))
+        others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
+        return [(base.cost, base, set(), first), *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun)]
+
+    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Match]]:
+        """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
+        found = []
+        for position, touched in level:
+            near = neighbourhood(position.state.graph, touched, self.radius)
+            found += [
+                (position.cost - position.gain(m), position, touched, m) for m in position.matches if not near.isdisjoint(m.nodes)
+            ]
+        return sorted(found, key=lambda candidate: candidate[0])

@@ -1,0 +1,135 @@
+"""How far from the best: a bound that no graph within a stated scope costs less than, by equality saturation.
+
+The e-graph begins with the model and the results of searches, if any are given, and grows by all rules in rounds
+(rlflow.saturation.explore); the cheapest choice in it is an integer program (rlflow.saturation.extract), whose dual
+bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors onto
+classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
+and cost no more than the graph. The scope is every graph
+
+- that substitutions make of those that the e-graph began with, in any number, none needing more than `rounds` - 1 others
+  before it,
+- where a substitution that merges several operators never takes two that compute the same (equal operators of equal
+  inputs), nor two that read a common weight: an e-graph holds every form of an operator at once, and would go on for
+  ever to merge the forms of one with each other. A graph where a rule does so computes something twice.
+
+The e-graph holds more: also mixtures that no sequence of substitutions may give. That lowers the bound, never raises it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from rlflow.costs import graph_cost
+from rlflow.errors import RLFlowError
+from rlflow.graph.model import Graph
+from rlflow.saturation.build import graph_of
+from rlflow.saturation.egraph import EGraph
+from rlflow.saturation.explore import Explorer
+from rlflow.saturation.extract import extract
+from rlflow.saturation.prices import options
+from rlflow.state import Task
+
+SHARE = 0.5  # of the seconds that are left, for the next round, and for its integer program
+SMALL_GAP = 0.01  # between the best graph and the bound, with which it is worth while to go deeper
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is known about the cheapest graph.
+
+    Attributes:
+      lower_bound_ps: no graph in the scope costs less, to the tolerance of HiGHS (1e-6).
+      best_ps, best: the cheapest graph that is known, and its cost: built from the e-graph, or one that it began with.
+      scope: the graphs that the bound speaks of, in words.
+      saturated: whether more rounds would bring nothing new, so that the number of substitutions is not limited.
+      rounds: whole rounds.
+      stop: why no more rounds were taken: 'saturated', 'rounds', 'nodes', 'seconds', or 'gap': after the next one the integer
+        program could not be solved in time.
+      classes, nodes: of the e-graph, constants left out.
+      seconds: all together.
+    """
+
+    lower_bound_ps: int
+    best_ps: int
+    best: Graph
+    scope: str
+    saturated: bool
+    rounds: int
+    stop: str
+    classes: int
+    nodes: int
+    seconds: float
+
+    def gap(self, cost_ps: int) -> float:
+        """How far a graph in the scope is from the best at most, as a share of its cost."""
+        return (cost_ps - self.lower_bound_ps) / cost_ps if cost_ps else 0.0
+
+
+def lower_bound(
+    task: Task, seconds: float = 600.0, found: Sequence[Graph] = (), max_rounds: int = 4, max_nodes: int = 30_000,
+    progress: Callable[[int, int], None] | None = None,
+) -> Bound:  # fmt: skip
+    """The bound for a task within about so many seconds.
+
+    Args:
+      found: results of searches from the task's graph; they and what is near them are part of the scope.
+      max_rounds, max_nodes: limits of the e-graph.
+      progress: called with (whole rounds, operators) after each.
+
+    Raises:
+      RLFlowError: the cost is not one of single operators, a rule asks who else reads a tensor, or scipy is missing.
+    """
+    if find_spec("scipy") is None:
+        raise RLFlowError("a bound needs scipy; install it with: pip install 'rlflow[bound]'")
+    started = time.monotonic()
+    end = started + seconds
+    egraph = EGraph(task.graph)
+    for graph in found:
+        egraph.put(graph)
+    explorer, stop = Explorer(egraph, task.rules), "rounds"
+    cheapest = min((task.graph, *found), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
+    deepest = _solved(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
+    for rounds in range(1, max_rounds + 1):
+        left_early = explorer.round(max_nodes, SHARE * (end - time.monotonic()))
+        if left_early in ("nodes", "seconds"):
+            stop = left_early
+            break
+        solved = _solved(task, egraph, deepest.best, rounds, SHARE * (end - time.monotonic()))
+        if progress is not None:
+            progress(rounds, len(egraph.nodes))
+        if solved.gap(solved.best_ps) > SMALL_GAP and solved.best_ps == deepest.best_ps and rounds > 1:
+            stop = "gap"
+            break
+        deepest = solved
+        if left_early == "saturated":
+            stop = left_early
+            break
+    return replace(
+        deepest, stop=stop, saturated=stop == "saturated", seconds=time.monotonic() - started,
+        scope=_scope(deepest.rounds, stop == "saturated", len(found)),
+    )  # fmt: skip
+
+
+def _solved(task: Task, egraph: EGraph, best: Graph, rounds: int, seconds: float) -> Bound:
+    """What an e-graph says after so many rounds; `best` is the cheapest graph that is known to be in it."""
+    priced = options(egraph, task.cost)
+    best_ps = graph_cost(task.cost, best).runtime_ps
+    wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]
+    extraction = extract(priced, wanted, best_ps, seconds)
+    if extraction.choice is not None:
+        built = graph_of(egraph, [option.node for option in extraction.choice], task.graph)
+        best_ps, best = min((best_ps, best), (graph_cost(task.cost, built).runtime_ps, built), key=lambda pair: pair[0])
+    classes = len({c for option in priced for c in option.makes})
+    return Bound(extraction.bound, best_ps, best, "", False, rounds, "", classes, len(priced), 0.0)
+
+
+def _scope(rounds: int, saturated: bool, found: int) -> str:
+    begun = "the model" + (f" and {found} result{'s' if found > 1 else ''} of searches" if found else "")
+    if not rounds:
+        return f"the mixtures of {begun}"
+    how = "in any number" if saturated else f"in any number, none needing more than {rounds - 1} others before it"
+    return (
+        f"all graphs that the substitutions make of {begun}, {how}, "
+        "as long as they merge no two operators that are equal or read a common weight"
+    )

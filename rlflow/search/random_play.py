@@ -1,0 +1,23 @@
+"""Random play: the control that any search has to beat with as many interactions."""
+
+from rlflow.search.search import Search
+
+
+def random_play(search: Search, max_steps: int, episodes: int) -> str:
+    """Episodes of the paper's random agent from the start: every valid action, NO-OP included, is equally probable.
+
+    Args:
+      max_steps: steps after which an episode is cut.
+      episodes: how many are played.
+    """
+    for _ in range(episodes):
+        state, path = search.start, None
+        for _ in range(max_steps):
+            valid = state.valid_actions()
+            xfer_id, location = (int(part) for part in valid[search.rng.integers(len(valid))])
+            if xfer_id == state.task.no_op:
+                break
+            match = state.table.location(xfer_id, location)
+            state, path = search.follow(state, match), (match, path)
+            search.saw(state, path)
+    return "episodes"

@@ -1,0 +1,144 @@
+"""What all searches share: what they may spend, what they have spent, the best they have seen."""
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.rules.match import Match
+from rlflow.search import SEARCHES
+from rlflow.state import RewriteState
+
+MEMORY_EVERY = 256  # substitutions between two looks at the memory
+Path = tuple[Match, "Path | None"]  # the matches that led to a state, the last one first
+
+
+class SearchResult(NamedTuple):
+    """What a search found.
+
+    Attributes:
+      state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start.
+      interactions: substitutions carried out, those that only told a gain included.
+      stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
+      seconds: until it ended; numbering the actions comes on top.
+      trace: (seconds, interactions, best runtime in ps so far), first the start, then at every improvement.
+    """
+
+    state: RewriteState
+    actions: list[tuple[int, int]]
+    interactions: int
+    stop: str
+    seconds: float
+    trace: list[tuple[float, int, int]]
+
+
+class Limits(NamedTuple):
+    """seconds; interactions: substitutions carried out; memory: bytes that the process may grow by."""
+
+    seconds: float = math.inf
+    interactions: float = math.inf
+    memory: float = math.inf
+
+
+class LimitReached(Exception):
+    """Its text is the name of the limit."""
+
+
+class Search:
+    """One search in progress.
+
+    Attributes:
+      start: the state it begins at.  rng: decides its random choices.  interactions: substitutions so far.
+      best: the cheapest state so far.
+    """
+
+    def __init__(
+        self, start: RewriteState, limits: Limits = Limits(), seed: int = 0, progress=None,
+        clock: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
+        self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
+        self.best, self.best_path, self.interactions = start, None, 0
+        self._clock, self._began, self._peak, self._progress = clock, clock(), _peak_memory(), progress
+        self.trace = [(0.0, 0, start.cost.runtime_ps)]
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began
+
+    def follow(self, state: RewriteState, match: Match) -> RewriteState:
+        """The state after a match of the state's table. Raises LimitReached where there is nothing left to spend."""
+        if self.interactions >= self.limits.interactions:
+            raise LimitReached("interactions")
+        if self.seconds >= self.limits.seconds:
+            raise LimitReached("seconds")
+        if self.interactions % MEMORY_EVERY == 0 and _peak_memory() - self._peak > self.limits.memory:
+            raise LimitReached("memory")
+        self.interactions += 1
+        if self._progress is not None:
+            self._progress.update(1)
+        return state.follow(match)
+
+    def saw(self, state: RewriteState, path: "Path | None") -> bool:
+        """Keeps the state if it is the cheapest so far, and says whether it is."""
+        if state.cost.runtime_ps >= self.best.cost.runtime_ps:
+            return False
+        self.best, self.best_path = state, path
+        self.trace.append((self.seconds, self.interactions, state.cost.runtime_ps))
+        if self._progress is not None:
+            gained = 100 * (1 - state.cost.runtime_ps / self.start.cost.runtime_ps)
+            self._progress.set_postfix_str(f"best {state.runtime_ms:.4g} ms, {gained:.2f} % lower", refresh=False)
+        return True
+
+
+def run_search(
+    method: str | Callable[..., str], start: RewriteState, limits: Limits = Limits(), seed: int = 0, progress=None,
+    clock: Callable[[], float] = time.monotonic, **options,
+) -> SearchResult:
+    """Searches until the method has enough, a limit is reached or the user interrupts; the best so far is the result.
+
+    Args:
+      method: a name of SEARCHES, or such a function.  options: its own.
+      progress: a tqdm-like object that is told of every substitution.
+      clock: seconds that go on; what it leaves out is not counted.
+
+    Raises RLFlowError if no method has that name.
+    """
+    function = SEARCHES.get(method) if isinstance(method, str) else method
+    search = Search(start, limits, seed, progress, clock)
+    try:
+        stop = function(search, **options)
+    except LimitReached as limit:
+        stop = str(limit)
+    except KeyboardInterrupt:
+        stop = "interrupted"
+    seconds = search.seconds
+    state, actions = _numbered(start, search.best_path)
+    return SearchResult(state, actions, search.interactions, stop, seconds, search.trace)
+
+
+def _numbered(start: RewriteState, path: "Path | None") -> tuple[RewriteState, list[tuple[int, int]]]:
+    """The actions of a path, without the detours that return to a graph that it had before, and the state at their end."""
+    matches = []
+    while path is not None:
+        match, path = path
+        matches.append(match)
+    state, actions, hashes = start, [], [start.graph.hash]
+    for match in reversed(matches):
+        location = list(state.table.of_rule(match.xfer_id)).index(match)
+        actions.append((match.xfer_id, location))
+        state = state.follow(match)
+        if state.graph.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
+            kept = hashes.index(state.graph.hash)
+            del actions[kept:], hashes[kept + 1 :]
+        else:
+            hashes.append(state.graph.hash)
+    return state, actions
+
+
+def _peak_memory() -> int:
+    """Bytes of memory that the process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

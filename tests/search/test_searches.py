@@ -1,0 +1,404 @@
+"""What holds for every search, and what makes each one what it is."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from rlflow.errors import RLFlowError
+from rlflow.search import SEARCHES
+from rlflow.search import search as module
+from rlflow.search import taso as taso_module
+from rlflow.search.annealing import annealing
+from rlflow.search.beam import _Round
+from rlflow.search.best_first import best_first
+from rlflow.search.gains import Position
+from rlflow.search.greedy import greedy
+from rlflow.search.search import Limits, Search, run_search
+from rlflow.state import Task
+from tests.search.test_greedy import replayed
+from tests.search.toy import Prices, losing_first, random_task, reachable, toy_task
+from tests.tiny import tiny_task
+
+OPTIONS = {
+    "random": {"max_steps": 10, "episodes": 5},
+    "greedy": {"max_steps": 100},
+    "taso": {"alpha": 1.05, "budget": 20},
+    "best-first": {"budget": 30},
+    "beam": {"width": 2, "depth": 2, "radius": 1},
+    "annealing": {"rounds": 5, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9},
+}
+MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused"]
+BEYOND_GREEDY = ["taso", "best-first", "beam", "annealing"]
+METHODS = list(SEARCHES)
+
+
+class Bar:
+    """A progress bar that remembers."""
+
+    def __init__(self):
+        self.n, self.text = 0, ""
+
+    def update(self, n: int) -> None:
+        self.n += n
+
+    def set_postfix_str(self, text: str, refresh: bool) -> None:
+        self.text = text
+
+
+def found_by(method: str, state, limits=Limits(), seed: int = 0, **changes):
+    return run_search(method, state, limits, seed, **(OPTIONS[method] | changes))
+
+
+# -- every search ----------------------------------------------------------------------------------
+
+
+def test_all_have_options_here():
+    assert OPTIONS.keys() == set(METHODS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_actions_lead_to_the_result_and_the_trace_says_how_it_came(method, name):
+    start = tiny_task(name).initial
+    found = found_by(method, start)
+    limit = start.task.max_locations
+    assert all(type(x) is int and type(k) is int and k < limit for x, k in found.actions)
+    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+    seconds, interactions, costs = zip(*found.trace, strict=True)
+    assert costs[0] == start.cost.runtime_ps and costs[-1] == found.state.cost.runtime_ps
+    assert all(after < before for before, after in itertools.pairwise(costs))
+    assert list(seconds) == sorted(seconds) and list(interactions) == sorted(interactions)
+    assert interactions[-1] <= found.interactions and seconds[-1] <= found.seconds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_none_ends_above_the_start_and_what_descends_not_above_greedy(method):
+    for name in MODELS:
+        start = tiny_task(name).initial
+        cost = found_by(method, start).state.cost.runtime_ps
+        assert cost <= start.cost.runtime_ps
+        if method in ("best-first", "beam", "annealing"):
+            assert cost <= greedy(start, 100).state.cost.runtime_ps
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_seed_gives_the_same_result(method):
+    def run(seed):
+        found = found_by(method, tiny_task("tiny_squeezenet1_1").initial, seed=seed)
+        return found.actions, found.interactions, found.stop, [point[1:] for point in found.trace]
+
+    assert run(1) == run(1)
+    if method in ("random", "annealing"):
+        assert run(1) != run(2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_limit_is_passed(method, monkeypatch):
+    start = tiny_task("tiny_squeezenet1_1").initial
+    whole = found_by(method, start)
+    found = found_by(method, start, Limits(interactions=25))
+    assert (found.stop, found.interactions) == ("interactions", 25) and whole.interactions > 25
+    assert found.trace[-1][1] <= 25 and replayed(start, found.actions).graph.hash == found.state.graph.hash
+    assert [point[1:] for point in whole.trace][: len(found.trace)] == [point[1:] for point in found.trace]
+
+    ticks = itertools.count()
+    found = run_search(method, start, Limits(seconds=20), clock=lambda: next(ticks), **OPTIONS[method])  # a second a look
+    assert found.stop == "seconds" and found.interactions < 20 and found.seconds < 23
+
+    grown = iter([0, 0, *itertools.repeat(5, 10)])
+    monkeypatch.setattr(module, "MEMORY_EVERY", 10)
+    monkeypatch.setattr(module, "_peak_memory", lambda: next(grown))
+    found = found_by(method, start, Limits(memory=4))
+    assert (found.stop, found.interactions) == ("memory", 10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupt_gives_the_best_so_far(method, monkeypatch):
+    start = tiny_task("tiny_squeezenet1_1").initial
+    wanted = found_by(method, start, Limits(interactions=40))
+    follow = Search.follow
+
+    def interrupted(search, state, match):
+        if search.interactions == 40:
+            raise KeyboardInterrupt
+        return follow(search, state, match)
+
+    monkeypatch.setattr(Search, "follow", interrupted)
+    found = found_by(method, start)
+    assert found.stop == "interrupted" and found.actions == wanted.actions
+    assert found.state.graph.hash == wanted.state.graph.hash
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_limit_on_locations_holds(method):
+    start = tiny_task("tiny_inception_v3", 2).initial
+    found = found_by(method, start, Limits(interactions=600))
+    assert all(k < 2 for _, k in found.actions)
+    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_graph_without_locations_is_its_own_result(method):
+    start = toy_task(["Relu"], "Abs(x) => Neg(x)", {"Relu": 3}).initial
+    found = found_by(method, start)
+    assert (found.state, found.actions, found.interactions) == (start, [], 0)
+
+
+def test_the_bar_sees_every_substitution_and_the_best():
+    bar, start = Bar(), losing_first().initial
+    found = run_search("beam", start, progress=bar, **OPTIONS["beam"])
+    assert bar.n == found.interactions > 0
+    assert bar.text == f"best {found.state.runtime_ms:.4g} ms, {100 - 100 * 2009 / 2030:.2f} % lower"
+
+
+def test_an_unknown_method_is_refused_by_name():
+    with pytest.raises(RLFlowError, match="unknown search 'beem'; did you mean 'beam'"):
+        run_search("beem", losing_first().initial)
+
+
+def test_a_detour_is_left_out():
+    task = toy_task(["Relu"], "Relu(x) => Abs(x)\nAbs(x) => Relu(x)\nRelu(x) => Neg(x)", {"Relu": 2, "Abs": 9, "Neg": 1})
+
+    def wander(search) -> str:
+        state, path = search.start, None
+        for rule in (0, 1, 0, 1, 2):
+            match = state.table.locations[rule][0]
+            state, path = search.follow(state, match), (match, path)
+            search.saw(state, path)
+        return "home"
+
+    found = run_search(wander, task.initial)
+    assert (found.actions, found.interactions, found.stop, found.state.cost.runtime_ps) == ([(2, 0)], 5, "home", 1)
+
+
+def test_gains_are_those_of_carrying_out():
+    """What a position takes over from the one before is what is counted anew."""
+    task, rng = tiny_task("tiny_squeezenet1_1"), np.random.default_rng(0)
+    search = Search(task.initial)
+    position, kept = Position(search, task.initial), 0
+    for _ in range(12):
+        for match in position.matches:
+            before = search.interactions
+            assert position.gain(match) == position.cost - position.state.follow(match).cost.runtime_ps
+            kept += search.interactions == before
+        position = position.after(position.matches[rng.integers(len(position.matches))])
+    assert kept > 50
+
+
+class Neighbourly(Prices):
+    """Relu is cheap behind an Abs."""
+
+    def node_cost(self, graph, node):
+        before = graph.producers.get(node.inputs[0])
+        cheap = node.op == "Relu" and before is not None and graph.nodes[before].op == "Abs"
+        return super().node_cost(graph, node)._replace(runtime_ps=1) if cheap else super().node_cost(graph, node)
+
+
+def test_a_gain_is_counted_anew_when_a_neighbour_changes():
+    prices = {"Tanh": 10, "Abs": 10, "Relu": 10, "Neg": 5, "Exp": 7}
+    task = toy_task(["Tanh", "Relu", "Exp", "Exp"], "Tanh(x) => Abs(x)\nRelu(x) => Neg(x)", prices)
+    start = Task(task.graph, task.rules, Neighbourly(prices, reach=1)).initial
+    position = Position(Search(start), start)
+    to_abs, to_neg = position.matches
+    assert (position.gain(to_abs), position.gain(to_neg)) == (9, 5)
+    assert [position.after(to_abs).gain(match) for match in position.after(to_abs).matches] == [-4]
+
+
+class FarSighted(Prices):
+    """Neg is cheap where there is an Abs, and dear where there is none."""
+
+    def node_cost(self, graph, node):
+        dear = node.op == "Neg" and all(other.op != "Abs" for other in graph.nodes.values())
+        return super().node_cost(graph, node)._replace(runtime_ps=50) if dear else super().node_cost(graph, node)
+
+
+def test_greedy_ends_in_a_local_optimum_of_a_cost_that_looks_far():
+    prices = {"Tanh": 10, "Abs": 9, "Relu": 10, "Neg": 1, "Exp": 5}
+    task = toy_task(["Tanh", "Exp", "Exp", "Exp", "Exp", "Relu"], "Tanh(x) => Abs(x)\nRelu(x) => Neg(x)", prices)
+    task = Task(task.graph, task.rules, FarSighted(prices, reach=6))
+    found = greedy(task.initial, 100)
+    assert (found.actions, found.stop, found.state.cost.runtime_ps) == ([(0, 0), (1, 0)], "local optimum", 30)
+
+
+# -- losing first, winning later -------------------------------------------------------------------
+
+
+def test_greedy_and_a_strict_descent_stay_where_the_first_step_loses():
+    start = losing_first().initial
+    assert greedy(start, 100).actions == []
+    assert found_by("taso", start, alpha=1.0).actions == []
+    assert found_by("annealing", start, hot=0.0).actions == []
+    assert found_by("beam", start, depth=1).actions == []
+
+
+@pytest.mark.parametrize("method", BEYOND_GREEDY)
+def test_a_loss_that_pays_later_is_found(method):
+    start = losing_first().initial
+    found = found_by(method, start, **{"rounds": 60} if method == "annealing" else {})
+    assert found.state.cost.runtime_ps == min(reachable(start).values()) == 2009 < start.cost.runtime_ps
+
+
+# -- each one --------------------------------------------------------------------------------------
+
+
+def expansions(monkeypatch, method: str, state, **changes) -> list[str]:
+    """Hashes of the states whose matches a search asks for, in turn."""
+    asked, table = [], type(state).table.func
+
+    def spied(this):
+        asked.append(this.graph.hash)
+        return table(this)
+
+    spy = module.RewriteState.__dict__["table"].__class__(spied)
+    spy.__set_name__(module.RewriteState, "table")
+    monkeypatch.setattr(module.RewriteState, "table", spy)
+    run = Search(state)
+    SEARCHES.get(method)(run, **(OPTIONS[method] | changes))
+    return asked
+
+
+@pytest.mark.parametrize("seed", [1, 9, 17])
+@pytest.mark.parametrize("method, changes", [("taso", {"alpha": 100.0, "budget": 10**6}), ("best-first", {"budget": 10**6})])
+def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
+    task = random_task(seed)
+    wanted = reachable(task.initial)
+    start = type(task)(task.graph, task.rules, task.cost).initial  # with no table yet
+    if method == "taso":
+        asked = expansions(monkeypatch, method, start, **changes)
+        assert len(asked) == len(set(asked)) and set(asked) == wanted.keys()
+        return
+    expanded, branches = [], best_first.__globals__["_branches"]
+    monkeypatch.setitem(best_first.__globals__, "_branches", lambda p: expanded.append(p.state.graph.hash) or branches(p))
+    run_search(method, start, **changes)
+    assert len(expanded) == len(set(expanded)) > 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_taso_is_the_algorithm_of_the_paper(seed):
+    """Written out without a queue that makes graphs again, for the cost of the best after so many graphs."""
+    task = random_task(seed)
+    for budget in (1, 2, 5, 20):
+        queue, queued, best = [task.initial], {task.initial.graph.hash}, task.initial.cost.runtime_ps
+        for _ in range(budget):
+            if not queue:
+                break
+            state = min(queue, key=lambda s: s.cost.runtime_ps)  # the first of equal ones
+            queue.remove(state)
+            for x, k in state.valid_actions()[:-1]:
+                after = state.apply(int(x), int(k))
+                if after.cost.runtime_ps < 1.3 * best and after.graph.hash not in queued:
+                    queued.add(after.graph.hash)
+                    queue.append(after)
+                best = min(best, after.cost.runtime_ps)
+        assert run_search("taso", task.initial, alpha=1.3, budget=budget).state.cost.runtime_ps == best
+
+
+def test_taso_with_alpha_1_only_goes_down(monkeypatch):
+    queued = []
+
+    def push(queue, entry):
+        queued.append((entry[0], entry[2].cost.runtime_ps))
+        queue.append(entry)
+        queue.sort()
+
+    monkeypatch.setattr(taso_module, "heappush", push)
+    for name in MODELS[:2]:
+        found_by("taso", tiny_task(name).initial, alpha=1.0)
+    assert queued and all(child < parent for child, parent in queued)
+
+
+def test_taso_queues_no_graph_of_twice_the_size():
+    task = toy_task(["Relu"], "Relu(x) => Abs(Relu(x))", {"Relu": 1000, "Abs": 0})
+    found = run_search("taso", task.initial, alpha=1.05, budget=100)
+    assert (found.stop, found.interactions) == ("nothing left to try", 3)  # one operator; two; the try of a third, one loop more
+
+
+@pytest.mark.parametrize("seed", [s for s in range(24) if s != 8])
+def test_a_beam_of_any_width_is_exhaustive(seed):
+    start = random_task(seed).initial
+    costs = reachable(start)
+    wide = max(len(costs), 2)
+    assert run_search("beam", start, width=wide, depth=wide, radius=wide).state.cost.runtime_ps == min(costs.values())
+
+
+def test_a_beam_of_width_and_depth_1_is_greedy():
+    for name in MODELS:
+        start = tiny_task(name).initial
+        assert run_search("beam", start, width=1, depth=1, radius=1).actions == greedy(start, 100).actions
+
+
+def test_a_chain_stays_near_its_beginning():
+    """Two losses at two places enable a gain at a third, which is further from the first than the radius."""
+    prices = {"Relu": 10, "Abs": 11, "Exp": 100, "Neg": 1, "Tanh": 10, "Ceil": 11}
+    rules = "Relu(x) => Abs(x)\nTanh(x) => Ceil(x)\nAbs(Exp(Exp(Exp(Ceil(x))))) => Neg(x)"
+    task = toy_task(["Tanh", "Exp", "Exp", "Exp", "Relu"], rules, prices)
+    assert run_search("beam", task.initial, width=4, depth=4, radius=1).actions == []
+    assert len(run_search("beam", task.initial, width=4, depth=4, radius=4).actions) == 3
+
+
+@pytest.mark.parametrize("width, depth", [(1, 3), (2, 1), (3, 2)])
+def test_a_chain_carries_out_no_more_than_it_keeps(width, depth, monkeypatch):
+    """The rest of the candidates has only gains, most of which are known already."""
+    base = Position(Search(tiny_task("tiny_squeezenet1_1").initial), tiny_task("tiny_squeezenet1_1").initial)
+    seen, fresh, after = {base.state.graph.hash}, [], Position.after
+
+    def spied(position, match):
+        found = after(position, match)
+        fresh.append(found.state.graph.hash not in seen)
+        return found
+
+    monkeypatch.setattr(Position, "after", spied)
+    sizes = []
+    for first in base.matches:
+        fresh.clear()
+        _Round(base.search, width, depth, 1).chain(base, first, seen)
+        sizes.append(sum(fresh))
+    assert max(sizes) == width * depth
+
+
+def test_annealing_at_temperature_0_is_descent(monkeypatch):
+    costs, after = [], Position.after
+
+    def spied(position, match):
+        found = after(position, match)
+        costs.append((position.cost, found.cost))
+        return found
+
+    monkeypatch.setattr(Position, "after", spied)
+    for name in MODELS:
+        annealing(Search(tiny_task(name).initial), **(OPTIONS["annealing"] | {"hot": 0.0}))
+    assert costs and all(new <= old for old, new in costs)
+    assert any(new == old for old, new in costs)
+
+
+def test_a_hot_annealing_accepts_losses_less_and_less(monkeypatch):
+    task = toy_task(["Relu"], "Relu(x) => Abs(x)\nAbs(x) => Relu(x)", {"Relu": 10, "Abs": 11})
+    draws, gain = [], Position.gain
+    monkeypatch.setattr(Position, "gain", lambda position, match: draws.append(gain(position, match)) or draws[-1])
+    accepted, after = [], Position.after
+    monkeypatch.setattr(Position, "after", lambda position, match: accepted.append(len(draws)) or after(position, match))
+    annealing(Search(task.initial), 1, 4000, 10.0, 0.1, 0.5)
+    taken = {place - 1 for place in accepted}
+    first, last = ([k in taken for k in range(*part) if draws[k] < 0] for part in ((0, 400), (3600, 4000)))
+    assert np.mean(first) > 0.8 and np.mean(last) < 0.01 and min(len(first), len(last)) > 100
+
+
+def test_random_play_is_that_of_the_episodes():
+    """The same draws as the random agent of the paper, so that both controls are one."""
+    from rlflow.rollouts import play_random
+
+    task = tiny_task("tiny_resnet18")
+    rng, best = np.random.default_rng(3), math.inf
+    for _ in range(5):
+        best = min(best, *play_random(task, lambda *_: 0.0, 10, rng).costs)
+    found = run_search("random", task.initial, seed=3, max_steps=10, episodes=5)
+    assert (found.state.runtime_ms, found.stop) == (best, "episodes")
+
+
+def test_best_first_does_not_expand_every_order_of_independent_steps():
+    task = toy_task(["Relu", "Exp"] * 10, "Relu(x) => Neg(x)", {"Relu": 2, "Neg": 1, "Exp": 5})
+    found = run_search("best-first", task.initial, budget=10**6)
+    assert found.stop == "nothing left to try" and len(found.actions) == 10
+    assert found.interactions < 100  # 2 ** 10 subsets
