@@ -26,6 +26,24 @@ Every stage can be killed and started again: it goes on where it stopped. Option
 configs/default.yaml; change them with --config FILE.yaml or KEY=VALUE, e.g. controller.name=cma-es."""
 
 
+SEARCHING = """\
+Looks for a cheaper graph with one search, without learning: a model in, a faster one out.
+
+    python run.py search --method beam --model MODEL.onnx --out FASTER.onnx --seconds 60 --measure
+
+  beam         chains of substitutions at one place, a loss first if need be: the one to try first
+  annealing    random substitutions near by, losses accepted less and less; goes on as long as it may
+  greedy       always the substitution that gains most; ends within seconds
+  best-first   first the graph that could become the cheapest
+  taso         the backtracking search of TASO, the control
+  random       random play, the other control
+
+The cost is the configured one: cost.name=profiled (operators timed on this machine; the first search of a
+model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best so far. The result is
+checked to be equal to the original; FASTER.receipt.json repeats it with `python run.py replay`."""
+
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     parsed, rest = parser.parse_known_args(arguments)
@@ -40,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         results = parsed.function(parsed)
         if parsed.json:
             write_json(parsed.json, results)
-        return 0
+        return int(results.get("ok") is False)  # `validate`: the question was answered, with no
     except RLFlowError as error:
         if parsed.debug:
             raise
@@ -93,13 +111,68 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
     sub.add_argument("--exact", action="store_true", help="only substitutions that change no rounding: equal bit for bit (env.exact=true)")
     sub.add_argument("--standard-operators-only", action="store_true", help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)")
+    add_search(command)
+    sub = command("bound", bound, "how far from the best a model is: what no graph that the substitutions make costs less than", run=False)
+    sub.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
+    sub.add_argument("--seconds", type=float, default=600.0, metavar="S", help="in which an answer is wanted (default: 600)")
+    sub.add_argument("--rounds", type=int, default=4, metavar="N", help="how many substitutions may need one another (default: 4)")
+    sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension; repeatable")
     sub = command("replay", replay, "repeat a receipt: the same model again, byte for byte", run=False)
     sub.add_argument("receipt", metavar="RECEIPT.json")
     sub.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the replayed model goes")
+    sub = command("validate", validate_models, "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not", run=False)
+    sub.add_argument("original", metavar="A.onnx", help="the original: a path or a zoo name")
+    sub.add_argument("candidate", metavar="B.onnx", help="what must equal it: a path or a zoo name")
+    sub.add_argument("--receipt", metavar="R.json", help="how B was made of A; names the substitution at which outputs part")
+    sub.add_argument("--seed", type=int, action="append", metavar="N", help="of the inputs; repeatable (default: 0, 1 and 2)")
+    sub.add_argument("--tolerance", type=float, default=1e-4, metavar="X", help="largest relative error of an output (default: 1e-4)")
+    sub.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
+    sub.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension; repeatable")
     add_rules(commands.add_parser("rules", help="the substitutions: list them, explain them in a model, prove them, find new ones"))
+    add_costs(commands.add_parser("costs", help="the timings of the profiled cost: show, export, clear, calibrate"))
     command("zoo", list_zoo, "list the models that need no download", run=False)
     return parser
+
+
+def add_search(command) -> None:
+    sub = command("search", search, "look for a cheaper graph with one search, without learning: a model in, a faster one out")
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.description = SEARCHING
+    sub.add_argument("--method", required=True, metavar="NAME", help="random, greedy, taso, best-first, beam or annealing")
+    sub.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
+    sub.add_argument("--out", required=True, metavar="FILE", help="where the model goes; its receipt lies beside it")
+    sub.add_argument("--seconds", type=float, metavar="S", help="after which the best so far is taken (search.seconds)")
+    sub.add_argument("--measure", action="store_true", help="measure the result against the original (eval.measure_seconds); a slower one is not delivered")
+
+
+def add_costs(parser: argparse.ArgumentParser) -> None:
+    """`costs show`, `costs export`, `costs clear`, `costs calibrate`, `costs fit`."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(function=function)
+        sub.add_argument("--database", metavar="FILE", help="the SQLite file (default: the user's own, as for cost.database=null)")
+        sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        return sub
+
+    def choice(sub: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        sub.add_argument("--threads", type=int, metavar="N", help="timings with N threads alone")
+        sub.add_argument("--machine", metavar="TEXT", help="timings of machines whose name holds the text alone")
+        return sub
+
+    choice(command("show", show_costs, "how many kernels of each operator have a timing, and how long they take"))
+    sub = choice(command("export", export_costs, "all timings as a table"))
+    sub.add_argument("--out", required=True, metavar="FILE", help="where they go: NAME.csv or NAME.json")
+    sub = choice(command("clear", clear_costs, "delete timings, so that they are taken anew"))
+    sub.add_argument("--yes", action="store_true", help="all of them, where neither --threads nor --machine chooses")
+    sub = command("calibrate", calibrate_costs, "measure what a FLOP, a byte and a launch cost on this machine (for cost.name=roofline)")
+    sub.add_argument("--threads", type=int, default=1, metavar="N", help="with N threads")
+    sub = command("fit", fit_costs, "learn from measured graphs how far the profiled cost is off (for cost.name=corrected)")
+    sub.add_argument("measurements", metavar="FILE", help="what `python -m benchmarks.cost_trust --json FILE` wrote on this machine")
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
@@ -337,6 +410,47 @@ def optimise(parsed) -> dict:
     return results
 
 
+def search(parsed) -> dict:
+    """One search on the real graph; the checked result and its receipt."""
+    from tempfile import TemporaryDirectory
+
+    from rlflow.delivery import Candidate, DeliveryOptions, copy_model, deliver
+    from rlflow.files import copy_file
+    from rlflow.search import SEARCHES
+    from rlflow.search.search import Limits, run_search
+
+    SEARCHES.check(parsed.method)
+    parsed.overrides += [f"search.seconds={parsed.seconds}"] if parsed.seconds is not None else []
+    out = Path(parsed.out)
+    with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
+        run = open_run(parsed, folder)
+        check_apart(run.source, out)
+        config, task, options = run.config, run.env_spec().make_task(), run.config.search
+        limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
+        with progress_bar(None, parsed.method, " substitutions") as bar:
+            found = run_search(parsed.method, task.initial, limits, config.seed, bar, **options[parsed.method])
+        candidate = Candidate(parsed.method, found.state, found.actions, found.interactions, found.seconds)
+        checks = DeliveryOptions(
+            list(config.eval.seeds), config.eval.tolerance, config.eval.measure_seconds if parsed.measure else 0.0,
+            config.eval.sessions, config.cost.threads, config.seed, config.env.exact,
+        )  # fmt: skip
+        outcome = deliver(task, run.source, [candidate], Path(folder), checks, run.shapes, list(config.env.rules))
+        copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
+        if outcome["delivered"] != "original":
+            copy_file(Path(folder) / "receipt.json", out.with_suffix(".receipt.json"))
+    result = outcome["candidates"][parsed.method]
+    say(
+        f"{parsed.method} stopped by '{found.stop}': estimated {result['estimated_improvement_percent']:.2f} % lower, "
+        f"{len(found.actions)} substitutions, {found.interactions} interactions, {found.seconds:.1f} s"
+    )
+    if result["measured"]:
+        measured = result["measured"]
+        say("measured {ratio:.3f} of the original's latency: {verdict}".format(**measured))
+    say(f"{'the original' if outcome['delivered'] == 'original' else 'the result'} is in {out}: {outcome['reason']}")
+    trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in found.trace]
+    return {"method": parsed.method, "stop": found.stop, "trace": trace, **outcome, "optimised": str(out)}
+
+
 # -- other commands --------------------------------------------------------------------------------
 
 
@@ -349,6 +463,57 @@ def replay(parsed) -> dict:
     save_graph(repeat(receipt, parsed.model), parsed.out)
     say(f"{len(receipt['actions'])} substitutions repeated; the model is the same, byte for byte: {parsed.out}")
     return {"substitutions": len(receipt["actions"]), "model_sha256": receipt["model_sha256"]}
+
+
+def bound(parsed) -> dict:
+    """The bound of equality saturation on the analytic cost, and the gaps of the original and of greedy's result."""
+    from rlflow.config import parse_shapes
+    from rlflow.costs.analytic import AnalyticCost
+    from rlflow.graph.onnx_reader import load_graph
+    from rlflow.rules.language import load_rules
+    from rlflow.search.bound import lower_bound
+    from rlflow.search.greedy import greedy
+    from rlflow.state import Task
+    from rlflow.zoo import ZOO, load
+
+    if not parsed.seconds > 0 or parsed.rounds < 1:
+        raise RLFlowError("--seconds is above 0, --rounds at least 1")
+    graph = load_graph(load(parsed.model) if parsed.model in ZOO else parsed.model, parse_shapes(parsed.shape))
+    task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
+    descent = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
+    with progress_bar(parsed.rounds, "bound", "round") as bar:
+        def show(rounds, nodes):
+            bar.set_postfix(operators=nodes)
+            bar.update(rounds - bar.n)
+
+        left = parsed.seconds - (time.monotonic() - started)
+        found = lower_bound(task, left, [descent.state.graph], parsed.rounds, progress=show)
+    results = {key: value for key, value in vars(found).items() if key != "best"}
+    for name, cost_ps in (("original", task.initial.cost.runtime_ps), ("greedy", descent.state.cost.runtime_ps), ("best", found.best_ps)):
+        results[name] = {"cost_ps": cost_ps, "gap": found.gap(cost_ps)}
+        print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {100 * found.gap(cost_ps):.3f} % from the best")
+    print(f"bound     {found.lower_bound_ps / 1e9:12.6f} ms: {found.scope}")
+    say(f"ended by '{found.stop}' after {found.rounds} rounds, {found.nodes} operators, {found.seconds:.1f} s")
+    return results
+
+
+def validate_models(parsed) -> dict:
+    from rlflow.config import parse_shapes
+    from rlflow.validate import validate
+    from rlflow.zoo import ZOO, load
+
+    seeds = parsed.seed or (0, 1, 2)
+    if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
+        raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
+    original, candidate = (load(name) if name in ZOO else name for name in (parsed.original, parsed.candidate))
+    found = validate(
+        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
+        parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
+    )  # fmt: skip
+    print(found)
+    failures = len(found.failures())
+    say("the two are the same" if found.ok else f"the two are NOT the same: {failures} of {len(found.findings)} findings failed")
+    return found.to_dict()
 
 
 def list_rules(parsed) -> dict:
@@ -436,6 +601,53 @@ def enumerate_rules(parsed) -> dict:
     else:
         print(report.rules)
     return asdict(report)
+
+
+def show_costs(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase, summary, summary_table
+
+    found = summary(TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine))
+    print(summary_table(found))
+    return {"operators": found}
+
+
+def export_costs(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase, export
+
+    rows = TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine)
+    export(rows, parsed.out)
+    say(f"{len(rows)} timings in {parsed.out}")
+    return {"timings": len(rows)}
+
+
+def clear_costs(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase
+
+    if not parsed.yes and parsed.threads is None and parsed.machine is None:
+        raise RLFlowError("this deletes every timing: say --yes, or choose with --threads or --machine")
+    count = TimingDatabase(parsed.database).clear(parsed.threads, parsed.machine)
+    say(f"{count} timings deleted")
+    return {"deleted": count}
+
+
+def calibrate_costs(parsed) -> dict:
+    from rlflow.costs.calibrate import calibrate
+    from rlflow.costs.database import TimingDatabase
+
+    found = calibrate(TimingDatabase(parsed.database), parsed.threads)
+    say(f"{found.flop} ps a FLOP, {found.byte} ps a byte, {found.launch} ps a launch, with {parsed.threads} threads")
+    return {"threads": parsed.threads, **found._asdict()}
+
+
+def fit_costs(parsed) -> dict:
+    from rlflow.costs.corrected import correction_path, fit, read_measurements
+
+    found, threads = read_measurements(parsed.measurements)
+    correction, path = fit(found, threads), correction_path(threads, parsed.database)
+    correction.save(path)
+    error = f"; on models that it had not seen it was off by {100 * correction.error['mean']:.1f} % in the mean" if correction.error else ""
+    say(f"learned from {correction.graphs} graphs of {correction.models} models, in {path}{error}")
+    return {"models": correction.models, "graphs": correction.graphs, "error": correction.error}
 
 
 def list_zoo(parsed) -> dict:

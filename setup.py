@@ -8,7 +8,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.prover", "rlflow.generator", "rlflow.costs", "rlflow.search", "rlflow.zoo",
-        "worldmodel", "controllers", "configs",
+        "rlflow.validate", "rlflow.saturation", "worldmodel", "controllers", "configs",
     ],
     package_data={"rlflow.rules": ["*.rules"], "rlflow.prover": ["proofs.json"], "configs": ["*.yaml"]},
     py_modules=["run"],
@@ -29,8 +29,9 @@ setup(
         "tensorboard>=2.20,<3",
     ],
     extras_require={
-        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3", "z3-solver>=4.13,<6"],
+        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3", "z3-solver>=4.13,<6", "scipy>=1.15,<2"],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
+        "bound": ["scipy>=1.15,<2"],  # how far from the best a result is
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
     },

@@ -23,11 +23,11 @@ MAY_BE_ZERO = frozenset((
     "world_model.decay_power", "world_model.holdout", "world_model.threads", "dream.temperatures",
     "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
     "controller.ppo.value_weight", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
-    "eval.measure_seconds", "eval.seeds",
+    "eval.measure_seconds", "eval.seeds", "search.beam.radius", "search.annealing.hot", "search.annealing.focus",
 ))  # fmt: skip
 AT_MOST = {
     "seed": 2**31 - 1, "world_model.holdout": 0.9, "controller.ppo.gamma": 1, "controller.ppo.gae_lambda": 1,
-    "collect.episodes": 10**7,
+    "collect.episodes": 10**7, "search.annealing.focus": 1,
 }  # fmt: skip
 
 

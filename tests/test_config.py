@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rlflow import config as module
 from rlflow.config import DEFAULTS, load_config, parse_shapes
 from rlflow.errors import RLFlowError
 from rlflow.rollouts import EnvSpec
+from rlflow.search import SEARCHES
 from worldmodel.config import WorldModelConfig
 
 ROOT = Path(__file__).parent.parent
@@ -62,13 +64,19 @@ def test_the_task_has_the_options_of_env_and_cost():
     assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
 
 
-@pytest.mark.parametrize("leaf", leaves(DEFAULT))
+@pytest.mark.parametrize("leaf", [leaf for leaf in leaves(DEFAULT) if not re.match(r"search\.[^.]+\.", leaf)])
 def test_every_option_is_used(leaf):
-    """As an attribute or a keyword, somewhere outside the class that declares it."""
+    """As an attribute, somewhere outside the class that declares it."""
     key = leaf.split(".")[-1]
     files = [ROOT / "run.py", *(path for package in ("rlflow", "worldmodel", "controllers") for path in (ROOT / package).rglob("*.py"))]
     pattern = re.compile(rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b")
     assert any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_takes_the_options_of_its_group(name):
+    parameters = inspect.signature(SEARCHES.get(name)).parameters
+    assert list(parameters) == ["search", *DEFAULT["search"][name]]
 
 
 def test_every_option_has_a_comment():

@@ -39,6 +39,8 @@ def test_help(capsys, command):
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
         "optimise": ["--out", "--run", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
+        "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"], "bound": ["--model", "--seconds"],
+        "costs": ["show", "export", "clear", "calibrate", "fit"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
 

@@ -15,7 +15,16 @@ from rlflow.rules.language import load_rules
 from rlflow.rules.locations import MatchTable, explain
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
-from tests.rules.models import Builder, drawn, in_float32, tiny_cnn, tiny_cuts, tiny_mobile, tiny_products, tiny_transformer
+from tests.rules.models import (
+    Builder,
+    drawn,
+    in_float32,
+    tiny_cnn,
+    tiny_cuts,
+    tiny_mobile,
+    tiny_products,
+    tiny_transformer,
+)
 
 RULES = load_rules()
 N_STEPS = 20
