@@ -43,7 +43,7 @@ STARTED_BY = {"attention": ("fused-matmul-div",)}  # … and those of its rules 
 MOST_STEPS = 300  # places at which a rule is applied
 # How far a try goes; a number is that of the substitutions that follow by rules which had no place before.
 ONCE, FULLY, OPENED = "once", "fully", (16, 48, 144)
-SECONDS, SESSIONS = 2.5, 5  # of a try
+SECONDS, SESSIONS = 2.5, 6  # of a try
 LAST_SECONDS, LAST_SESSIONS = 12.0, 12  # of the best graph of a family
 TOLERANCE, SEEDS = 1e-4, (0,)
 VERDICTS = ("faster", "no difference shown", "slower")  # from best to worst
@@ -123,7 +123,7 @@ def measured(original: onnx.ModelProto, way: Way, seconds: float, sessions: int,
     findings = validate(original, candidate, SEEDS, TOLERANCE, threads=threads)
     found = {"applied": dict(way.applied), "nodes": n_nodes(way.graph), "equal": findings.ok, "max_relative_error": findings.max_error}
     if findings.ok:
-        whole = measure(original, candidate, threads, seconds, sessions, seed)
+        whole = measure(original, candidate, threads, seconds, sessions, seed, memory=False)
         found |= {key: whole[key] for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")}
     return found
 

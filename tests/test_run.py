@@ -31,7 +31,7 @@ def model_of(path: Path) -> onnx.ModelProto:
 # -- help ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["", *STAGES, "optimise", "replay", "rules", "zoo"])
+@pytest.mark.parametrize("command", ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs"])
 def test_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
     assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
