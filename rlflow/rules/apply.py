@@ -100,7 +100,7 @@ class Plans:
         if found is None:
             if len(self._known) >= MAX_PLANS:
                 self._known.clear()
-            found = self._known[key] = _plan_or_reason(graph, rule, nodes, bindings)
+            found = self._known[key] = plan_or_reason(graph, rule, nodes, bindings)
         if isinstance(found, str):
             raise Refused(found)
         return found
@@ -145,7 +145,7 @@ def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | Non
     return None
 
 
-def _plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
+def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
     try:
         scope = scope_of(graph, rule, bindings)
         reason = next((c.reason for c in rule.conditions if not c.holds(scope)), None)

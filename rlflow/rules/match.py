@@ -79,7 +79,7 @@ def attributes_of(graph: Graph, node: Node) -> tuple[dict[str, Any], tuple]:
 
 
 @lru_cache(maxsize=65536)
-def _holds_literal(constant: Constant, literal: Literal) -> bool:
+def holds_literal(constant: Constant, literal: Literal) -> bool:
     """Whether the constant is one number (or list) that equals the literal, as its data type rounds it."""
     if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
@@ -97,13 +97,21 @@ def _same_attribute(wanted, found) -> bool:
     return wanted == found
 
 
-class _Attempt:
+class Attempt:
     """A search for the ways to match; goals are (pattern, tensor id | node | tuple of ids) still to be met."""
 
     def __init__(self, graph: Graph, bindings: dict[str, Any], matched: dict[int, int]):
         self.graph, self.bindings, self.matched = graph, bindings, matched  # matched: operator key → node id
 
-    def solutions(self, goals: list) -> Iterator["_Attempt"]:
+    def copy(self) -> "Attempt":
+        return type(self)(self.graph, self.bindings.copy(), self.matched.copy())
+
+    def makers(self, tensor: int) -> Iterable[int]:
+        """Ids of the nodes that give the tensor: in a graph one at most."""
+        producer = self.graph.producers.get(tensor)
+        return () if producer is None else (producer,)
+
+    def solutions(self, goals: list) -> Iterator["Attempt"]:
         """The attempt itself, once for every way to meet the goals; copies where there is a choice."""
         while goals:
             pattern, subject = goals.pop()
@@ -115,11 +123,10 @@ class _Attempt:
                     continue
                 if not self.accepts(pattern, subject):
                     return
-                alignments = _alignments(self.graph, pattern, subject)
+                alignments = self.alignments(pattern, subject)
                 if len(alignments) != 1:
                     for aligned in alignments:
-                        copy = _Attempt(self.graph, self.bindings.copy(), self.matched.copy())
-                        yield from copy.solutions(goals + aligned)
+                        yield from self.copy().solutions(goals + aligned)
                     return
                 goals += alignments[0]
             elif kind is Output:
@@ -132,7 +139,7 @@ class _Attempt:
                 goals.append((pattern.op, node))
             elif kind is Literal:
                 constant = self.graph.constants.get(subject)
-                if constant is None or not _holds_literal(constant, pattern):
+                if constant is None or not holds_literal(constant, pattern):
                     return
             elif kind is Absent:
                 if subject != ABSENT:
@@ -172,6 +179,40 @@ class _Attempt:
     def bind_tensor(self, name: str, tensor: int) -> bool:
         return self.bind(name, tensor) or _same_constant(self.graph, self.bindings[name], tensor)
 
+    def alignments(self, op: Op, node: Node) -> list[list]:
+        """The ways to lay the operator's patterns over the node's inputs, each as goals, the first one last."""
+        tensors = node.inputs
+        while tensors and tensors[-1] == ABSENT:
+            tensors = tensors[:-1]
+        if not _is_plain(op):
+            return [goals[::-1] for goals in self._laid(op.inputs, tensors)]
+        if len(op.inputs) != len(tensors):
+            return []
+        found = [list(zip(reversed(op.inputs), reversed(tensors), strict=True))]
+        if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
+            found.append(list(zip(reversed(op.inputs), tensors, strict=True)))
+        return found
+
+    def _laid(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
+        if not patterns:
+            if not tensors:
+                yield []
+            return
+        first, rest = patterns[0], patterns[1:]
+        if isinstance(first, Star):
+            for count in range(len(tensors) + 1):
+                for goals in self._laid(rest, tensors[count:]):
+                    yield [(first, tensors[:count]), *goals]
+        elif isinstance(first, Output) and first.slot is None:
+            for node_id in self.makers(tensors[0]) if tensors else ():
+                node = self.graph.nodes[node_id]
+                if tensors[: len(node.outputs)] == node.outputs:
+                    for goals in self._laid(rest, tensors[len(node.outputs) :]):
+                        yield [(first.op, node), *goals]
+        elif tensors:
+            for goals in self._laid(rest, tensors[1:]):
+                yield [(first, tensors[0]), *goals]
+
 
 def _same_constant(graph: Graph, first: int, second: int) -> bool:
     """Whether two tensors are weights or literals of equal content (exporters write axes anew for each node)."""
@@ -179,47 +220,10 @@ def _same_constant(graph: Graph, first: int, second: int) -> bool:
     return first in constants and second in constants and constants[first].digest == constants[second].digest
 
 
-def _alignments(graph: Graph, op: Op, node: Node) -> list[list]:
-    """The ways to lay the operator's patterns over the node's inputs, each as goals, the first one last."""
-    tensors = node.inputs
-    while tensors and tensors[-1] == ABSENT:
-        tensors = tensors[:-1]
-    if not _is_plain(op):
-        return [goals[::-1] for goals in _laid(graph, op.inputs, tensors)]
-    if len(op.inputs) != len(tensors):
-        return []
-    found = [list(zip(reversed(op.inputs), reversed(tensors), strict=True))]
-    if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
-        found.append(list(zip(reversed(op.inputs), tensors, strict=True)))
-    return found
-
-
 @cache
 def _is_plain(op: Op) -> bool:
     """Whether every pattern stands for exactly one input."""
     return not any(isinstance(p, Star) or (isinstance(p, Output) and p.slot is None) for p in op.inputs)
-
-
-def _laid(graph: Graph, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
-    if not patterns:
-        if not tensors:
-            yield []
-        return
-    first, rest = patterns[0], patterns[1:]
-    if isinstance(first, Star):
-        for count in range(len(tensors) + 1):
-            for goals in _laid(graph, rest, tensors[count:]):
-                yield [(first, tensors[:count]), *goals]
-    elif isinstance(first, Output) and first.slot is None:
-        producer = graph.producers.get(tensors[0]) if tensors else None
-        if producer is not None:
-            outputs = graph.nodes[producer].outputs
-            if tensors[: len(outputs)] == outputs:
-                for goals in _laid(graph, rest, tensors[len(outputs) :]):
-                    yield [(first.op, graph.nodes[producer]), *goals]
-    elif tensors:
-        for goals in _laid(graph, rest, tensors[1:]):
-            yield [(first, tensors[0]), *goals]
 
 
 # -- one rule --------------------------------------------------------------------------------------
@@ -239,7 +243,7 @@ def _path_to_variable(pattern: Op, bound: frozenset[str]) -> tuple[str, tuple[st
     return best
 
 
-def _sibling_roots(rule: Rule, root: Op, attempt: _Attempt) -> list[Node]:
+def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
     """Nodes that may be `root`, reached from a tensor that the match already holds."""
     graph, bindings = attempt.graph, attempt.bindings
     varying = frozenset(
@@ -258,21 +262,26 @@ def _sibling_roots(rule: Rule, root: Op, attempt: _Attempt) -> list[Node]:
 
 def structural_matches(graph: Graph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
     """(nodes, bindings) whose first root is `node`, of the operators alone: conditions are not asked."""
-    attempts = _Attempt(graph, {}, {}).solutions([(rule.roots[0], node)])
-    for root in rule.roots[1:]:
-        attempts = _with_sibling(rule, root, attempts)
+    attempts = attempts_at(rule, Attempt(graph, {}, {}), node)
     for attempt in attempts:
         yield tuple([attempt.matched[op.key] for op in rule.ops]), attempt.bindings
 
 
-def _with_sibling(rule: Rule, root: Op, attempts: Iterator[_Attempt]) -> Iterator[_Attempt]:
+def attempts_at(rule: Rule, attempt: Attempt, node: Node) -> Iterator[Attempt]:
+    """The attempt for every way in which all roots of the rule match, the first one at the node."""
+    attempts = attempt.solutions([(rule.roots[0], node)])
+    for root in rule.roots[1:]:
+        attempts = _with_sibling(rule, root, attempts)
+    return attempts
+
+
+def _with_sibling(rule: Rule, root: Op, attempts: Iterator[Attempt]) -> Iterator[Attempt]:
     for attempt in attempts:
         if root.key in attempt.matched:
             yield attempt
             continue
         for sibling in _sibling_roots(rule, root, attempt):
-            copy = _Attempt(attempt.graph, attempt.bindings.copy(), attempt.matched.copy())
-            yield from copy.solutions([(root, sibling)])
+            yield from attempt.copy().solutions([(root, sibling)])
 
 
 def scope_of(graph: Graph, rule: Rule, bindings: dict[str, Any]) -> dict[str, Any]:

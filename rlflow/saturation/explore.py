@@ -9,7 +9,7 @@ import time
 
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import Node
-from rlflow.rules.apply import Plan, _plan_or_reason, facts, operands
+from rlflow.rules.apply import Plan, facts, operands, plan_or_reason
 from rlflow.rules.language import Rule, RuleSet
 from rlflow.saturation.egraph import EGraph
 from rlflow.saturation.ematch import matches
@@ -94,5 +94,5 @@ class Explorer:
         key = facts(self.egraph, rule, nodes, bindings)
         found = self._plans.get(key)
         if found is None:
-            found = self._plans[key] = _plan_or_reason(self.egraph, rule, nodes, bindings)
+            found = self._plans[key] = plan_or_reason(self.egraph, rule, nodes, bindings)
         return None if isinstance(found, str) else found
