@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from rlflow.errors import RLFlowError
@@ -82,10 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function, text: str, run: bool = True) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(function=function)
-        sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        sub = add_command(commands, name, function, text)
         if run:
             sub.add_argument("--config", action="append", default=[], metavar="FILE", help="a YAML file on top of the defaults; repeatable")
             sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension, e.g. input_ids=1x128 or batch=1; repeatable")
@@ -147,16 +145,22 @@ def add_search(command) -> None:
     sub.add_argument("--measure", action="store_true", help="measure the result against the original (eval.measure_seconds); a slower one is not delivered")
 
 
+def add_command(commands, name: str, function, text: str) -> argparse.ArgumentParser:
+    """A command with the two arguments that all have."""
+    sub = commands.add_parser(name, help=text, description=text)
+    sub.set_defaults(function=function)
+    sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
+    sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return sub
+
+
 def add_costs(parser: argparse.ArgumentParser) -> None:
     """`costs show`, `costs export`, `costs clear`, `costs calibrate`, `costs fit`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(function=function)
+        sub = add_command(commands, name, function, text)
         sub.add_argument("--database", metavar="FILE", help="the SQLite file (default: the user's own, as for cost.database=null)")
-        sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return sub
 
     def choice(sub: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -179,13 +183,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     """`rules list`, `rules explain`, `rules picture`, `rules docs`, `rules prove`, `rules enumerate`."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(function=function)
-        sub.add_argument("--json", metavar="FILE", help="write the results as JSON")
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        return sub
-
+    command = partial(add_command, commands)
     command("list", list_rules, "list the substitutions")
     sub = command("explain", explain_rules, "what fires where in a model, and the nearest miss of each rule with its reason")
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
