@@ -472,11 +472,10 @@ def bound(parsed) -> dict:
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy
     from rlflow.state import Task
-    from rlflow.zoo import ZOO, load
 
     if not parsed.seconds > 0 or parsed.rounds < 1:
         raise RLFlowError("--seconds is above 0, --rounds at least 1")
-    graph = load_graph(load(parsed.model) if parsed.model in ZOO else parsed.model, parse_shapes(parsed.shape))
+    graph = load_graph(zoo_or_path(parsed.model), parse_shapes(parsed.shape))
     task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
     descent = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.rounds, "bound", "round") as bar:
@@ -498,12 +497,11 @@ def bound(parsed) -> dict:
 def validate_models(parsed) -> dict:
     from rlflow.config import parse_shapes
     from rlflow.validate import validate
-    from rlflow.zoo import ZOO, load
 
     seeds = parsed.seed or (0, 1, 2)
     if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
-    original, candidate = (load(name) if name in ZOO else name for name in (parsed.original, parsed.candidate))
+    original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     found = validate(
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
         parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
@@ -532,12 +530,11 @@ def explain_rules(parsed) -> dict:
     from rlflow.graph.onnx_reader import load_graph
     from rlflow.rules import explain
     from rlflow.rules.language import load_rules
-    from rlflow.zoo import ZOO, load
 
     rules = load_rules()
     for name in parsed.rule:
         rules.index(name)  # raises for one that there is not
-    model = load(parsed.model) if parsed.model in ZOO else parsed.model
+    model = zoo_or_path(parsed.model)
     entries = explain.explain_rules(load_graph(model, parse_shapes(parsed.shape)), rules, parsed.rule)
     print(explain.as_text(entries, whole=bool(parsed.rule)))
     return {"rules": entries}
@@ -657,6 +654,13 @@ def list_zoo(parsed) -> dict:
 
 
 # -- wiring ----------------------------------------------------------------------------------------
+
+
+def zoo_or_path(name: str):
+    """The model of that name in the zoo; else the name, as a path."""
+    from rlflow.zoo import ZOO, load
+
+    return load(name) if name in ZOO else name
 
 
 def events(run, name: str):

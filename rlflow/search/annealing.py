@@ -11,7 +11,7 @@ def annealing(search: Search, rounds: int, steps: int, hot: float, cold: float, 
     """Descends, then draws substitutions at random and accepts a loss with probability exp(-loss / temperature).
 
     What a match gains is known until something near it changes, so that what is refused costs nothing the second
-    time. Half of the draws (`focus`) are near the last accepted substitution: a loss pays only if what it enables
+    time. Most of the draws (`focus`) are near the last accepted substitution: a loss pays only if what it enables
     follows, and among all matches of a large graph that would hardly ever be drawn before the loss is undone.
 
     Args:
