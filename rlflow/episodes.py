@@ -26,6 +26,8 @@ class Episode:
       counts: int32 [T + 1, N], locations per rule, at most max_locations.
       graphs: T + 1 GraphArrays.
       index: position in the collection; with the run's seed it determines the episode.
+      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the substitution matched; empty for NO-OP.
+      edits: int64 [...], the episode as what disappears and appears, packed (rlflow.edits.unpack).
     """
 
     actions: np.ndarray
@@ -36,6 +38,8 @@ class Episode:
     counts: np.ndarray
     graphs: list[GraphArrays]
     index: int = 0
+    matched: list[np.ndarray] | None = None
+    edits: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -54,8 +58,19 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
         arrays[name] = np.concatenate([getattr(episode, name) for episode in episodes])
     for name in ("ops", "nodes", "edges", "senders", "receivers"):
         arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
+    for name in ("matched", "edits"):
+        parts = [part for episode in episodes for part in _parts(episode, name)]
+        arrays[name] = np.concatenate(parts)
+        arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
     arrays["globals"] = np.stack([graph.globals for graph in graphs])
     write_arrays(path, arrays)
+
+
+def _parts(episode: Episode, name: str) -> list[np.ndarray]:
+    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; empty ones where it has none."""
+    if name == "edits":
+        return [np.zeros(0, np.int64) if episode.edits is None else episode.edits]
+    return [np.zeros(0, np.int32)] * len(episode) if episode.matched is None else episode.matched
 
 
 def read_shard(path: Path | str) -> list[Episode]:
@@ -69,6 +84,10 @@ def read_shard(path: Path | str) -> list[Episode]:
             (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
             (("ops", "nodes"), n_node.sum()),
             (("edges", "senders", "receivers"), n_edge.sum()),
+            (("n_matched",), steps.sum()),
+            (("matched",), arrays["n_matched"].sum()),
+            (("n_edits",), len(steps)),
+            (("edits",), arrays["n_edits"].sum()),
         ):
             for name in names:
                 if len(arrays[name]) != length:
@@ -84,8 +103,10 @@ def read_shard(path: Path | str) -> list[Episode]:
                 by_edge["receivers"], arrays["globals"], strict=True,
             )
         ]
+        matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
+        edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
-        for index, length in zip(arrays["index"], steps, strict=True):
+        for index, length, edit in zip(arrays["index"], steps, edits, strict=True):
             last_step, last_state = step + length, state + length + 1
             episodes.append(
                 Episode(
@@ -97,6 +118,8 @@ def read_shard(path: Path | str) -> list[Episode]:
                     counts=arrays["counts"][state:last_state],
                     graphs=graphs[state:last_state],
                     index=int(index),
+                    matched=matched[step:last_step],
+                    edits=edit if len(edit) else None,
                 )
             )
             step, state = last_step, last_state

@@ -6,7 +6,7 @@ death of one, a kill or a restart change nothing. Workers write shards whole; wh
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count, islice
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rlflow.costs import COSTS
+from rlflow.edits import NOTHING, edit_between, first_edit, match_record, pack
 from rlflow.episodes import Episode, read_episodes, read_shard, write_shard
 from rlflow.errors import RLFlowError
 from rlflow.executors import Job, Workers
@@ -23,7 +24,7 @@ from rlflow.receipt import file_hash
 from rlflow.rewards import Reward, make_reward
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
-from rlflow.state import Task
+from rlflow.state import RewriteState, Task
 from rlflow.zoo import ZOO, load
 
 SHARD_EPISODES = 4
@@ -75,26 +76,38 @@ class EnvSpec:
 
 def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0) -> Episode:
     """One episode of the paper's random agent: every valid action, NO-OP included, is equally probable."""
-    state = task.initial
-    actions, rewards, costs = [], [], [state.runtime_ms]
-    counts, graphs = [state.counts], [state.arrays()]
-    terminated = False
-    while not terminated and len(actions) < max_steps:
+    states, actions = [task.initial], []
+    while len(actions) < max_steps and (not actions or actions[-1][0] != task.no_op):
+        state = states[-1]
         valid = state.valid_actions()
         xfer_id, location = (int(part) for part in valid[rng.integers(len(valid))])
-        terminated = xfer_id == task.no_op
-        after = state if terminated else state.apply(xfer_id, location)
         actions.append((xfer_id, location))
-        rewards.append(0.0 if terminated else reward(state.cost, after.cost, task.initial.cost))
-        state = after
-        costs.append(state.runtime_ms)
-        counts.append(state.counts)
-        graphs.append(state.arrays())
+        states.append(state if xfer_id == task.no_op else state.apply(xfer_id, location))
+    return record(task, reward, states, actions, index)
+
+
+def record(task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0) -> Episode:
+    """The episode of these valid actions, which lead from each state to the next; NO-OP, which changes nothing, ends it."""
+    rewards, edits, taken, matched = [], [first_edit(states[0])], [], []
+    for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
+        if xfer_id == task.no_op:
+            rewards.append(0.0)
+            edits.append(NOTHING)
+            taken.append(None)
+            matched.append(np.zeros(0, np.int32))
+            continue
+        match = before.table.location(xfer_id, location)
+        rewards.append(reward(before.cost, after.cost, task.initial.cost))
+        edits.append(edit_between(before, match, after))
+        taken.append(match_record(before, match))
+        matched.append(before.rows(match.nodes))
     ends = np.zeros(len(actions), bool)
     ends[-1] = True
+    terminated = actions[-1][0] == task.no_op
     return Episode(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
-        np.array(costs, np.float64), np.array(counts, np.int32), graphs, index,
+        np.array([state.runtime_ms for state in states], np.float64), np.array([state.counts for state in states], np.int32),
+        [state.arrays() for state in states], index, matched, pack(edits, taken),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ A `RewriteState` is an immutable value, so saving, restoring and forking are ass
 rollouts and the Gymnasium environment all stand on it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,6 +103,12 @@ class RewriteState:
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
         return RewriteState(self.task, graph, cost, self.table, entries)
+
+    def rows(self, nodes: Iterable[int]) -> np.ndarray:
+        """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""
+        shown = [node_id for node_id in self.graph.order if node_id in self.entries]
+        place = {node_id: row for row, node_id in enumerate(shown)}
+        return np.array([place[node_id] for node_id in nodes if node_id in place], np.int32)
 
     def arrays(self) -> GraphArrays:
         return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)

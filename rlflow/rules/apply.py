@@ -81,6 +81,16 @@ def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -
     return found
 
 
+def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, int], ...]:
+    """(old, new) of every tensor whose readers the substitution sends to another one."""
+    bound, first = operands(graph, rule, match.nodes, match.bindings), graph.next_id
+
+    def real(number: int) -> int:
+        return first + number if number >= 0 else bound[-2 - number]
+
+    return tuple([(real(old), real(new)) for old, new in match.plan.rewired])
+
+
 # -- plans -----------------------------------------------------------------------------------------
 
 
@@ -117,14 +127,14 @@ def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> t
         for tensor in tensors:
             constant = graph.constants.get(tensor)
             found.append(types.get(tensor))
-            found.append(graph.is_constant(tensor) if constant is None else _content(constant))
+            found.append(graph.is_constant(tensor) if constant is None else content_of_constant(constant))
             if rule.counts_readers:
                 found.append(unshared(Tensor(graph, tensor)))
     found += [types.get(graph.nodes[nodes[place]].outputs[slot]) for place, slot in rule.replaced]
     return tuple(found)
 
 
-def _content(constant: Constant) -> str | bool:
+def content_of_constant(constant: Constant) -> str | bool:
     """What tells a constant from another whose difference could matter: shapes and single numbers do."""
     kind = constant.type
     if kind.size == 1 or (kind.size <= SHAPE_VALUE_LIMIT and kind.dtype not in FLOATS):

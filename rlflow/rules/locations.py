@@ -98,6 +98,10 @@ class _Roles:
 _roles = lru_cache(maxsize=4)(_Roles)
 
 
+def _differs(match: Match, others: tuple[Match, ...]) -> bool:
+    return not any(match == other and match.plan is other.plan for other in others)
+
+
 class MatchTable:
     """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
 
@@ -147,6 +151,24 @@ class MatchTable:
     def location(self, xfer_id: int, number: int) -> Match:
         """The rule's match of that number, counted from 0 in the canonical order."""
         return next(islice(self.of_rule(xfer_id), number, None))
+
+    def all_matches(self) -> Iterator[Match]:
+        """Every match, rule by rule; of two alike roots in both orders."""
+        for at in self._at:
+            for node_id in sorted(at):
+                yield from at[node_id]
+
+    def difference(self, before: "MatchTable") -> tuple[list[Match], list[Match]]:
+        """(matches of `before` that are no more, or whose replacement is another; those that are new), as `all_matches` counts."""
+        lost, found = [], []
+        for old, new in zip(before._at, self._at, strict=True):
+            if old is not new:
+                for node_id in sorted(old.keys() | new.keys()):
+                    was, now = old.get(node_id, ()), new.get(node_id, ())
+                    if was is not now:
+                        lost += [m for m in was if _differs(m, now)]
+                        found += [m for m in now if _differs(m, was)]
+        return lost, found
 
     # -- after a rewrite ---------------------------------------------------------------------------
 

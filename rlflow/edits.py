@@ -1,0 +1,186 @@
+"""What a substitution changes, told as it is seen: nodes and matches that disappear and that appear.
+
+Rewriting is deterministic and local, so an edit says all of a step at a fraction of a graph's size. It is what a world model
+that predicts edits learns from (worldmodel/edits); nothing in it tells how a rule works.
+
+Nodes, tensors and matches are named by the ids that they have in this episode.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.errors import RLFlowError
+from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
+from rlflow.rules.match import Match
+from rlflow.state import RewriteState
+
+OUTPUT = 0  # the content of the node that stands for an output of the whole graph
+
+
+class NodeRecord(NamedTuple):
+    """One operator: id, content (`content_hash`), tensors read and made (ABSENT for an omitted one), estimated runtime (ps).
+
+    An output of the whole graph is a node too, with a negative id, that reads one tensor and is never removed.
+    """
+
+    id: int
+    content: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    runtime_ps: int
+
+
+class MatchRecord(NamedTuple):
+    """One place where a rule applies: its nodes in the rule's order; the tensors that its variables hold, then those it replaces."""
+
+    xfer_id: int
+    nodes: tuple[int, ...]
+    operands: tuple[int, ...]
+
+
+class Edit(NamedTuple):
+    """gone: ids of nodes. nodes: new ones, and those of which anything changed. rewired: (old tensor, new tensor) for all readers.
+
+    lost, found: matches; of a rule with two alike roots, both ways to name them.
+    """
+
+    gone: tuple[int, ...]
+    nodes: tuple[NodeRecord, ...]
+    rewired: tuple[tuple[int, int], ...]
+    lost: tuple[MatchRecord, ...]
+    found: tuple[MatchRecord, ...]
+
+
+NOTHING = Edit((), (), (), (), ())
+
+
+def content_hash(graph: Graph, node: Node) -> int:
+    """int64 of all that distinguishes an operator but its place: kind, attributes, and its tensors' types and small constants."""
+
+    def fact(tensor: int):
+        if tensor == ABSENT:
+            return None
+        constant = graph.constants.get(tensor)
+        return graph.types.get(tensor), graph.is_constant(tensor) if constant is None else content_of_constant(constant)
+
+    made = [None if tensor == ABSENT else graph.types.get(tensor) for tensor in node.outputs]
+    facts = node.key(), len(node.captured), [fact(tensor) for tensor in node.inputs], made
+    return int.from_bytes(hashlib.sha256(repr(facts).encode()).digest()[:8], "little", signed=True)
+
+
+@lru_cache(maxsize=4)
+def first_edit(state: RewriteState) -> Edit:
+    """The whole state, as found."""
+    nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
+    found = [_match(state.graph, state, match) for match in state.table.all_matches()]
+    return Edit((), (*nodes, *_outputs(state.graph)), (), (), tuple(found))
+
+
+def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
+    """What following the match did."""
+    old, new = before.graph, after.graph
+    gone = [node_id for node_id in sorted(new.changed) if node_id in old.nodes and node_id not in new.nodes]
+    changed = [node_id for node_id in sorted(after.graph_cost.recounted) if node_id in new.nodes]
+    changed.sort(key=new.rank.__getitem__)
+    nodes = [record for node_id in changed if (record := _record(after, new.nodes[node_id])) != _known(before, node_id)]
+    if new.outputs != old.outputs:
+        nodes += [record for record, was in zip(_outputs(new), _outputs(old), strict=True) if record != was]
+    lost, found = after.table.difference(before.table)
+    return Edit(
+        tuple(gone), tuple(nodes), rewired_tensors(old, before.task.rules[match.xfer_id], match),
+        tuple(_match(old, before, match) for match in lost), tuple(_match(new, after, match) for match in found),
+    )  # fmt: skip
+
+
+def match_record(state: RewriteState, match: Match) -> MatchRecord:
+    return _match(state.graph, state, match)
+
+
+def _match(graph: Graph, state: RewriteState, match: Match) -> MatchRecord:
+    bound = operands(graph, state.task.rules[match.xfer_id], match.nodes, match.bindings)
+    return MatchRecord(match.xfer_id, match.nodes, tuple(bound))
+
+
+def _record(state: RewriteState, node: Node) -> NodeRecord:
+    cost = state.graph_cost.nodes[node.id]
+    return NodeRecord(node.id, content_hash(state.graph, node), node.inputs, node.outputs, cost.runtime_ps)
+
+
+def _known(state: RewriteState, node_id: int) -> NodeRecord | None:
+    node = state.graph.nodes.get(node_id)
+    return None if node is None else _record(state, node)
+
+
+def _outputs(graph: Graph) -> list[NodeRecord]:
+    return [NodeRecord(-2 - k, OUTPUT, (tensor,), (-2 - k,), 0) for k, tensor in enumerate(graph.outputs)]
+
+
+# -- as one array ----------------------------------------------------------------------------------
+
+
+def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarray:
+    """int64 [...]: the edits of an episode, the first one of its initial state, and the match that each action took."""
+    flat: list[int] = []
+    edits, taken = list(edits), list(taken)
+    flat.append(len(edits))
+    for edit in edits:
+        flat += (len(edit.gone), *edit.gone, len(edit.nodes))
+        for node in edit.nodes:
+            flat += (node.id, node.content, node.runtime_ps, len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
+        flat.append(len(edit.rewired))
+        for pair in edit.rewired:
+            flat += pair
+        for matches in (edit.lost, edit.found):
+            flat.append(len(matches))
+            for match in matches:
+                _pack_match(flat, match)
+    for match in taken:
+        _pack_match(flat, match or MatchRecord(-1, (), ()))
+    return np.array(flat, np.int64)
+
+
+def _pack_match(flat: list[int], match: MatchRecord) -> None:
+    flat += (match.xfer_id, len(match.nodes), *match.nodes, len(match.operands), *match.operands)
+
+
+def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
+    """What `pack` packed. Raises RLFlowError if the array is damaged."""
+    numbers = iter(packed.tolist())
+    try:
+        count = next(numbers)
+        edits = [_unpack_edit(numbers) for _ in range(count)]
+        taken = [_unpack_match(numbers) for _ in range(count - 1)]
+        if next(numbers, None) is not None:
+            raise StopIteration
+    except StopIteration as error:
+        raise RLFlowError("the edits of an episode are damaged") from error
+    return edits, [match if match.xfer_id >= 0 else None for match in taken]
+
+
+def _unpack_edit(numbers: Iterator[int]) -> Edit:
+    gone = _some(numbers)
+    nodes = []
+    for _ in range(next(numbers)):
+        node_id, content, runtime = next(numbers), next(numbers), next(numbers)
+        nodes.append(NodeRecord(node_id, content, _some(numbers), _some(numbers), runtime))
+    rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
+    lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
+    found = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
+    return Edit(gone, tuple(nodes), rewired, lost, found)
+
+
+def _unpack_match(numbers: Iterator[int]) -> MatchRecord:
+    return MatchRecord(next(numbers), _some(numbers), _some(numbers))
+
+
+def _some(numbers: Iterator[int]) -> tuple[int, ...]:
+    return tuple([next(numbers) for _ in _counted(numbers)])
+
+
+def _counted(numbers: Iterator[int]) -> range:
+    return range(next(numbers))
