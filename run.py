@@ -234,7 +234,7 @@ def check_names(config) -> None:
     from rlflow.rewards import REWARDS
     from rlflow.rules.language import load_rules
     from worldmodel import WORLD_MODELS
-    from worldmodel.config import WorldModelConfig
+    from worldmodel.config import world_model_config
 
     chosen = [
         (CONTROLLERS, config.controller.name), (COSTS, config.cost.name), (REWARDS, config.env.reward),
@@ -243,7 +243,7 @@ def check_names(config) -> None:
     for registry, name in chosen:
         registry.check(name)
     load_rules(list(config.env.rules))
-    WorldModelConfig(**config.world_model)
+    world_model_config(config.world_model)
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -271,23 +271,21 @@ def train_world_model(run) -> dict:
     """The world model, from disk or online."""
     from rlflow.episodes import read_episodes
     from rlflow.rollouts import online_batches
-    from worldmodel.config import WorldModelConfig
+    from worldmodel.config import world_model_config
     from worldmodel.fidelity import markdown_table
-    from worldmodel.training import total_steps, train
+    from worldmodel.training import train
 
-    config = WorldModelConfig(**run.config.world_model)
+    config = world_model_config(run.config.world_model)
     spec = run.env_spec()
     if config.mode == "offline":
         run.require("collect")
         source = read_episodes(run.path / "episodes", run.config.collect.episodes)
     else:
-        def source(first):
-            return online_batches(
-                spec, config.batch_episodes, run.config.workers, run.config.seed, first, run.config.collect.executor
-            )
+        def source(batch, first):
+            return online_batches(spec, batch, run.config.workers, run.config.seed, first, run.config.collect.executor)
 
     def work() -> dict:
-        with progress_bar(total_steps(config), "train-wm", "step") as bar, events(run, "train-wm") as writer:
+        with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
             return train(config, spec.make_task().encoding_spec, source, run.path / "world-model", run.config.seed, writer.scalars, bar)
 
     results = run.stage("train-wm", work)
@@ -302,14 +300,15 @@ def train_controller(run) -> dict:
 
     run.require("train-wm")
     config, model, task = run.config, load_world_model(run), run.env_spec().make_task()
-    z, counts = model.encode([task.initial.arrays()])[0], task.initial.counts
-    max_steps = config.dream.max_steps
+    dream = config.dream
 
     def work() -> dict:
         found = []
-        for temperature in config.dream.temperatures:
+        for temperature in dream.temperatures:
             def make_env(n, temperature=temperature):
-                return DreamVectorEnv(model, z, counts, n, max_steps, temperature)
+                return DreamVectorEnv(
+                    model, task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty
+                )
 
             folder = controller_folder(run, temperature)
             with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, folder.name) as writer:
@@ -672,17 +671,18 @@ def events(run, name: str):
 
 
 def load_world_model(run):
-    from worldmodel import WORLD_MODELS
-    from worldmodel.training import prepare_tensorflow
+    from worldmodel.config import option_key, world_model_config
+    from worldmodel.training import load, prepare_tensorflow
 
-    prepare_tensorflow(run.config.seed, run.config.world_model.threads)
-    spec = run.env_spec().make_task().encoding_spec
-    model = WORLD_MODELS.get(run.config.world_model.name).load(run.path / "world-model", spec)
-    for key, value in model.config.to_dict().items():
-        if key not in ("checkpoint_seconds", "threads") and run.config.world_model[key] != value:
+    wanted = world_model_config(run.config.world_model)
+    prepare_tensorflow(run.config.seed, wanted.threads)
+    model = load(run.path / "world-model", run.env_spec().make_task().encoding_spec)
+    for name, value in model.config.to_dict().items():
+        if name not in ("checkpoint_seconds", "threads") and getattr(wanted, name) != value:
+            key = option_key(model.config, name)
             raise RLFlowError(
-                f"the world model in {run.path} was trained with world_model.{key}={value}, not "
-                f"{run.config.world_model[key]}; say world_model.{key}={value}, or use another --run"
+                f"the world model in {run.path} was trained with {key}={value}, not {getattr(wanted, name)}; "
+                f"say {key}={value}, or use another --run"
             )
     return model
 
@@ -702,7 +702,7 @@ def make_controller(run, model):
     from worldmodel import spaces
 
     kind = CONTROLLERS.get(run.config.controller.name)
-    observation_space = spaces.observation_space(model.spec, model.config.latent, model.config.hidden)
+    observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
     return kind(make_controller_config(run.config), observation_space, spaces.action_space(model.spec), run.config.seed)
 
 

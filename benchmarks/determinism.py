@@ -16,7 +16,7 @@ from rlflow.files import read_json
 
 MODEL = "light_squeezenet"
 OPTIONS = [
-    "workers=1", "cost.name=analytic", "collect.episodes=16", "world_model.encoder_steps=40", "world_model.steps=40",
+    "workers=1", "cost.name=analytic", "collect.episodes=16", "world_model.mdn-rnn.encoder_steps=40", "world_model.mdn-rnn.steps=40",
     "controller.ppo.updates=10", "eval.samples=2", "eval.measure_seconds=0", "env.max_steps=20",
 ]  # fmt: skip
 

@@ -30,7 +30,7 @@ from rlflow.validate import validate
 WIDTH, ROWS = 3840, 8
 LIMIT = 1.5  # times the size of the model
 OPTIONS = [
-    "collect.episodes=8", "env.max_steps=20", "world_model.encoder_steps=20", "world_model.steps=20",
+    "collect.episodes=8", "env.max_steps=20", "world_model.mdn-rnn.encoder_steps=20", "world_model.mdn-rnn.steps=20",
     "controller.ppo.updates=10", "eval.samples=2",
 ]  # fmt: skip
 

@@ -10,9 +10,9 @@ ROOT = Path(__file__).parent.parent
 
 TINY = (
     "cost.name=analytic", "workers=1", "collect.episodes=6", "env.max_steps=6", "env.max_locations=20",
-    "world_model.encoder_steps=2", "world_model.steps=2", "world_model.hidden=8", "world_model.latent=4",
-    "world_model.encoder_hidden=8", "world_model.message_passing_steps=1", "world_model.gaussians=2",
-    "world_model.batch_graphs=4", "world_model.batch_episodes=2",
+    "world_model.mdn-rnn.encoder_steps=2", "world_model.mdn-rnn.steps=2", "world_model.mdn-rnn.hidden=8", "world_model.mdn-rnn.latent=4",
+    "world_model.mdn-rnn.encoder_hidden=8", "world_model.mdn-rnn.message_passing_steps=1", "world_model.mdn-rnn.gaussians=2",
+    "world_model.mdn-rnn.batch_graphs=4", "world_model.mdn-rnn.batch_episodes=2",
     "controller.ppo.updates=1", "controller.ppo.evaluate_every=1", "controller.ppo.envs=4", "controller.ppo.steps=4",
     "controller.ppo.minibatches=2", "controller.ppo.epochs=1", "controller.ppo.evaluation_dreams=2",
     "controller.ppo.hidden=8", "controller.ppo.max_steps=5",

@@ -137,7 +137,7 @@ def test_an_error_in_a_process_of_its_own(tmp_path):
         ("collect.episodes=0", "'collect.episodes' must be above 0"), ("env.max_steps=0", "'env.max_steps' must be above 0"),
         ("workers=0", "'workers' must be above 0"), ("workers=-2", "'workers' must be above 0"),
         ("env.max_locations=0", "'env.max_locations' must be above 0"), ("seed=-1", "'seed' must be 0 or more"),
-        ("env.max_stepz=3", "did you mean 'env.max_steps'?"), ("world_model.hidden=a", "'world_model.hidden' is a int"),
+        ("env.max_stepz=3", "did you mean 'env.max_steps'?"), ("world_model.mdn-rnn.hidden=a", "'world_model.mdn-rnn.hidden' is a int"),
     ],
 )  # fmt: skip
 def test_names_and_numbers_are_checked_before_anything_is_written(tmp_path, capsys, override, message):
@@ -251,7 +251,7 @@ def test_json_of_another_form_is_refused(folder, capsys, content):
 # -- checkpoints of another shape ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("override", ["world_model.hidden=16", "world_model.latent=6", "world_model.steps=3"])
+@pytest.mark.parametrize("override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"])
 def test_a_world_model_of_other_options(folder, capsys, override):
     before = contents(folder / "world-model")
     key = override.split("=")[0]
@@ -264,7 +264,7 @@ def test_a_world_model_of_other_options(folder, capsys, override):
 
 def test_a_controller_for_another_latent(folder, capsys):
     shutil.rmtree(folder / "world-model")
-    assert in_process(capsys, "train-wm", "--run", folder, "world_model.latent=6").code == 0
+    assert in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6").code == 0
     before = contents(folder / "controller")
     for stage in ("train-controller", "eval"):
         assert "is of another shape: z 4, not 6" in in_process(capsys, stage, "--run", folder).error

@@ -13,7 +13,8 @@ from rlflow.config import DEFAULTS, load_config, parse_shapes
 from rlflow.errors import RLFlowError
 from rlflow.rollouts import EnvSpec
 from rlflow.search import SEARCHES
-from worldmodel.config import WorldModelConfig
+from worldmodel import WORLD_MODELS
+from worldmodel.config import COMMON, CONFIGS, world_model_config
 
 ROOT = Path(__file__).parent.parent
 DEFAULT = yaml.safe_load(DEFAULTS.read_text())
@@ -46,9 +47,9 @@ def test_the_defaults_load_and_pass_their_own_checks(tmp_path):
 
 @pytest.mark.parametrize(
     "group, kind",
-    [(DEFAULT["world_model"], WorldModelConfig)]
+    [({name: DEFAULT["world_model"][name] for name in COMMON} | DEFAULT["world_model"][kind], CONFIGS[kind]) for kind in CONFIGS]
     + [(DEFAULT["controller"].get(name), CONTROLLERS.get(name).Config) for name in CONTROLLERS],
-    ids=["world_model", *CONTROLLERS],
+    ids=[*CONFIGS, *CONTROLLERS],
 )
 def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group, kind):
     fields = {field.name: field.type for field in dataclasses.fields(kind)}
@@ -56,6 +57,15 @@ def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group
     for key, value in group.items():
         assert isinstance(value, fields[key]) or (fields[key] is float and isinstance(value, int)), key
     kind(**group)
+
+
+def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each():
+    section = DEFAULT["world_model"]
+    assert section.keys() == {*COMMON, *CONFIGS} and set(WORLD_MODELS) <= set(CONFIGS)
+    for kind, options in CONFIGS.items():
+        config = world_model_config(section | {"name": kind, "holdout": 0.25})
+        assert type(config) is options and (config.name, config.holdout) == (kind, 0.25)
+        assert all(getattr(config, name) == value for name, value in section[kind].items())
 
 
 def test_the_task_has_the_options_of_env_and_cost():
@@ -179,9 +189,9 @@ def test_a_wrong_type_is_refused(override, message):
 
 
 COUNTS = [
-    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.latent", "world_model.hidden",
-    "world_model.gaussians", "world_model.steps", "world_model.batch_episodes", "world_model.max_sequence",
-    "world_model.learning_rate", "world_model.gradient_clip", "cost.threads", "dream.max_steps",
+    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.mdn-rnn.latent", "world_model.mdn-rnn.hidden",
+    "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes", "world_model.mdn-rnn.max_sequence",
+    "world_model.mdn-rnn.learning_rate", "world_model.mdn-rnn.gradient_clip", "cost.threads", "dream.max_steps",
     "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.max_steps", "controller.ppo.minibatches",
     "controller.cma-es.popsize", "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
 ]  # fmt: skip

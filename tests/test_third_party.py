@@ -5,7 +5,7 @@ import pytest
 
 from rlflow.env import GraphRewriteEnv
 from tests.tiny import tiny_task
-from worldmodel.config import WorldModelConfig
+from worldmodel.config import MDNRNNConfig
 
 pytest.importorskip("torch", reason="torch is not installed (it is no dependency of RLFlow)")
 sb3_contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed (it is no dependency of RLFlow)")
@@ -19,14 +19,14 @@ def real():
 
 def dream():
     from worldmodel.dream import DreamEnv
+    from worldmodel.mdn_rnn.model import MDNRNNWorldModel
     from worldmodel.training import prepare_tensorflow
-    from worldmodel.world_model import WorldModel
 
     prepare_tensorflow(0)
     task = tiny_task("tiny_squeezenet1_1", 8)
-    config = WorldModelConfig(latent=4, hidden=8, encoder_hidden=8, message_passing_steps=1, gaussians=2)
-    model = WorldModel(task.encoding_spec, config)  # untrained: what it dreams does not matter here
-    return DreamEnv(model, model.encode([task.initial.arrays()])[0], task.initial.counts, max_steps=20)
+    config = MDNRNNConfig(latent=4, hidden=8, encoder_hidden=8, message_passing_steps=1, gaussians=2)
+    model = MDNRNNWorldModel(task.encoding_spec, config)  # untrained: what it dreams does not matter here
+    return DreamEnv(model, task.initial, max_steps=20)
 
 
 @pytest.mark.parametrize("make", [real, dream])

@@ -12,4 +12,4 @@ if "tensorflow" in sys.modules and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-WORLD_MODELS = Registry("world model", {"mdn-rnn": "worldmodel.world_model:WorldModel"})
+WORLD_MODELS = Registry("world model", {"mdn-rnn": "worldmodel.mdn_rnn.model:MDNRNNWorldModel"})

@@ -1,54 +1,25 @@
-"""The options of a world model and of its training."""
+"""The options of the world models and of their training: what all have, and what each has besides."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 
 from rlflow.errors import RLFlowError
 
 
 @dataclass(frozen=True)
 class WorldModelConfig:
-    """Every option, with the paper's value where the paper states one (sections 3.3, 4.7).
+    """What every world model has.
 
-    The model:
-      name: which world model of `worldmodel.WORLD_MODELS`.
-      latent: Z, dimensions of the latent state z.
-      encoder_hidden: width of the graph network.
-      message_passing_steps: rounds of message passing (paper: 5).
-      hidden: H, units of the LSTM (paper: 256).
-      gaussians: K, components of the mixture of each latent dimension (paper: 8).
-
-    The training:
-      mode: "offline" (episodes collected first; encoder, then dynamics) or "online" (the paper's: every mini-batch
-        of fresh episodes gives one step of each and is thrown away).
-      encoder_steps: gradient steps of the encoder (offline; online makes `steps` of both).
-      steps: gradient steps of the MDN-RNN (paper: 5,000).
-      batch_graphs: graphs in an encoder mini-batch.
-      batch_episodes: episodes in an MDN-RNN mini-batch (paper: 10).
-      max_sequence: gradients flow through at most this many steps. A longer episode gives a random window of that
-        many, whose recurrent state is warmed up by the episode's earlier steps.
-      learning_rate, final_learning_rate, decay_power: polynomial decay over each phase (paper: power 2).
-      gradient_clip: largest global norm of a gradient.
-      holdout: fraction of the episodes kept from training for the fidelity table.
-      checkpoint_seconds: a checkpoint is written this often.
-      threads: TensorFlow's intra-op threads; 0 leaves the choice to TensorFlow.
+    name: which one of `worldmodel.WORLD_MODELS`.
+    mode: "offline" (episodes collected first) or "online" (fresh mini-batches of episodes, each used once and thrown
+      away).
+    holdout: fraction of the episodes kept from training for the fidelity table.
+    checkpoint_seconds: a checkpoint is written this often.
+    threads: TensorFlow's intra-op threads; 0 leaves the choice to TensorFlow.
     """
 
-    name: str = "mdn-rnn"
-    latent: int = 32
-    encoder_hidden: int = 32
-    message_passing_steps: int = 5
-    hidden: int = 256
-    gaussians: int = 8
+    name: str
     mode: str = "offline"
-    encoder_steps: int = 1000
-    steps: int = 5000
-    batch_graphs: int = 32
-    batch_episodes: int = 10
-    max_sequence: int = 64
-    learning_rate: float = 1e-3
-    final_learning_rate: float = 1e-5
-    decay_power: float = 2.0
-    gradient_clip: float = 1.0
     holdout: float = 0.1
     checkpoint_seconds: float = 60.0
     threads: int = 0
@@ -59,5 +30,83 @@ class WorldModelConfig:
         if not 0 <= self.holdout < 1:
             raise RLFlowError(f"world model: holdout must be in [0, 1), not {self.holdout}")
 
+    @property
+    def total_steps(self) -> int:
+        """Steps that the progress of a training counts."""
+        raise NotImplementedError("total_steps -> int")
+
     def to_dict(self) -> dict:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class MDNRNNConfig(WorldModelConfig):
+    """Of `mdn-rnn`; the paper's value where the paper states one (sections 3.3, 4.7).
+
+    The model:
+      latent: Z, dimensions of the latent state z.
+      encoder_hidden: width of the graph network.
+      message_passing_steps: rounds of message passing (paper: 5).
+      hidden: H, units of the LSTM (paper: 256).
+      gaussians: K, components of the mixture of each latent dimension (paper: 8).
+
+    The training; online, the paper's way, every mini-batch gives one step of the encoder and one of the dynamics:
+      encoder_steps: gradient steps of the encoder (offline; online makes `steps` of both).
+      steps: gradient steps of the MDN-RNN (paper: 5,000).
+      batch_graphs: graphs in an encoder mini-batch.
+      batch_episodes: episodes in an MDN-RNN mini-batch (paper: 10).
+      max_sequence: gradients flow through at most this many steps. A longer episode gives a random window of that
+        many, whose recurrent state is warmed up by the episode's earlier steps.
+      learning_rate, final_learning_rate, decay_power: polynomial decay over each phase (paper: power 2).
+      gradient_clip: largest global norm of a gradient.
+    """
+
+    name: str = "mdn-rnn"
+    latent: int = 32
+    encoder_hidden: int = 32
+    message_passing_steps: int = 5
+    hidden: int = 256
+    gaussians: int = 8
+    encoder_steps: int = 1000
+    steps: int = 5000
+    batch_graphs: int = 32
+    batch_episodes: int = 10
+    max_sequence: int = 64
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-5
+    decay_power: float = 2.0
+    gradient_clip: float = 1.0
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps + (self.encoder_steps if self.mode == "offline" else 0)
+
+
+@dataclass(frozen=True)
+class EditsConfig(WorldModelConfig):
+    """Of `edits`.
+
+    latent: Z, dimensions of the latent state z.
+    """
+
+    name: str = "edits"
+    latent: int = 32
+
+    @property
+    def total_steps(self) -> int:
+        return 1
+
+
+CONFIGS: dict[str, type[WorldModelConfig]] = {"mdn-rnn": MDNRNNConfig, "edits": EditsConfig}
+COMMON = tuple(field.name for field in fields(WorldModelConfig))
+
+
+def world_model_config(section: Mapping) -> WorldModelConfig:
+    """The options of the world model that the section `world_model` names, of its common part and of that model's own."""
+    common = {name: section[name] for name in COMMON}
+    return CONFIGS[section["name"]](**common, **section[section["name"]])
+
+
+def option_key(config: WorldModelConfig, name: str) -> str:
+    """Where an option stands in a config file: "world_model.holdout", "world_model.mdn-rnn.hidden"."""
+    return f"world_model.{name}" if name in COMMON else f"world_model.{config.name}.{name}"

@@ -1,38 +1,43 @@
-"""The real environment as a controller sees it: through the encoder and the recurrent state."""
+"""The real environment as a controller sees it: through a world model."""
 
 import gymnasium
 import numpy as np
 
-from rlflow.graph.features import GraphArrays
 from worldmodel import spaces
-from worldmodel.world_model import WorldModel
+from worldmodel.base import WorldModel
 
 
 class LatentEnv(gymnasium.Wrapper):
-    """Wears the dream's spaces over a real environment (docs/ARCHITECTURE.md).
+    """Wears the dream's spaces over a real environment (docs/ARCHITECTURE.md), in the model's numbering of locations.
 
-    z is the encoding of the real graph; h comes from the same cell that dreams, run on each real state and action.
-    An invalid action changes nothing, h included.
+    z, h and the masks are what the model's observer makes of the real states. An invalid action changes nothing, h
+    included. Of locations that the environment leaves out (near its padding), as many are left out here.
+
+    Args:
+      env: a GraphRewriteEnv, or any whose unwrapped `state` is a RewriteState and another one after a valid substitution.
+      model: the world model.
     """
 
     def __init__(self, env: gymnasium.Env, model: WorldModel):
         super().__init__(env)
         self.model = model
-        self.observation_space = spaces.observation_space(model.spec, model.config.latent, model.config.hidden)
+        self.observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
         self.action_space = spaces.action_space(model.spec)
+        self._observer = model.observer()
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         observation, info = self.env.reset(seed=seed, options=options)
-        self._state = self.model.initial_state(1)
+        self._observer.begin(self.env.unwrapped.state)
         self._see(observation)
         return self._observe(), info
 
     def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
-        actions = np.asarray(action)[None]
-        valid = bool(self._masks["location_masks"][tuple(actions[0])])
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if valid:
-            self._state = self.model.step(self._z, self._counts, actions, self._state).state
+        before, real = self.env.unwrapped.state, action
+        if action[0] < self.model.spec.n_xfers and spaces.valid_actions(np.asarray(action), self._counts):
+            real = np.array(self._observer.real_action(action))
+        observation, reward, terminated, truncated, info = self.env.step(real)
+        if self.env.unwrapped.state is not before:
+            self._observer.follow(action, self.env.unwrapped.state)
             self._see(observation)
         return self._observe(), float(reward), terminated, truncated, info
 
@@ -42,20 +47,12 @@ class LatentEnv(gymnasium.Wrapper):
         return spaces.flat_action_masks(observation["xfer_mask"], observation["location_masks"])
 
     def _see(self, observation: dict) -> None:
-        self._z = self.model.encode([graph_from_observation(observation)])
-        self._masks = {key: observation[key].copy() for key in ("xfer_mask", "location_masks")}
-        self._counts = observation["location_masks"][None, :-1].sum(axis=-1, dtype=np.int32)
+        allowed = observation["location_masks"][:-1].sum(axis=-1, dtype=np.int32)
+        self._counts = np.minimum(self._observer.counts, allowed)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        masks = {key: mask.copy() for key, mask in self._masks.items()}
-        return {"z": self._z[0].copy(), "h": self._state.h[0].copy(), **masks}
-
-
-def graph_from_observation(observation: dict) -> GraphArrays:
-    """Takes the padding off a real observation."""
-    n_node, n_edge = int(observation["n_node"][0]), int(observation["n_edge"][0])
-    return GraphArrays(
-        ops=observation["ops"][:n_node], nodes=observation["nodes"][:n_node], edges=observation["edges"][:n_edge],
-        senders=observation["senders"][:n_edge], receivers=observation["receivers"][:n_edge],
-        globals=observation["globals"],
-    )
+        xfer_mask, location_masks = spaces.masks_from_counts(self._counts, self.model.spec.max_locations)
+        return {
+            "z": self._observer.z.copy(), "h": self._observer.h.copy(),
+            "xfer_mask": xfer_mask, "location_masks": location_masks,
+        }

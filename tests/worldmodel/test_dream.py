@@ -5,6 +5,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from tests.worldmodel import toy
+from worldmodel.base import Imagined
 from worldmodel.dream import DreamEnv, DreamVectorEnv
 
 NOOP = np.array([toy.SPEC.n_xfers, 0])
@@ -48,8 +49,8 @@ def test_temperature_zero_is_deterministic(start):
 
 
 def test_the_dreams_of_a_batch_differ_and_do_not_touch_each_other(start):
-    model, z, counts = start
-    env = DreamVectorEnv(model, z, counts, num_envs=3, temperature=1.0)
+    model, state = start
+    env = DreamVectorEnv(model, state, num_envs=3, temperature=1.0)
     env.reset(seed=0)
     action = np.array([0, 0])
     observation, *_ = env.step(np.tile(action, (3, 1)))
@@ -60,14 +61,14 @@ def test_the_dreams_of_a_batch_differ_and_do_not_touch_each_other(start):
 
 
 def test_an_invalid_action_costs_and_changes_nothing(start):
-    model, z, counts = start
-    env = DreamEnv(model, z, counts, max_steps=2)
+    model, state = start
+    env = DreamEnv(model, state, max_steps=2)
     before, _ = env.reset(seed=0)
-    after, reward, terminated, truncated, _ = env.step(np.array([0, counts[0]]))
+    after, reward, terminated, truncated, _ = env.step(np.array([0, state.counts[0]]))
     assert (reward, terminated, truncated) == (-100.0, False, False)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
-    *_, truncated, _ = env.step(np.array([0, counts[0]]))
+    *_, truncated, _ = env.step(np.array([0, state.counts[0]]))
     assert truncated
 
 
@@ -76,7 +77,7 @@ def test_noop_ends_the_dream(start):
     env.reset(seed=0)
     _, reward, terminated, truncated, _ = env.step(NOOP)
     assert terminated and not truncated
-    assert abs(reward) < 0.2
+    assert reward == 0
 
 
 def test_action_masks_are_those_of_the_observation(start):
@@ -121,9 +122,9 @@ def test_the_vector_dream_resets_as_gymnasiums_own_vector_environment_does(start
 
 
 def test_dreams_are_stepped_by_one_trace(start):
-    model, z, counts = start
+    model, state = start
     for n in (1, 3, 8):
-        play(DreamVectorEnv(model, z, counts, num_envs=n), 0, steps=2)
+        play(DreamVectorEnv(model, state, num_envs=n), 0, steps=2)
     assert model._step.experimental_get_tracing_count() == 1
 
 
@@ -133,3 +134,56 @@ def test_every_dreamt_observation_is_in_the_space(start, temperature):
     for observation, *_ in play(env, 0):
         assert observation in env.observation_space
         assert (observation["xfer_mask"] == observation["location_masks"].any(-1)).all()
+
+
+# -- doubt -----------------------------------------------------------------------------------------
+
+
+class Doubtful:
+    """A world model that doubts its first step by 0, its second by 1 and so on, in every row; each is worth 5."""
+
+    spec, latent, hidden = toy.SPEC, 1, 1
+
+    def imagine(self, start, n):
+        return self.Imagination(start.counts, n)
+
+    class Imagination:
+        def __init__(self, counts, n):
+            self.z = self.h = np.zeros((n, 1), np.float32)
+            self.counts, self.taken = np.tile(counts, (n, 1)), np.zeros(n, np.float32)
+
+        def restart(self, rows):
+            self.taken = np.where(rows, 0, self.taken)
+
+        def advance(self, actions, rows, temperature, seed):
+            doubt, self.taken = self.taken.copy(), self.taken + rows
+            return Imagined(np.full(len(rows), 5.0), np.zeros(len(rows), bool), doubt)
+
+
+def doubtful(**options) -> DreamVectorEnv:
+    env = DreamVectorEnv(Doubtful(), toy.ToyState(toy.START), 2, **options)
+    env.reset(seed=0)
+    return env
+
+
+def test_doubt_takes_its_penalty_off_the_reward():
+    env = doubtful(doubt_penalty=0.5)
+    rewards = [env.step(np.array([[0, 0], NOOP]))[1].tolist() for _ in range(3)]
+    assert rewards == [[5, 0], [4.5, 0], [4, 0]]
+
+
+def test_a_dream_ends_where_the_model_doubts_more_than_the_limit():
+    env = doubtful(doubt_limit=1.0)
+    valid, invalid = [0, 0], [0, toy.SPEC.max_locations - 1]
+    truncated = []
+    for _ in range(4):
+        _, rewards, terminated, cut, _ = env.step(np.array([valid, invalid]))
+        assert not terminated.any() and rewards.tolist() == [5, -100]
+        truncated.append(cut.tolist())
+    assert truncated == [[False, False], [False, False], [True, False], [False, False]], "the fourth step begins anew"
+
+
+def test_without_a_limit_no_doubt_ends_a_dream():
+    env = doubtful(max_steps=6)
+    cuts = [bool(env.step(np.array([[0, 0], [0, 0]]))[3][0]) for _ in range(6)]
+    assert cuts == [False] * 5 + [True]

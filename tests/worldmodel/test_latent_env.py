@@ -5,14 +5,14 @@ import tensorflow as tf
 from gymnasium.utils.env_checker import check_env
 
 from tests.worldmodel import toy
-from worldmodel.batching import Steps, pack_episodes
 from worldmodel.dream import DreamEnv
 from worldmodel.latent_env import LatentEnv
+from worldmodel.mdn_rnn.batching import Steps, pack_episodes
 
 
 def test_awake_and_dreaming_wear_the_same_spaces(start):
-    model, z, counts = start
-    awake, dream = LatentEnv(toy.ToyEnv(), model), DreamEnv(model, z, counts)
+    model, state = start
+    awake, dream = LatentEnv(toy.ToyEnv(), model), DreamEnv(model, state)
     assert awake.observation_space == dream.observation_space and awake.action_space == dream.action_space
     seen, dreamt = awake.reset(seed=0)[0], dream.reset(seed=0)[0]
     for name in seen:
@@ -27,7 +27,7 @@ def test_the_latent_environment_passes_gymnasiums_checker(start):
 
 
 def test_h_awake_is_the_h_that_the_model_was_trained_with(start):
-    model, _, _ = start
+    model, _ = start
     episode = toy.episode(2)
     env = LatentEnv(toy.ToyEnv(), model)
     env.reset()
@@ -35,15 +35,55 @@ def test_h_awake_is_the_h_that_the_model_was_trained_with(start):
         observation, seen, *_ = env.step(action)
         assert seen == reward
     steps = Steps(*map(tf.constant, pack_episodes([episode], model.encode(episode.graphs))))
-    h = model.dynamics.warm(steps).hidden[0]
+    moves = steps._replace(length=steps.length - int(episode.terminated[-1]))  # NO-OP ends: no observer follows it
+    h = model.dynamics.warm(moves).hidden[0]
     np.testing.assert_allclose(observation["h"], h, atol=1e-5)
 
 
 def test_an_invalid_action_does_not_advance_h(start):
-    model, _, counts = start
+    model, state = start
     env = LatentEnv(toy.ToyEnv(), model)
     before, _ = env.reset()
-    after, reward, *_ = env.step(np.array([0, counts[0]]))
+    after, reward, *_ = env.step(np.array([0, state.counts[0]]))
     assert reward == -100
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
+
+
+class Backwards:
+    """A world model that numbers each rule's locations from the last to the first."""
+
+    spec, latent, hidden = toy.SPEC, 1, 1
+
+    def observer(self):
+        return self
+
+    def begin(self, state):
+        self.z, self.h, self.counts, self.followed = np.zeros(1, np.float32), np.zeros(1, np.float32), state.counts, []
+
+    def real_action(self, action):
+        return action[0], self.counts[action[0]] - 1 - action[1]
+
+    def follow(self, action, state):
+        self.counts = state.counts
+        self.followed.append(tuple(action))
+
+
+def test_the_models_numbering_of_locations_is_translated():
+    model = Backwards()
+    env = LatentEnv(toy.ToyEnv(), model)
+    env.reset()
+    last = int(toy.counts(toy.START)[2]) - 1
+    assert last > 0 and toy.apply(toy.START, 2, last) != toy.apply(toy.START, 2, 0)
+    env.step(np.array([2, 0]))
+    assert env.unwrapped.state.chain == toy.apply(toy.START, 2, last)
+    assert model.followed == [(2, 0)]
+
+
+def test_neither_no_op_nor_an_invalid_action_is_followed():
+    model = Backwards()
+    env = LatentEnv(toy.ToyEnv(), model)
+    env.reset()
+    assert env.step(np.array([0, toy.SPEC.max_locations - 1]))[1] == -100
+    *_, terminated, _, _ = env.step(np.array([toy.SPEC.n_xfers, 0]))
+    assert terminated and model.followed == []

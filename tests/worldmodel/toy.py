@@ -7,6 +7,7 @@
 Locations are matches from left to right, so a location's reward depends on which letters stand there.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -60,6 +61,20 @@ def graph(chain: Chain) -> GraphArrays:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class ToyState:
+    """What world models ask of a RewriteState."""
+
+    chain: Chain
+
+    @property
+    def counts(self) -> np.ndarray:
+        return counts(self.chain)
+
+    def arrays(self) -> GraphArrays:
+        return graph(self.chain)
+
+
 class ToyEnv(gymnasium.Env):
     """The real environment of the toy, with the observation of docs/ARCHITECTURE.md."""
 
@@ -80,7 +95,7 @@ class ToyEnv(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.chain, self.steps = START, 0
+        self.state, self.steps = ToyState(START), 0
         return self._observe(), {}
 
     def step(self, action):
@@ -89,14 +104,14 @@ class ToyEnv(gymnasium.Env):
         late = self.steps >= MAX_STEPS
         if rule == SPEC.n_xfers:
             return self._observe(), 0.0 if location == 0 else -100.0, location == 0, late and location != 0, {}
-        if location >= counts(self.chain)[rule]:
+        if location >= self.state.counts[rule]:
             return self._observe(), -100.0, False, late, {}
-        before, self.chain = cost(self.chain), apply(self.chain, rule, location)
-        return self._observe(), before - cost(self.chain), False, late, {}
+        before, self.state = self.state.chain, ToyState(apply(self.state.chain, rule, location))
+        return self._observe(), cost(before) - cost(self.state.chain), False, late, {}
 
     def _observe(self):
-        arrays = graph(self.chain)
-        xfer_mask, location_masks = masks_from_counts(counts(self.chain), SPEC.max_locations)
+        arrays = self.state.arrays()
+        xfer_mask, location_masks = masks_from_counts(self.state.counts, SPEC.max_locations)
         padded = {
             name: np.concatenate([values, np.zeros((self.max_nodes - len(values), *values.shape[1:]), values.dtype)])
             for name, values in arrays._asdict().items() if name != "globals"

@@ -108,6 +108,14 @@ def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[Grap
     yield batch_graphs(batch)
 
 
+def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
+    """Arrays [length, …] of several lengths as one, [number, longest + room, …], with zeros behind."""
+    found = np.zeros((len(arrays), max(map(len, arrays)) + room, *arrays[0].shape[1:]), arrays[0].dtype)
+    for row, array in zip(found, arrays, strict=True):
+        row[: len(array)] = array
+    return found
+
+
 def pack_episodes(episodes: Sequence[Episode], z: np.ndarray) -> Steps:
     """Pads the episodes into one Steps. z float32 [number of graphs, Z] holds all their graphs' latents in order.
 

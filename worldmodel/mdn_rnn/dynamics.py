@@ -10,9 +10,9 @@ import sonnet as snt
 import tensorflow as tf
 
 from rlflow.graph.features import EncodingSpec
-from worldmodel import mdn
-from worldmodel.batching import Steps
-from worldmodel.normaliser import ChangeFrequencies, Normaliser, RewardNormaliser
+from worldmodel.mdn_rnn import mdn
+from worldmodel.mdn_rnn.batching import Steps
+from worldmodel.mdn_rnn.normaliser import ChangeFrequencies, Normaliser, RewardNormaliser
 from worldmodel.spaces import Z_BOUND
 
 MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
@@ -140,6 +140,17 @@ class MDNRNN(snt.Module):
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         parts = {name: tf.reduce_mean(tf.boolean_mask(value, within)) for name, value in per_step.items()}
         return tf.add_n(list(parts.values())), parts
+
+    def coverage(self, steps: Steps) -> tuple[tf.Tensor, tf.Tensor]:
+        """The shares of the real changes of z that lie in the middle 50 % and 90 % of their mixtures."""
+        z = steps.z[:, :-1]
+        inputs = self._inputs(z, steps.counts[:, :-1], steps.actions)
+        outputs, _ = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
+        predicted = self._heads(outputs, inputs, steps.actions)
+        below = mdn.cumulative(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z))
+        within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
+        aside = 2 * tf.abs(tf.boolean_mask(below, within) - 0.5)  # 0 in the middle of a mixture, 1 at its ends
+        return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
 
     def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """[.., features]: z, counts (standardised log1p, and whether zero), and the action, embedded and as numbers."""

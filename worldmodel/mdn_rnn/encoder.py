@@ -10,8 +10,8 @@ from graph_nets import modules
 from graph_nets.graphs import GraphsTuple
 
 from rlflow.graph.features import EncodingSpec
-from worldmodel.batching import GraphBatch
-from worldmodel.normaliser import Normaliser, standardise
+from worldmodel.mdn_rnn.batching import GraphBatch
+from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
 from worldmodel.spaces import Z_BOUND
 
 POOL_RATE = 0.02  # of the moving averages that stand in for batch statistics outside training

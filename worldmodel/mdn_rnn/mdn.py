@@ -30,6 +30,13 @@ def log_likelihood(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_logsumexp(tf.nn.log_softmax(mixture.logits) + log_normal, axis=-1)
 
 
+def cumulative(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
+    """P(X ≤ x) of each dimension: x [.., D] to [.., D]."""
+    deviation = (x[..., None] - mixture.mean) * tf.exp(-mixture.log_sigma)
+    below = 0.5 * (1 + tf.math.erf(deviation / np.sqrt(2)))
+    return tf.reduce_sum(tf.nn.softmax(mixture.logits) * below, axis=-1)
+
+
 def mode_component(mixture: Mixture) -> tf.Tensor:
     """The mean of the most probable component, [.., D]."""
     return _pick(mixture.mean, tf.argmax(mixture.logits, axis=-1))

@@ -1,7 +1,6 @@
-"""The world model "mdn-rnn": graph encoder and MDN-RNN behind one NumPy interface."""
+"""The world model "mdn-rnn": graph encoder and MDN-RNN behind the interface of `worldmodel.base`."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -9,27 +8,35 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.episodes import Episode
+from rlflow.files import read_arrays, write_arrays
 from rlflow.graph.features import EncodingSpec, GraphArrays
-from worldmodel.batching import GraphBatch, batch_graphs, batches_of_nodes, compiled, graph_signature
+from rlflow.rewards import INVALID_REWARD
+from rlflow.state import RewriteState
+from worldmodel.base import Replay
 from worldmodel.checkpoint import module_arrays, restore_arrays
-from worldmodel.config import WorldModelConfig
-from worldmodel.encoder import GraphEncoder
-from worldmodel.mdn_rnn import MDNRNN
+from worldmodel.config import MDNRNNConfig
+from worldmodel.description import read_description, write_description
+from worldmodel.mdn_rnn.batching import (
+    GraphBatch,
+    batch_graphs,
+    batches_of_nodes,
+    compiled,
+    graph_signature,
+    pack_episodes,
+    padded,
+    sequence_signature,
+)
+from worldmodel.mdn_rnn.dynamics import MDNRNN
+from worldmodel.mdn_rnn.encoder import GraphEncoder
+from worldmodel.mdn_rnn.imagination import MDNRNNImagination, MDNRNNObserver, State
+from worldmodel.spaces import valid_actions
 
 NODES_PER_BATCH = 8192  # graphs are encoded in batches of about this many nodes, whatever their number
 
 
-class State(NamedTuple):
-    """The recurrent state: h float32 [B, H], the LSTM's output (controllers see it), and its cell c [B, H]."""
-
-    h: np.ndarray
-    c: np.ndarray
-
-
 class Step(NamedTuple):
-    """One predicted step of B dreams; the fields of `mdn_rnn.Outcome`, and the next recurrent state."""
+    """One predicted step of B dreams; the fields of `dynamics.Outcome`, and the next recurrent state."""
 
     z: np.ndarray
     counts: np.ndarray
@@ -39,15 +46,16 @@ class Step(NamedTuple):
     state: State
 
 
-class WorldModel(snt.Module):
+class MDNRNNWorldModel(snt.Module):
     """Encodes graphs and predicts what actions do to them. Takes and gives NumPy arrays.
 
-    Attributes: spec, config, encoder, dynamics.
+    Attributes: spec, config, latent, hidden, encoder, dynamics.
     """
 
-    def __init__(self, spec: EncodingSpec, config: WorldModelConfig):
+    def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
         super().__init__(name="world_model")
         self.spec, self.config = spec, config
+        self.latent, self.hidden = config.latent, config.hidden
         self.encoder = GraphEncoder(spec, config.latent, config.encoder_hidden, config.message_passing_steps)
         self.dynamics = MDNRNN(spec, config.latent, config.hidden, config.gaussians)
         self._build()
@@ -58,6 +66,65 @@ class WorldModel(snt.Module):
             tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([None, config.hidden]),
             tf.TensorSpec([None, config.hidden]), tf.TensorSpec([]), tf.TensorSpec([2], tf.int32),
         )
+        self._warm = compiled(self.dynamics.warm, sequence_signature(spec, config.latent))
+        self._coverage = compiled(self.dynamics.coverage, sequence_signature(spec, config.latent))
+
+    # -- worldmodel.base.WorldModel ----------------------------------------------------------------
+
+    def observer(self) -> MDNRNNObserver:
+        return MDNRNNObserver(self)
+
+    def imagine(self, start: RewriteState, n: int) -> MDNRNNImagination:
+        z, counts = self.encode([start.arrays()]), start.counts.astype(np.int32)[None]
+        return MDNRNNImagination(self, np.repeat(z, n, 0), np.repeat(counts, n, 0), self.initial_state(n))
+
+    def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
+        """See `worldmodel.base`. As in a dream, NO-OP ends and changes nothing, and so does an invalid action but the end."""
+        steps = pack_episodes(episodes, self.encode([graph for episode in episodes for graph in episode.graphs]))
+        valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
+        at = np.array([valid[row][:start].sum() for row, start in zip(rows, starts, strict=True)])  # without invalid ones
+        state = State(*(part.numpy() for part in self._warm(steps.window(rows, np.zeros_like(at), at))))
+        dreams = MDNRNNImagination(self, steps.z[rows, at], steps.counts[rows, at], state)
+
+        actions = padded([episode.actions for episode in episodes], horizon)
+        valid = padded(valid, horizon)
+        noops = valid & (actions[..., 0] == self.spec.n_xfers)
+        found = []
+        for t in (starts + k for k in range(horizon)):
+            moves, noop = (valid & ~noops)[rows, t], noops[rows, t]
+            told = dreams.advance(actions[rows, t], moves, 0.0, (0, 0))
+            rewards = np.where(moves, told.rewards, np.where(noop, 0.0, INVALID_REWARD))
+            found.append((rewards, noop | (moves & told.terminated), dreams.counts, np.where(moves, told.doubt, 0)))
+        return Replay(*(np.stack(values, axis=1) for values in zip(*found, strict=True)))
+
+    def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """The share of the changes of z that lie in the middle 50 % and 90 % of their mixture, each step told the truth."""
+        steps = pack_episodes(episodes, self.encode([graph for episode in episodes for graph in episode.graphs]))
+        half, most = self._coverage(steps)
+        return {"coverage_50": float(half), "coverage_90": float(most)}
+
+    def save(self, folder: Path | str) -> None:
+        """Writes model.json and weights.npz. Equal weights give equal bytes."""
+        write_description(folder, self.config, self.spec)
+        write_arrays(Path(folder) / "weights.npz", module_arrays(self))
+
+    @classmethod
+    def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
+        """Reads what `save` wrote. Raises RLFlowError if it is damaged, or made for another spec than the one given."""
+        config, saved = read_description(folder, spec)
+        model = cls(saved, config)
+        path = Path(folder) / "weights.npz"
+        restore_arrays(model, read_arrays(path), str(path))
+        return model
+
+    @staticmethod
+    def train(*arguments, **options):
+        """See `worldmodel.mdn_rnn.training.train`."""
+        from worldmodel.mdn_rnn.training import train
+
+        return train(*arguments, **options)
+
+    # -- what it is made of ------------------------------------------------------------------------
 
     def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray:
         """z float32 [len(graphs), Z]."""
@@ -84,27 +151,6 @@ class WorldModel(snt.Module):
         state = State(h.numpy(), c.numpy())
         return Step(z.numpy(), counts.numpy(), shown.numpy(), reward.numpy(), terminated.numpy(), state)
 
-    def save(self, folder: Path | str) -> None:
-        """Writes model.json (config, spec) and weights.npz. Equal weights give equal bytes."""
-        folder = Path(folder)
-        write_json(folder / "model.json", {"config": self.config.to_dict(), "spec": self.spec.to_dict()})
-        write_arrays(folder / "weights.npz", module_arrays(self))
-
-    @classmethod
-    def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
-        """Reads what `save` wrote. Raises RLFlowError if it is damaged, or made for another spec than the one given."""
-        folder = Path(folder)
-        described = read_json(folder / "model.json")
-        try:
-            saved, config = EncodingSpec(**described["spec"]), WorldModelConfig(**described["config"])
-        except (KeyError, TypeError) as error:
-            raise RLFlowError(f"{folder / 'model.json'} does not describe a world model: {error}") from error
-        if spec is not None:
-            refuse_other_spec(saved, spec, str(folder))
-        model = cls(saved, config)
-        restore_arrays(model, read_arrays(folder / "weights.npz"), str(folder / "weights.npz"))
-        return model
-
     def _predict(self, z, counts, actions, h, c, temperature, seed):
         prediction, state = self.dynamics(z, counts, actions, snt.LSTMState(h, c))
         return *self.dynamics.outcome(prediction, z, counts, actions, temperature, seed), state.hidden, state.cell
@@ -120,12 +166,3 @@ class WorldModel(snt.Module):
         batch, counts = GraphBatch(*map(tf.constant, batch_graphs([graph]))), tf.zeros([1, spec.n_xfers], tf.int32)
         self.encoder.loss(batch, counts)
         self.dynamics(self.encoder(batch), counts, tf.zeros([1, 2], tf.int32), self.dynamics.initial_state(1))
-
-
-def refuse_other_spec(saved: EncodingSpec, wanted: EncodingSpec, source: str) -> None:
-    differences = [
-        f"{field.name} is {getattr(saved, field.name)}, not {getattr(wanted, field.name)}"
-        for field in fields(EncodingSpec) if getattr(saved, field.name) != getattr(wanted, field.name)
-    ]
-    if differences:
-        raise RLFlowError(f"the world model in {source} was made for another encoding: {'; '.join(differences)}")

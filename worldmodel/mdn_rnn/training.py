@@ -1,4 +1,4 @@
-"""Training a world model, offline or online, in a way that a kill cannot harm.
+"""Training the MDN-RNN, offline or online, in a way that a kill cannot harm.
 
 Every random choice is a function of (seed, step), so a run that was killed and resumed gives the same weights, bit
 for bit, as one that was not.
@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,9 @@ from rlflow.episodes import Episode
 from rlflow.errors import RLFlowError
 from rlflow.files import read_arrays, write_arrays
 from rlflow.graph.features import EncodingSpec
-from worldmodel import WORLD_MODELS
-from worldmodel.batching import (
+from worldmodel.checkpoint import module_arrays, restore_arrays
+from worldmodel.config import MDNRNNConfig
+from worldmodel.mdn_rnn.batching import (
     GraphBatch,
     Steps,
     batch_graphs,
@@ -29,83 +30,43 @@ from worldmodel.batching import (
     pack_episodes,
     sequence_signature,
 )
-from worldmodel.checkpoint import module_arrays, restore_arrays
-from worldmodel.config import WorldModelConfig
-from worldmodel.fidelity import fidelity
-from worldmodel.world_model import WorldModel
+from worldmodel.mdn_rnn.model import MDNRNNWorldModel
+from worldmodel.training import Log, MiniBatches, Source, Trained, prepare_tensorflow, split_episodes
 
 CHECKPOINT = "checkpoint.npz"
 LOG_EVERY = 10  # steps
 SAMPLE = 512  # graphs that the input statistics, and the held-out encoder loss, are taken over
 ONLINE_RATE = 0.05  # of the moving statistics, when the data come as a stream
-HOLDOUT, GRAPHS, EPISODES = range(3)  # streams of random numbers
-
-Log = Callable[[int, dict[str, float]], None]
-MiniBatches = Callable[[int], Iterator[Sequence[Episode]]]
+GRAPHS, EPISODES = 1, 2  # streams of random numbers; 0 is `worldmodel.training.HOLDOUT`
 
 
 def train(
-    config: WorldModelConfig, spec: EncodingSpec, source: Sequence[Episode] | MiniBatches, folder: Path | str,
-    seed: int, log: Log | None = None, progress=None,
-) -> dict:
-    """Trains a world model and saves it in the folder; goes on from the checkpoint there, if there is one.
+    config: MDNRNNConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int, log: Log | None = None,
+    progress=None,
+) -> Trained:
+    """See `worldmodel.training.train`. The folder gets model.json, weights.npz and checkpoint.npz.
 
-    Args:
-      config, spec: the options; the sizes of the encoding.
-      source: offline, the episodes. Online, a function that gives an iterator over the mini-batches from a step on;
-        each is used once, and the one after the last step is the held-out one.
-      folder: gets model.json, weights.npz and the checkpoint.
-      seed: decides the weights, the held-out episodes and the mini-batches.
-      log: called as log(step, {name: scalar}) every few steps.
-      progress: like tqdm (`update`, `set_description`, `set_postfix`), of `total_steps(config)` steps.
-
-    Returns:
-      {"mode", "interactions" (real steps used, held-out ones included), "encoder_steps", "steps", "resumed_from"
-      (step), "seconds" (of this call), "losses" (last step's), "holdout" (losses on the held-out episodes),
-      "fidelity" (see `worldmodel.fidelity`)}; the last two are None if nothing is held out.
-
-    Raises:
-      RLFlowError: a loss is not finite, or the folder's checkpoint belongs to another run.
+    Its results: {"interactions", "encoder_steps", "steps", "resumed_from" (step), "losses" (last step's), "holdout"
+    (losses on the held-out episodes; None if there are none)}.
     """
-    started = time.monotonic()
     prepare_tensorflow(seed, config.threads)
-    trainer = Trainer(WORLD_MODELS.get(config.name)(spec, config))
+    trainer = Trainer(MDNRNNWorldModel(spec, config))
     run = _Run(trainer, Path(folder), _describe(config, spec, source, seed), log, progress)
     train_all = _train_offline if config.mode == "offline" else _train_online
     held_out = train_all(trainer, run, source, seed)
     run.write_checkpoint()
     trainer.model.save(folder)
-    return {
-        "mode": config.mode,
+    return Trained(trainer.model, held_out, {
         "interactions": int(trainer.interactions),
         "encoder_steps": config.encoder_steps if config.mode == "offline" else config.steps,
         "steps": config.steps,
         "resumed_from": run.resumed_from,
-        "seconds": time.monotonic() - started,
         "losses": run.losses,
         "holdout": trainer.evaluate(held_out) if held_out else None,
-        "fidelity": fidelity(trainer.model, held_out) if held_out else None,
-    }
+    })
 
 
-def total_steps(config: WorldModelConfig) -> int:
-    """Steps that the progress of `train` counts."""
-    return config.steps + (config.encoder_steps if config.mode == "offline" else 0)
-
-
-def prepare_tensorflow(seed: int, threads: int = 0) -> None:
-    """Makes TensorFlow deterministic, and seeds the weights that are created next."""
-    try:
-        if tf.config.threading.get_intra_op_parallelism_threads() != threads:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-    except RuntimeError as error:
-        raise RLFlowError("threads can only be set before TensorFlow has run anything in this process") from error
-    tf.get_logger().setLevel("ERROR")  # it mistakes methods of one name for one function that is traced anew
-    tf.config.experimental.enable_op_determinism()
-    tf.random.set_seed(seed)
-
-
-def learning_rate(config: WorldModelConfig, step: int, steps: int) -> float:
+def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
     """Polynomial decay from `learning_rate` at step 0 to `final_learning_rate` at the last (paper: degree 2)."""
     left = (1 - step / steps) ** config.decay_power
     return config.final_learning_rate + (config.learning_rate - config.final_learning_rate) * left
@@ -114,7 +75,7 @@ def learning_rate(config: WorldModelConfig, step: int, steps: int) -> float:
 class Trainer(snt.Module):
     """A world model, its optimisers and the step: all that a checkpoint holds. Its two updates are traced once."""
 
-    def __init__(self, model: WorldModel):
+    def __init__(self, model: MDNRNNWorldModel):
         super().__init__(name="trainer")
         self.model = model
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
@@ -263,7 +224,7 @@ def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -
     """
     model, config = trainer.model, trainer.model.config
     run.announce("online")
-    stream = source(run.step)
+    stream = source(config.batch_episodes, run.step)
     while (step := run.step) < config.steps:
         episodes = next(stream)
         trainer.interactions.assign_add(sum(map(len, episodes)))
@@ -283,16 +244,7 @@ def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -
     return held_out
 
 
-def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tuple[list[Episode], list[Episode]]:
-    """(training, held-out), each in the order given; at least one is held out if holdout > 0."""
-    if len(episodes) < 2:
-        raise RLFlowError(f"a world model cannot be trained on {len(episodes)} episode(s); collect more")
-    size = min(len(episodes) - 1, max(1, round(holdout * len(episodes)))) if holdout else 0
-    held = set(_random(seed, HOLDOUT, 0).permutation(len(episodes))[:size].tolist())
-    return [e for i, e in enumerate(episodes) if i not in held], [episodes[i] for i in sorted(held)]
-
-
-def _random_windows(steps: Steps, config: WorldModelConfig, random: np.random.Generator) -> tuple[Steps, Steps]:
+def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Generator) -> tuple[Steps, Steps]:
     """Random episodes: (the steps before the window, a random window of at most `max_sequence` steps) of each."""
     rows = random.choice(len(steps.length), min(config.batch_episodes, len(steps.length)), replace=False)
     start = random.integers(0, np.maximum(steps.length[rows] - config.max_sequence, 0) + 1)
@@ -315,7 +267,7 @@ def _random(seed: int, stream: int, step: int) -> np.random.Generator:
     return np.random.default_rng([seed, stream, step])
 
 
-def _describe(config: WorldModelConfig, spec: EncodingSpec, source, seed: int) -> str:
+def _describe(config: MDNRNNConfig, spec: EncodingSpec, source, seed: int) -> str:
     """What a resumed run must have in common with the one that wrote the checkpoint, as JSON."""
     options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
     data = "stream"

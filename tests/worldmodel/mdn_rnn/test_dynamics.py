@@ -2,11 +2,11 @@ import numpy as np
 import tensorflow as tf
 
 from tests.worldmodel import toy
-from worldmodel.batching import Steps, pack_episodes
-from worldmodel.world_model import WorldModel
+from worldmodel.mdn_rnn.batching import Steps, pack_episodes
+from worldmodel.mdn_rnn.model import MDNRNNWorldModel
 
 
-def packed(model: WorldModel, n: int = 6) -> Steps:
+def packed(model: MDNRNNWorldModel, n: int = 6) -> Steps:
     episodes = toy.episodes(n, seed=5)
     return pack_episodes(episodes, model.encode([graph for episode in episodes for graph in episode.graphs]))
 

@@ -2,7 +2,6 @@ import numpy as np
 
 from rlflow.graph.features import GraphArrays
 from tests.worldmodel import toy
-from worldmodel.latent_env import graph_from_observation
 
 
 def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
@@ -12,6 +11,16 @@ def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
     return GraphArrays(
         graph.ops[nodes], graph.nodes[nodes], graph.edges[edges], place[graph.senders][edges],
         place[graph.receivers][edges], graph.globals,
+    )
+
+
+def graph_from_observation(observation: dict) -> GraphArrays:
+    """Takes the padding off a real observation."""
+    n_node, n_edge = int(observation["n_node"][0]), int(observation["n_edge"][0])
+    return GraphArrays(
+        ops=observation["ops"][:n_node], nodes=observation["nodes"][:n_node], edges=observation["edges"][:n_edge],
+        senders=observation["senders"][:n_edge], receivers=observation["receivers"][:n_edge],
+        globals=observation["globals"],
     )
 
 

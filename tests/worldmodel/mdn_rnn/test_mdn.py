@@ -2,7 +2,7 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from worldmodel import mdn
+from worldmodel.mdn_rnn import mdn
 
 WEIGHTS, MEANS, SIGMAS = (0.7, 0.3), (-2.0, 1.0), (0.5, 0.25)
 
@@ -67,3 +67,12 @@ def test_a_seed_repeats_and_another_differs():
     first, again, other = (mdn.sample(mixture, 1.0, seed).numpy() for seed in ((3, 4), (3, 4), (3, 5)))
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
+
+
+def test_what_is_drawn_lies_in_the_middle_of_its_mixture_as_often_as_it_should():
+    """At τ = 1 a draw's cumulative probability is uniform: the model's own distribution, calibrated by definition."""
+    mixture = known_mixture(40_000)
+    below = mdn.cumulative(mixture, mdn.sample(mixture, 1.0, (5, 6))).numpy()
+    for share in (0.1, 0.5, 0.9):
+        assert abs((np.abs(below - 0.5) <= share / 2).mean() - share) < 0.01
+        assert abs((below <= share).mean() - share) < 0.01

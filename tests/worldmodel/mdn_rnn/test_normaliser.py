@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from worldmodel.normaliser import CLIP, ChangeFrequencies, Normaliser, RewardNormaliser
+from worldmodel.mdn_rnn.normaliser import CLIP, ChangeFrequencies, Normaliser, RewardNormaliser
 
 
 def test_fitted_data_have_mean_zero_and_variance_one():

@@ -4,11 +4,12 @@ import pytest
 
 from rlflow.errors import RLFlowError
 from tests.worldmodel import toy
-from worldmodel import training
-from worldmodel.config import WorldModelConfig
-from worldmodel.training import learning_rate, split_episodes, total_steps, train
+from worldmodel.config import MDNRNNConfig
+from worldmodel.mdn_rnn import training
+from worldmodel.mdn_rnn.training import learning_rate
+from worldmodel.training import split_episodes, train
 
-TINY = WorldModelConfig(
+TINY = MDNRNNConfig(
     latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=6, steps=8,
     batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
 )
@@ -40,14 +41,14 @@ def weights(folder) -> bytes:
     return (folder / "weights.npz").read_bytes()
 
 
-def stream(first: int):
+def stream(batch: int, first: int):
     """The online mini-batches from number `first` on."""
     while True:
-        yield [toy.episode(4 * first + i) for i in range(4)]
+        yield [toy.episode(batch * first + i) for i in range(batch)]
         first += 1
 
 
-def source(config: WorldModelConfig):
+def source(config: MDNRNNConfig):
     return toy.episodes(12) if config.mode == "offline" else stream
 
 
@@ -62,7 +63,7 @@ def run(request, tmp_path_factory):
 
 def test_the_progress_counts_every_step(run):
     config, _, progress = run
-    assert progress.n == total_steps(config)
+    assert progress.n == config.total_steps
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(run, tmp_path):
@@ -75,7 +76,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(run, tmp_path):
 def test_a_killed_and_resumed_run_equals_an_undisturbed_one(run, tmp_path):
     config, expected, _ = run
     config = dataclasses.replace(config, checkpoint_seconds=0)
-    steps = total_steps(config)
+    steps = config.total_steps
     for kill_at in (3, steps - 3):  # in the encoder's phase and in the dynamics' phase, if there are two
         with pytest.raises(Killed):
             train(config, toy.SPEC, source(config), tmp_path, seed=3, progress=Progress(kill_at))

@@ -1,0 +1,89 @@
+"""Dreams of the MDN-RNN, and the real graphs in its eyes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rlflow.state import RewriteState
+from worldmodel.base import Imagined
+
+if TYPE_CHECKING:
+    from worldmodel.mdn_rnn.model import MDNRNNWorldModel
+
+
+class State(NamedTuple):
+    """The recurrent state: h float32 [B, H], the LSTM's output (controllers see it), and its cell c [B, H]."""
+
+    h: np.ndarray
+    c: np.ndarray
+
+
+class Dream(NamedTuple):
+    """Where B dreams are. z float32 [B, Z]; counts, shown int32 [B, N]; h, c float32 [B, H].
+
+    `counts` are the predicted locations, the next step's input; `shown` are 0 where the mask head denies the rule.
+    """
+
+    z: np.ndarray
+    counts: np.ndarray
+    shown: np.ndarray
+    h: np.ndarray
+    c: np.ndarray
+
+
+class MDNRNNImagination:
+    """See `worldmodel.base.Imagination`. The dreams start at z [n, Z], counts [n, N] and the recurrent state."""
+
+    def __init__(self, model: "MDNRNNWorldModel", z: np.ndarray, counts: np.ndarray, state: State):
+        self._model = model
+        self._start = self._now = Dream(z, counts, counts, *state)
+
+    @property
+    def z(self) -> np.ndarray:
+        return self._now.z
+
+    @property
+    def h(self) -> np.ndarray:
+        return self._now.h
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self._now.shown
+
+    def restart(self, rows: np.ndarray) -> None:
+        self._now = _where(rows, self._start, self._now)
+
+    def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
+        now = self._now
+        step = self._model.step(now.z, now.counts, actions, State(now.h, now.c), temperature, seed)
+        self._now = _where(rows, Dream(step.z, step.counts, step.shown_counts, *step.state), now)
+        return Imagined(step.reward.astype(np.float64), step.terminated > 0.5, np.zeros(len(rows), np.float32))
+
+
+class MDNRNNObserver:
+    """See `worldmodel.base.Observer`. z encodes the real graph; h comes from the cell that dreams.
+
+    Locations are numbered as in the environment.
+    """
+
+    def __init__(self, model: "MDNRNNWorldModel"):
+        self._model = model
+
+    def begin(self, state: RewriteState) -> None:
+        self._state = self._model.initial_state(1)
+        self._see(state)
+
+    def real_action(self, action: Sequence[int]) -> tuple[int, int]:
+        return int(action[0]), int(action[1])
+
+    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+        self._state = self._model.step(self.z[None], self.counts[None], np.asarray(action)[None], self._state).state
+        self._see(state)
+
+    def _see(self, state: RewriteState) -> None:
+        self.z, self.counts, self.h = self._model.encode([state.arrays()])[0], state.counts, self._state.h[0]
+
+
+def _where(rows: np.ndarray, new: Dream, old: Dream) -> Dream:
+    return Dream(*(np.where(rows[:, None], a, b) for a, b in zip(new, old, strict=True)))

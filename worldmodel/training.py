@@ -1,0 +1,96 @@
+"""Training and loading a world model of any kind. Imports no TensorFlow, which not every kind needs.
+
+A kind is what `worldmodel.WORLD_MODELS` gives: a class with the methods of `worldmodel.base.WorldModel` and
+`train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model in the folder.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.episodes import Episode
+from rlflow.errors import RLFlowError
+from rlflow.graph.features import EncodingSpec
+from worldmodel import WORLD_MODELS
+from worldmodel.base import WorldModel
+from worldmodel.config import WorldModelConfig
+from worldmodel.description import read_description
+
+HOLDOUT = 0  # the stream of random numbers that chooses the held-out episodes
+
+Log = Callable[[int, dict[str, float]], None]
+MiniBatches = Callable[[int, int], Iterator[Sequence[Episode]]]
+Source = Sequence[Episode] | MiniBatches
+
+
+class Trained(NamedTuple):
+    """A finished training: the model, the episodes kept from it (perhaps none), and what the kind has to report."""
+
+    model: WorldModel
+    held_out: list[Episode]
+    results: dict
+
+
+def train(
+    config: WorldModelConfig, spec: EncodingSpec, source: Source, folder: Path | str, seed: int,
+    log: Log | None = None, progress=None,
+) -> dict:
+    """Trains a world model and saves it in the folder; goes on from the checkpoint there, if there is one.
+
+    Args:
+      config, spec: the options, which name the kind; the sizes of the encoding.
+      source: offline, the episodes. Online, a function (episodes in a mini-batch, first) → iterator over the
+        mini-batches from that one on; each is used once, and the one after the last step is the held-out one.
+      folder: gets model.json, what was learnt, and the checkpoint.
+      seed: decides the weights, the held-out episodes and the mini-batches.
+      log: called as log(step, {name: scalar}) every few steps.
+      progress: like tqdm (`update`, `set_description`, `set_postfix`), of `config.total_steps` steps.
+
+    Returns:
+      {"name", "mode", "seconds" (of this call), "fidelity" (see `worldmodel.fidelity`; None if nothing is held out)}
+      and what the kind reports: at least "interactions" (real steps used, held-out ones included).
+
+    Raises:
+      RLFlowError: a loss is not finite, or the folder's checkpoint belongs to another run.
+    """
+    from worldmodel.fidelity import fidelity
+
+    started = time.monotonic()
+    trained = WORLD_MODELS.get(config.name).train(config, spec, source, folder, seed, log, progress)
+    return {
+        "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
+        "fidelity": fidelity(trained.model, trained.held_out) if trained.held_out else None,
+    }
+
+
+def load(folder: Path | str, spec: EncodingSpec | None = None) -> WorldModel:
+    """The model that a training left in the folder. Raises RLFlowError if it is damaged or of another spec."""
+    config, _ = read_description(folder, spec)
+    return WORLD_MODELS.get(config.name).load(folder, spec)
+
+
+def split_episodes(episodes: Sequence[Episode], holdout: float, seed: int) -> tuple[list[Episode], list[Episode]]:
+    """(training, held-out), each in the order given; at least one is held out if holdout > 0."""
+    if len(episodes) < 2:
+        raise RLFlowError(f"a world model cannot be trained on {len(episodes)} episode(s); collect more")
+    size = min(len(episodes) - 1, max(1, round(holdout * len(episodes)))) if holdout else 0
+    random = np.random.default_rng([seed, HOLDOUT, 0])
+    held = set(random.permutation(len(episodes))[:size].tolist())
+    return [e for i, e in enumerate(episodes) if i not in held], [episodes[i] for i in sorted(held)]
+
+
+def prepare_tensorflow(seed: int, threads: int = 0) -> None:
+    """Makes TensorFlow deterministic, and seeds the weights that are created next."""
+    import tensorflow as tf
+
+    try:
+        if tf.config.threading.get_intra_op_parallelism_threads() != threads:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+    except RuntimeError as error:
+        raise RLFlowError("threads can only be set before TensorFlow has run anything in this process") from error
+    tf.get_logger().setLevel("ERROR")  # it mistakes methods of one name for one function that is traced anew
+    tf.config.experimental.enable_op_determinism()
+    tf.random.set_seed(seed)
