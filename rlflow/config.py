@@ -20,7 +20,7 @@ NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 # A number is above 0 (a count at least 1), but for these, whose smallest value is 0.
 MAY_BE_ZERO = frozenset((
     "seed", "env.alpha", "env.beta", "world_model.mdn-rnn.encoder_steps", "world_model.mdn-rnn.final_learning_rate",
-    "world_model.mdn-rnn.decay_power", "world_model.holdout", "world_model.threads", "dream.temperatures", "dream.doubt_limit", "dream.doubt_penalty",
+    "world_model.mdn-rnn.decay_power", "world_model.holdout", "world_model.threads", "world_model.mdn-rnn.patience", "dream.temperatures", "dream.doubt_limit", "dream.doubt_penalty",
     "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
     "controller.ppo.value_weight", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
     "eval.measure_seconds", "eval.seeds", "search.beam.radius", "search.annealing.hot", "search.annealing.focus",

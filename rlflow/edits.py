@@ -7,7 +7,7 @@ Nodes, tensors and matches are named by the ids that they have in this episode.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,17 +19,29 @@ from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match
 from rlflow.state import RewriteState
 
-OUTPUT = 0  # the content of the node that stands for an output of the whole graph
+OUTPUT = 0  # the kind of the node that stands for an output of the whole graph
+
+
+class TensorRecord(NamedTuple):
+    """One tensor. form: int64 hash of its data type, its rank, whether it is constant, and a small constant's content.
+
+    fact: the same with its sizes.
+    """
+
+    id: int
+    form: int
+    fact: int
 
 
 class NodeRecord(NamedTuple):
-    """One operator: id, content (`content_hash`), tensors read and made (ABSENT for an omitted one), estimated runtime (ps).
+    """One operator: id, kind (int64 hash of operator and attributes), tensors read and made (ABSENT for an omitted one),
+    estimated runtime (ps).
 
     An output of the whole graph is a node too, with a negative id, that reads one tensor and is never removed.
     """
 
     id: int
-    content: int
+    kind: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     runtime_ps: int
@@ -44,32 +56,24 @@ class MatchRecord(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """gone: ids of nodes. nodes: new ones, and those of which anything changed. rewired: (old tensor, new tensor) for all readers.
+    """gone: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which anything changed.
+    rewired: (old tensor, new tensor) for all readers.
 
     lost, found: matches; of a rule with two alike roots, both ways to name them.
     """
 
     gone: tuple[int, ...]
+    tensors: tuple[TensorRecord, ...]
     nodes: tuple[NodeRecord, ...]
     rewired: tuple[tuple[int, int], ...]
     lost: tuple[MatchRecord, ...]
     found: tuple[MatchRecord, ...]
 
 
-NOTHING = Edit((), (), (), (), ())
+NOTHING = Edit((), (), (), (), (), ())
 
 
-def content_hash(graph: Graph, node: Node) -> int:
-    """int64 of all that distinguishes an operator but its place: kind, attributes, and its tensors' types and small constants."""
-
-    def fact(tensor: int):
-        if tensor == ABSENT:
-            return None
-        constant = graph.constants.get(tensor)
-        return graph.types.get(tensor), graph.is_constant(tensor) if constant is None else content_of_constant(constant)
-
-    made = [None if tensor == ABSENT else graph.types.get(tensor) for tensor in node.outputs]
-    facts = node.key(), len(node.captured), [fact(tensor) for tensor in node.inputs], made
+def _hash(facts) -> int:
     return int.from_bytes(hashlib.sha256(repr(facts).encode()).digest()[:8], "little", signed=True)
 
 
@@ -78,7 +82,8 @@ def first_edit(state: RewriteState) -> Edit:
     """The whole state, as found."""
     nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
     found = [_match(state.graph, state, match) for match in state.table.all_matches()]
-    return Edit((), (*nodes, *_outputs(state.graph)), (), (), tuple(found))
+    nodes += _outputs(state.graph)
+    return Edit((), _tensors(state.graph, nodes, {}), tuple(nodes), (), (), tuple(found))
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
@@ -92,7 +97,7 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
         nodes += [record for record, was in zip(_outputs(new), _outputs(old), strict=True) if record != was]
     lost, found = after.table.difference(before.table)
     return Edit(
-        tuple(gone), tuple(nodes), rewired_tensors(old, before.task.rules[match.xfer_id], match),
+        tuple(gone), _tensors(new, nodes, old.types), tuple(nodes), rewired_tensors(old, before.task.rules[match.xfer_id], match),
         tuple(_match(old, before, match) for match in lost), tuple(_match(new, after, match) for match in found),
     )  # fmt: skip
 
@@ -108,7 +113,20 @@ def _match(graph: Graph, state: RewriteState, match: Match) -> MatchRecord:
 
 def _record(state: RewriteState, node: Node) -> NodeRecord:
     cost = state.graph_cost.nodes[node.id]
-    return NodeRecord(node.id, content_hash(state.graph, node), node.inputs, node.outputs, cost.runtime_ps)
+    return NodeRecord(node.id, _hash((node.key(), len(node.captured))), node.inputs, node.outputs, cost.runtime_ps)
+
+
+def _tensors(graph: Graph, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
+    """The tensors of the nodes that are not known yet."""
+    named = dict.fromkeys(t for node in nodes for t in (*node.inputs, *node.outputs) if t != ABSENT and t not in known)
+    return tuple([_tensor(graph, tensor) for tensor in named])
+
+
+def _tensor(graph: Graph, tensor: int) -> TensorRecord:
+    kind, constant = graph.types.get(tensor), graph.constants.get(tensor)
+    content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
+    form = (kind.dtype, None if kind.shape is None else len(kind.shape)) if kind else None
+    return TensorRecord(tensor, _hash((form, content)), _hash((kind, content)))
 
 
 def _known(state: RewriteState, node_id: int) -> NodeRecord | None:
@@ -129,9 +147,12 @@ def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarr
     edits, taken = list(edits), list(taken)
     flat.append(len(edits))
     for edit in edits:
-        flat += (len(edit.gone), *edit.gone, len(edit.nodes))
+        flat += (len(edit.gone), *edit.gone, len(edit.tensors))
+        for tensor in edit.tensors:
+            flat += tensor
+        flat.append(len(edit.nodes))
         for node in edit.nodes:
-            flat += (node.id, node.content, node.runtime_ps, len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
+            flat += (node.id, node.kind, node.runtime_ps, len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
         flat.append(len(edit.rewired))
         for pair in edit.rewired:
             flat += pair
@@ -164,14 +185,15 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
 
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
     gone = _some(numbers)
+    tensors = tuple([TensorRecord(next(numbers), next(numbers), next(numbers)) for _ in _counted(numbers)])
     nodes = []
-    for _ in range(next(numbers)):
-        node_id, content, runtime = next(numbers), next(numbers), next(numbers)
-        nodes.append(NodeRecord(node_id, content, _some(numbers), _some(numbers), runtime))
+    for _ in _counted(numbers):
+        node_id, kind, runtime = next(numbers), next(numbers), next(numbers)
+        nodes.append(NodeRecord(node_id, kind, _some(numbers), _some(numbers), runtime))
     rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
     lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
     found = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    return Edit(gone, tuple(nodes), rewired, lost, found)
+    return Edit(gone, tensors, tuple(nodes), rewired, lost, found)
 
 
 def _unpack_match(numbers: Iterator[int]) -> MatchRecord:

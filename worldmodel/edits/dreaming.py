@@ -1,0 +1,318 @@
+"""Many dreams of one world side by side, in arrays: a state is which nodes are there, a step takes some away and adds others.
+
+Nothing is searched for in a step: every node knows the places that wait for it (a Rete network, Forgy 1982), so counters tell
+which places are complete. The world is asked only about what no dream did before.
+"""
+
+import numpy as np
+
+from rlflow.edits import OUTPUT
+from rlflow.graph.model import ABSENT
+from worldmodel.edits.world import World
+
+
+class Ragged:
+    """Lists of numbers of varying length, by number; grows at the end."""
+
+    def __init__(self):
+        self.lists: list[tuple[int, ...]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        self._flat, self._offsets, self._built = np.zeros(0, np.int32), np.zeros(1, np.int64), 0
+
+    def append(self, values) -> None:
+        self.lists.append(tuple(values))
+
+    def add(self, row: int, value: int) -> None:
+        """Appends to a list that is there already."""
+        self.lists[row] = (*self.lists[row], value)
+        self._built = -1
+
+    def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of `rows`, value) of every value of theirs."""
+        if self._built != len(self.lists):
+            self._flat = np.array([v for values in self.lists for v in values], np.int32)
+            self._offsets = np.cumsum([0, *map(len, self.lists)])
+            self._built = len(self.lists)
+        starts, counts = self._offsets[rows], self._offsets[rows + 1] - self._offsets[rows]
+        which = np.repeat(np.arange(len(rows)), counts)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return which, self._flat[np.repeat(starts, counts) + within]
+
+
+class Growing:
+    """An array whose first axis grows."""
+
+    def __init__(self, dtype, *shape: int):
+        self.data, self.size = np.zeros((64, *shape), dtype), 0
+
+    def append(self, value) -> None:
+        if self.size == len(self.data):
+            self.data = np.concatenate([self.data, np.zeros_like(self.data)])
+        self.data[self.size] = value
+        self.size += 1
+
+    @property
+    def values(self) -> np.ndarray:
+        return self.data[: self.size]
+
+
+class Index:
+    """The world as arrays; `update` takes over what it has grown by."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.home, self.immortal = Growing(np.int32), Growing(bool)
+        self.reads, self.makes, self.waiting = Ragged(), Ragged(), Ragged()  # by node: tensors, tensors, places
+        self.conditions, self.rule, self.size = Ragged(), Growing(np.int32), Growing(np.int16)  # by place
+        self.watchers, self.alone = Ragged(), Ragged()  # tensor → places that want it to have one reader; and back
+        self.removed, self.added, self.rewired = Ragged(), Ragged(), Ragged()  # by place, once `effects` was asked
+        self.effect_number = Growing(np.int32)  # place → row of the three; −1 unknown, −2 not asked yet
+        self.by_rule: dict[int, np.ndarray] = {}
+        self.update()
+
+    def update(self) -> None:
+        world, schemas = self.world, self.world.schemas
+        while len(self.watchers.lists) < len(world.order):
+            self.watchers.append(())
+        for node in range(self.home.size, len(world.nodes)):
+            kind, inputs, outputs = world.nodes[node]
+            self.home.append(world.home(node))
+            self.immortal.append(kind == OUTPUT)
+            self.reads.append(sorted(set(inputs) - {ABSENT}))
+            self.makes.append(t for t in outputs if t != ABSENT)
+            self.waiting.append(())
+        for place in range(self.rule.size, len(world.places)):
+            found = world.places[place]
+            known = schemas.known[found.form]
+            xfer_id = known.form.xfer_id
+            alone = [found.tensors[t] for t in known.alone]
+            self.rule.append(xfer_id)
+            self.size.append(len(found.nodes) + len(alone) + (not known.applies(world.facts_of(found))))
+            self.conditions.append(found.nodes)
+            self.alone.append(alone)
+            for node in found.nodes:
+                self.waiting.add(node, place)
+            for tensor in alone:
+                self.watchers.add(tensor, place)
+            self.effect_number.append(-2)
+            self.by_rule.pop(xfer_id, None)
+
+    def places_of(self, xfer_id: int) -> np.ndarray:
+        """The rule's places in their order, int32 [k]."""
+        if xfer_id not in self.by_rule:
+            places = np.flatnonzero(self.rule.values == xfer_id)
+            self.by_rule[xfer_id] = np.array(sorted(places.tolist(), key=self.world.order_of), np.int32)
+        return self.by_rule[xfer_id]
+
+    def effects(self, places: np.ndarray) -> np.ndarray:
+        """Rows of removed, added and rewired, int32 [k]; −1 where nobody knows."""
+        self.update()
+        for place in np.unique(places[self.effect_number.values[places] == -2]).tolist():
+            effect = self.world.effect(place)
+            if effect is None:
+                self.effect_number.data[place] = -1
+                continue
+            self.effect_number.data[place] = len(self.removed.lists)
+            self.removed.append(effect.removed)
+            self.added.append(effect.added)
+            self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
+        return self.effect_number.values[places]
+
+
+class States:
+    """n states of one world. maker: int32 [n, T], the node that is there under a tensor, −1 for none. readers: int16 [n, T].
+
+    open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N].
+    """
+
+    def __init__(self, index: Index, nodes: list[int], n: int, n_xfers: int):
+        self.index, self.n = index, n
+        index.update()
+        self.maker = np.full((n, len(index.world.order)), -1, np.int32)
+        self.readers = np.zeros((n, len(index.world.order)), np.int16)
+        self.open = np.zeros((n, 0), np.int16)
+        self.counts = np.zeros((n, n_xfers), np.int32)
+        self.maker[:, index.home.values[nodes]] = nodes
+        _, reads = index.reads.take(np.array(nodes))
+        np.add.at(self.readers, (slice(None), reads), 1)
+        self.grow()
+
+    def grow(self) -> None:
+        """Takes over what the world has grown by."""
+        index = self.index
+        index.update()
+        more = len(index.world.order) - self.maker.shape[1]
+        if more > 0:
+            room = max(more, self.maker.shape[1] // 4)  # so that growing is rare
+            self.maker = np.concatenate([self.maker, np.full((self.n, room), -1, np.int32)], axis=1)
+            self.readers = np.concatenate([self.readers, np.zeros((self.n, room), np.int16)], axis=1)
+        known = self.open.shape[1]
+        if index.rule.size > known:
+            new = np.arange(known, index.rule.size)
+            still = np.broadcast_to(index.size.values[new], (self.n, len(new))).copy()
+            for lists, met in ((index.conditions, self._present), (index.alone, self._single)):
+                which, value = lists.take(new)
+                np.subtract.at(still, (slice(None), which), met(value))
+            self.open = np.concatenate([self.open, still], axis=1)
+            np.add.at(self.counts, (slice(None), index.rule.values[new]), still == 0)
+
+    def _present(self, nodes: np.ndarray) -> np.ndarray:
+        return (self.maker[:, self.index.home.values[nodes]] == nodes).astype(np.int16)
+
+    def _single(self, tensors: np.ndarray) -> np.ndarray:
+        return (self.readers[:, tensors] == 1).astype(np.int16)
+
+    def copy_rows(self, rows: np.ndarray, source: "States") -> None:
+        """Puts the states in rows, int [k], to the first state of `source`, which may be of a smaller world."""
+        source.grow()
+        self.grow()
+        width = min(self.maker.shape[1], source.maker.shape[1])
+        self.maker[rows], self.readers[rows] = -1, 0
+        self.maker[rows, :width], self.readers[rows, :width] = source.maker[0, :width], source.readers[0, :width]
+        self.open[rows], self.counts[rows] = source.open[0], source.counts[0]
+
+    def find(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The places of valid actions, int [k, 2] in states rows: int [k]."""
+        found = np.zeros(len(rows), np.int64)
+        for xfer_id in np.unique(actions[:, 0]).tolist():
+            these = np.flatnonzero(actions[:, 0] == xfer_id)
+            places = self.index.places_of(xfer_id)
+            there = np.cumsum(self.open[rows[these][:, None], places] == 0, axis=1)
+            found[these] = places[(there <= actions[these, 1:]).sum(axis=1)]
+        return found
+
+    def carry_out(self, rows: np.ndarray, places: np.ndarray) -> "Change":
+        """Carries out one place in each of the (different) states rows, of which the effect is known."""
+        effects = self.index.effects(places)
+        change = Change(self, rows)
+        rewired = change.rewired(effects)
+        self.grow()  # before anything changes: counters of new places begin with what is there now
+        change.apply(effects, *rewired)
+        return change
+
+
+class Change:
+    """One step of some states. gone, come: (states, nodes) of what went and came; a node may do both."""
+
+    def __init__(self, states: States, rows: np.ndarray):
+        self.states, self.index, self.rows = states, states.index, rows
+        self.gone: list[tuple[np.ndarray, np.ndarray]] = []
+        self.come: list[tuple[np.ndarray, np.ndarray]] = []
+        self.read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # (states, tensors, ±1)
+
+    def rewired(self, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(states, nodes that will read another tensor, the nodes that they become)."""
+        world, index, maker = self.index.world, self.index, self.states.maker
+        which, pairs = index.rewired.take(effects)
+        found = [], [], []
+        old, new = pairs[::2], pairs[1::2]
+        for tensor, other in {*zip(old.tolist(), new.tolist(), strict=True)}:
+            rows = self.rows[which[::2][(old == tensor) & (new == other)]]
+            readers = np.array(world.readers[tensor], np.int64)
+            at, k = np.nonzero(maker[rows[:, None], index.home.values[readers]] == readers)
+            become = {node: world.rewired_node(node, tensor, other) for node in np.unique(readers[k]).tolist()}
+            for parts, values in zip(found, (rows[at], readers[k], [become[n] for n in readers[k].tolist()]), strict=True):
+                parts.append(values)
+        return tuple([np.concatenate([np.zeros(0, np.int64), *parts]) for parts in found])
+
+    def apply(self, effects: np.ndarray, readers_in: np.ndarray, readers: np.ndarray, become: np.ndarray) -> None:
+        index, rows = self.index, self.rows
+        which, nodes = index.removed.take(effects)
+        self._remove(rows[which], nodes)
+        which, nodes = index.added.take(effects)
+        self._add(rows[which], nodes)
+        still = self._remove(readers_in, readers)  # the removed ones may have been among the readers
+        self._add(readers_in[still], become[still])
+        made_by, made = index.makes.take(nodes)
+        _, pairs = index.rewired.take(effects)
+        rewired_in, _ = index.rewired.take(effects)
+        self._sweep([(rows[which][made_by], made), (rows[rewired_in], pairs)])
+        self._settle()
+
+    def _remove(self, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Which of them were there."""
+        states, home = self.states, self.index.home.values
+        there = states.maker[rows, home[nodes]] == nodes
+        rows, nodes = rows[there], nodes[there]
+        states.maker[rows, home[nodes]] = -1
+        self.gone.append((rows, nodes))
+        self._reads(rows, nodes, -1)
+        return there
+
+    def _add(self, rows: np.ndarray, nodes: np.ndarray) -> None:
+        states, home = self.states, self.index.home.values
+        new = states.maker[rows, home[nodes]] != nodes
+        rows, nodes = rows[new], nodes[new]
+        states.maker[rows, home[nodes]] = nodes
+        self.come.append((rows, nodes))
+        self._reads(rows, nodes, 1)
+
+    def _reads(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> None:
+        which, tensors = self.index.reads.take(nodes)
+        signs = np.full(len(which), sign, np.int16)
+        self.read.append((rows[which], tensors, signs))
+        np.add.at(self.states.readers, (rows[which], tensors), signs)
+
+    def _sweep(self, suspects: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Removes nodes that nothing reads any more, and then what only they read."""
+        states, index = self.states, self.index
+        rows, tensors = (np.concatenate(parts) for parts in zip(*[r[:2] for r in self.read], *suspects, strict=True))
+        while len(rows):
+            unread = states.readers[rows, tensors] == 0
+            rows, tensors = rows[unread], tensors[unread]
+            makers = self._makers(rows, tensors)
+            rows, nodes = _unique(rows[makers >= 0], makers[makers >= 0])
+            which, made = index.makes.take(nodes)
+            used = np.bincount(which, states.readers[rows[which], made] > 0, len(nodes)) > 0
+            dead = ~used & ~index.immortal.values[nodes]
+            rows, nodes = rows[dead], nodes[dead]
+            self._remove(rows, nodes)
+            which, tensors = index.reads.take(nodes)
+            rows = rows[which]
+
+    def _makers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
+        """The nodes that make the tensors there, −1 for none (a state holds a node under its first output alone)."""
+        found, home = self.states.maker[rows, tensors], self.index.home.values
+        for k in np.flatnonzero(found < 0).tolist():
+            found[k] = next((n for n in self.index.world.makers[tensors[k]] if self.states.maker[rows[k], home[n]] == n), -1)
+        return found
+
+    def _settle(self) -> None:
+        """Brings the conditions of waiting places, and the counts of rules, up to date."""
+        states, index = self.states, self.index
+        width = states.open.shape[1]
+        cells, steps = [], []
+        for events, sign in ((self.gone, 1), (self.come, -1)):
+            rows, nodes = (np.concatenate(parts) for parts in zip(*events, strict=True))
+            which, places = index.waiting.take(nodes)
+            cells.append(rows[which] * width + places)
+            steps.append(np.full(len(which), sign, np.int16))
+        rows, tensors, changes = self._single_changes()
+        which, places = index.watchers.take(tensors)
+        cells.append(rows[which] * width + places)
+        steps.append(changes[which])
+        cells = np.concatenate(cells)
+        flat, touched = states.open.reshape(-1), np.unique(cells)
+        before = flat[touched] == 0
+        np.add.at(flat, cells, np.concatenate(steps))
+        after = flat[touched] == 0
+        rules = index.rule.values[touched % width]
+        np.add.at(states.counts, (touched // width, rules), after.astype(np.int32) - before)
+
+    def _single_changes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(states, tensors, −1 where a tensor came to have a single reader, 1 where it ceased to)."""
+        rows, tensors, signs = (np.concatenate(parts) for parts in zip(*self.read, strict=True))
+        width = self.states.readers.shape[1]
+        cells, inverse = np.unique(rows * width + tensors, return_inverse=True)
+        difference = np.bincount(inverse, signs, len(cells)).astype(np.int16)
+        now = self.states.readers.reshape(-1)[cells]
+        change = ((now - difference) == 1).astype(np.int16) - (now == 1)
+        return cells[change != 0] // width, cells[change != 0] % width, change[change != 0]
+
+
+def _unique(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Different (row, value) pairs, in order."""
+    pairs = np.unique(np.stack([rows, values], axis=1), axis=0) if len(rows) else np.zeros((0, 2), np.int64)
+    return pairs[:, 0], pairs[:, 1]

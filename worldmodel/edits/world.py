@@ -1,0 +1,258 @@
+"""The world of one graph: every tensor, node and match that has come up or that the schemas say can, each with a number.
+
+A state of the graph is then a set of nodes, and a match is there when its nodes are. The world grows when something is carried
+out that was not before; what it holds is shared by all dreams.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rlflow.edits import Edit, MatchRecord, NodeRecord, TensorRecord
+from rlflow.graph.model import ABSENT
+from worldmodel.edits.schemas import Effect, Facts, Form, Schemas, lift
+
+OrderKey = tuple[int, int]  # the place of the tensor of the initial graph that it came from, and a hash
+
+
+class Place(NamedTuple):
+    """Where a rule may apply: nodes and operands are the world's numbers; tensors: by the form's local number."""
+
+    form: int
+    nodes: tuple[int, ...]
+    operands: tuple[int, ...]
+    tensors: tuple[int, ...]
+
+
+class GroundEffect(NamedTuple):
+    """removed, added: nodes. rewired: (tensor, the one that its readers read instead). seen: in the data with just these facts."""
+
+    removed: tuple[int, ...]
+    added: tuple[int, ...]
+    rewired: tuple[tuple[int, int], ...]
+    seen: bool
+
+
+class World:
+    """Attributes: nodes, places: what there is, by number. looks, facts, order: per tensor. readers, makers: tensor → nodes.
+
+    nodes[k]: (kind, tensors read, tensors made).
+    """
+
+    def __init__(self, schemas: Schemas):
+        self.schemas = schemas
+        self.tensor_number: dict[tuple, int] = {}
+        self.order: list[OrderKey] = []
+        self.looks: list[int] = []
+        self.facts: list[int] = []
+        self.node_number: dict[tuple, int] = {}
+        self.nodes: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
+        self.readers: list[list[int]] = []
+        self.makers: list[list[int]] = []
+        self.place_number: dict[tuple, int] = {}
+        self.places: list[Place] = []
+        self.effects: dict[int, GroundEffect | None] = {}
+
+    # -- tensors -----------------------------------------------------------------------------------
+
+    def initial_tensor(self, real: int, rank: int, look: int, fact: int) -> int:
+        return self._tensor(("initial", real), (rank, real), look, fact)
+
+    def made_tensor(self, owner: int, kind: int, inputs: tuple[int, ...], slot: int, look: int, fact: int) -> int:
+        """A tensor that a substitution makes: named by the tensor that it was made for, and by what makes it."""
+        key = owner, kind, inputs, slot, fact
+        if key in self.tensor_number:
+            return self.tensor_number[key]
+        stable = [self.order[t] if t >= 0 else t for t in (owner, *inputs)], kind, slot, fact
+        digest = hashlib.sha256(repr(stable).encode()).digest()
+        return self._tensor(key, (self.order[owner][0], int.from_bytes(digest[:7], "little")), look, fact)
+
+    def _tensor(self, key: tuple, order: OrderKey, look: int, fact: int) -> int:
+        found = self.tensor_number.get(key)
+        if found is None:
+            found = self.tensor_number[key] = len(self.order)
+            for values, value in ((self.order, order), (self.looks, look), (self.facts, fact), (self.readers, []), (self.makers, [])):
+                values.append(value)
+        return found
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def node(self, kind: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
+        """The number of a node; a new one brings the places at which it takes part."""
+        key = kind, inputs, outputs
+        found = self.node_number.get(key)
+        if found is None:
+            found = self.node_number[key] = len(self.nodes)
+            self.nodes.append(key)
+            for tensor in set(inputs) - {ABSENT}:
+                self.readers[tensor].append(found)
+            for tensor in set(outputs) - {ABSENT}:
+                self.makers[tensor].append(found)
+            for form, place in self.schemas.occasions.get(kind, ()):
+                self._occurrences(form, place, found)
+        return found
+
+    def home(self, node: int) -> int:
+        """The tensor under which a state holds the node: its first."""
+        return next(t for t in self.nodes[node][2] if t != ABSENT)
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def place(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
+        """The number of a place; None if its form is not known."""
+        form, tensors = lift(xfer_id, [self.nodes[node] for node in nodes], operands, self.looks)
+        number = self.schemas.number.get(form)
+        return None if number is None else self._add_place(Place(number, nodes, operands, tensors))
+
+    def facts_of(self, place: Place) -> Facts:
+        return tuple([self.facts[t] for t in place.tensors])
+
+    def _add_place(self, place: Place) -> int:
+        xfer_id = self.schemas.known[place.form].form.xfer_id
+        if xfer_id in self.schemas.symmetric:
+            found = self.place_number.setdefault((xfer_id, frozenset(place.nodes)), len(self.places))
+            if found < len(self.places) and self._order(place) < self._order(self.places[found]):
+                self.places[found] = place
+                self.effects.pop(found, None)
+        else:
+            found = self.place_number.setdefault((xfer_id, place.nodes, place.operands), len(self.places))
+        if found == len(self.places):
+            self.places.append(place)
+        return found
+
+    def _order(self, place: Place) -> tuple:
+        """By this the places of a rule are numbered; it says nothing of when they were first seen."""
+        order = self.order
+        return [order[self.home(node)] for node in place.nodes], [order[t] if t >= 0 else (-1, t) for t in place.operands]
+
+    def order_of(self, place: int) -> tuple:
+        return self._order(self.places[place])
+
+    def _occurrences(self, number: int, place: int, node: int) -> None:
+        """Adds the places at which the node stands at this place of the form, among all nodes known so far."""
+        form, bound = self.schemas.known[number].form, {}
+        if not self._unify(form, place, node, bound):
+            return
+        for tensors, nodes in self._completions(form, bound, {place: node}):
+            operands = tuple([tensors[t] if t >= 0 else t for t in form.operands])
+            local = tuple([tensors[t] for t in range(len(tensors))])
+            self._add_place(Place(number, tuple([nodes[p] for p in range(len(form.nodes))]), operands, local))
+
+    def _completions(self, form: Form, bound: dict, chosen: dict) -> Iterator[tuple[dict, dict]]:
+        missing = [p for p in range(len(form.nodes)) if p not in chosen]
+        if not missing:
+            yield bound, chosen
+            return
+        candidates, place = (), missing[0]
+        for p in missing:  # the node that has the fewest candidates, by a tensor that is known
+            _, inputs, outputs = form.nodes[p]
+            for lists, tensors in ((self.makers, outputs), (self.readers, inputs)):
+                for t in tensors:
+                    if t in bound and (not candidates or len(lists[bound[t]]) < len(candidates)):
+                        candidates, place = lists[bound[t]], p
+        for node in tuple(candidates):
+            if node not in chosen.values():
+                extended = dict(bound)
+                if self._unify(form, place, node, extended):
+                    yield from self._completions(form, extended, {**chosen, place: node})
+
+    def _unify(self, form: Form, place: int, node: int, bound: dict[int, int]) -> bool:
+        """Whether the node can stand there; binds local tensors, different ones to different tensors."""
+        wanted, found = form.nodes[place], self.nodes[node]
+        if wanted[0] != found[0]:
+            return False
+        for local, real in zip(wanted[1:], found[1:], strict=True):
+            if len(local) != len(real):
+                return False
+            for t, tensor in zip(local, real, strict=True):
+                if t < 0 or tensor < 0:
+                    if t != tensor:
+                        return False
+                elif bound.setdefault(t, tensor) != tensor or form.looks[t] != self.looks[tensor]:
+                    return False
+        return len(set(bound.values())) == len(bound)
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def effect(self, place: int) -> "GroundEffect | None":
+        """What carrying it out does here; None if nobody knows."""
+        if place not in self.effects:
+            found = self.places[place]
+            effect, seen = self.schemas.known[found.form].effect(self.facts_of(found))
+            self.effects[place] = None if effect is None else self._grounded(found, effect, seen)
+        return self.effects[place]
+
+    def _grounded(self, place: Place, effect: Effect, seen: bool) -> "GroundEffect":
+        tensors, owner, added = list(place.tensors), place.operands[-1], []
+        made = iter(effect.made)
+
+        def tensor(t: int, kind: int, inputs: tuple[int, ...], slot: int) -> int:
+            if t == len(tensors):
+                tensors.append(self.made_tensor(owner, kind, inputs, slot, *next(made)))
+            return t if t == ABSENT else tensors[t]
+
+        for kind, reads, makes in effect.added:
+            inputs = tuple([tensor(t, kind, (), position) for position, t in enumerate(reads)])
+            outputs = tuple([tensor(t, kind, inputs, slot) for slot, t in enumerate(makes)])
+            added.append(self.node(kind, inputs, outputs))
+        removed = tuple([place.nodes[p] for p in effect.removed])
+        return GroundEffect(removed, tuple(added), tuple([(tensors[old], tensors[new]) for old, new in effect.rewired]), seen)
+
+    def rewired_node(self, node: int, old: int, new: int) -> int:
+        """The node that reads another tensor instead."""
+        kind, inputs, outputs = self.nodes[node]
+        return self.node(kind, tuple([new if t == old else t for t in inputs]), outputs)
+
+
+class Follower:
+    """Where a real episode stands in the world, kept by its edits.
+
+    Attributes: node: the episode's node id → the world's number, of those that are there. tensor: likewise, of all so far.
+    matches: where rules apply, in the episode's ids.
+    """
+
+    def __init__(self, world: World, first: Edit):
+        self.world = world
+        self.tensor: dict[int, int] = {}
+        self.node: dict[int, int] = {}
+        rank = {t: k for k, record in enumerate(first.nodes) for t in record.outputs}
+        for record in first.tensors:
+            self.tensor[record.id] = world.initial_tensor(record.id, rank.get(record.id, -1), record.form, record.fact)
+        for record in first.nodes:
+            self.node[record.id] = self._ground(record)
+        self.matches = set(first.found)
+
+    def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
+        owner = self.tensor[taken.operands[-1]] if taken else None
+        new = {record.id: record for record in edit.tensors}
+        for record in edit.nodes:
+            self._name(record, owner, new)
+            self.node[record.id] = self._ground(record)
+        for node_id in edit.gone:
+            del self.node[node_id]
+        self.matches -= set(edit.lost)
+        self.matches |= set(edit.found)
+
+    def _name(self, record: NodeRecord, owner: int, new: dict[int, TensorRecord]) -> None:
+        """Gives numbers to the tensors that the substitution made."""
+        for position, tensor in enumerate(record.inputs):
+            if tensor not in self.tensor and tensor != ABSENT:  # a constant
+                self.tensor[tensor] = self.world.made_tensor(owner, record.kind, (), position, *new[tensor][1:])
+        inputs = self._ground_tensors(record.inputs)
+        for slot, tensor in enumerate(record.outputs):
+            if tensor not in self.tensor and tensor != ABSENT:
+                self.tensor[tensor] = self.world.made_tensor(owner, record.kind, inputs, slot, *new[tensor][1:])
+
+    def _ground(self, record: NodeRecord) -> int:
+        return self.world.node(record.kind, self._ground_tensors(record.inputs), self._ground_tensors(record.outputs))
+
+    def _ground_tensors(self, tensors: Iterable[int]) -> tuple[int, ...]:
+        return tuple([t if t == ABSENT else self.tensor[t] for t in tensors])
+
+    def grounded(self, match: MatchRecord) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The match's nodes and operands in the world's numbers."""
+        return tuple([self.node[n] for n in match.nodes]), self._ground_tensors(match.operands)
+
+    def place(self, match: MatchRecord) -> int | None:
+        """The number of the place; None if its form is not known."""
+        return self.world.place(match.xfer_id, *self.grounded(match))
