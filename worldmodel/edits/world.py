@@ -5,6 +5,7 @@ out that was not before; what it holds is shared by all dreams.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -58,12 +59,19 @@ class World:
     def initial_tensor(self, real: int, rank: int, look: int, fact: int) -> int:
         return self._tensor(("initial", real), (rank, real), look, fact)
 
-    def made_tensor(self, owner: int, kind: int, inputs: tuple[int, ...], slot: int, look: int, fact: int) -> int:
-        """A tensor that a substitution makes: named by the tensor that it was made for, and by what makes it."""
-        key = owner, kind, inputs, slot, fact
+    def made_tensor(self, owner: int, maker: tuple, look: int, fact: int, twins: Counter) -> int:
+        """A tensor that a substitution makes: named by the tensor that it was made for, and by what makes it.
+
+        maker: kind, tensors read and output of the node; of a new constant kind, () and input of its reader. twins: how many of a
+        name this substitution has made.
+        """
+        key = owner, *maker, fact
+        key = *key, twins[key]
+        twins[key[:-1]] += 1
         if key in self.tensor_number:
             return self.tensor_number[key]
-        stable = [self.order[t] if t >= 0 else t for t in (owner, *inputs)], kind, slot, fact
+        kind, inputs, slot = maker
+        stable = [self.order[t] if t >= 0 else t for t in (owner, *inputs)], kind, slot, fact, key[-1]
         digest = hashlib.sha256(repr(stable).encode()).digest()
         return self._tensor(key, (self.order[owner][0], int.from_bytes(digest[:7], "little")), look, fact)
 
@@ -184,11 +192,11 @@ class World:
 
     def _grounded(self, place: Place, effect: Effect, seen: bool) -> "GroundEffect":
         tensors, owner, added = list(place.tensors), place.operands[-1], []
-        made = iter(effect.made)
+        made, twins = iter(effect.made), Counter()
 
         def tensor(t: int, kind: int, inputs: tuple[int, ...], slot: int) -> int:
             if t == len(tensors):
-                tensors.append(self.made_tensor(owner, kind, inputs, slot, *next(made)))
+                tensors.append(self.made_tensor(owner, (kind, inputs, slot), *next(made), twins))
             return t if t == ABSENT else tensors[t]
 
         for kind, reads, makes in effect.added:
@@ -224,24 +232,24 @@ class Follower:
 
     def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
         owner = self.tensor[taken.operands[-1]] if taken else None
-        new = {record.id: record for record in edit.tensors}
+        new, twins = {record.id: record for record in edit.tensors}, Counter()
         for record in edit.nodes:
-            self._name(record, owner, new)
+            self._name(record, owner, new, twins)
             self.node[record.id] = self._ground(record)
         for node_id in edit.gone:
             del self.node[node_id]
         self.matches -= set(edit.lost)
         self.matches |= set(edit.found)
 
-    def _name(self, record: NodeRecord, owner: int, new: dict[int, TensorRecord]) -> None:
+    def _name(self, record: NodeRecord, owner: int, new: dict[int, TensorRecord], twins: Counter) -> None:
         """Gives numbers to the tensors that the substitution made."""
         for position, tensor in enumerate(record.inputs):
             if tensor not in self.tensor and tensor != ABSENT:  # a constant
-                self.tensor[tensor] = self.world.made_tensor(owner, record.kind, (), position, *new[tensor][1:])
+                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, (), position), *new[tensor][1:], twins)
         inputs = self._ground_tensors(record.inputs)
         for slot, tensor in enumerate(record.outputs):
             if tensor not in self.tensor and tensor != ABSENT:
-                self.tensor[tensor] = self.world.made_tensor(owner, record.kind, inputs, slot, *new[tensor][1:])
+                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, inputs, slot), *new[tensor][1:], twins)
 
     def _ground(self, record: NodeRecord) -> int:
         return self.world.node(record.kind, self._ground_tensors(record.inputs), self._ground_tensors(record.outputs))
