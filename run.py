@@ -11,6 +11,7 @@ from rlflow.files import check_writable, read_json, write_json
 from rlflow.progress import progress_bar, say
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
+FRESH = 32  # random episodes that a world model is judged on where its training kept none
 MEASURED = Path(__file__).parent / "docs" / "results" / "families.json"  # by `python -m benchmarks.families --json`
 
 DESCRIPTION = """\
@@ -95,14 +96,16 @@ def make_parser() -> argparse.ArgumentParser:
         "collect": (collect, "play random episodes of the real environment and store them"),
         "train-wm": (train_world_model, "train the world model on the episodes (or online)"),
         "train-controller": (train_controller, "train the controller inside the dream"),
-        "eval": (evaluate, "let the controller act on the real graph, with controls, checks and a report"),
+        "eval": (evaluate, "let the controller act on the real graph, with controls, checks and a report; or judge the world model"),
     }
     for name, (function, text) in stages.items():
-        sub = command(name, in_run(function), text)
+        sub = command(name, evaluate_chosen if name == "eval" else in_run(function), text)
         sub.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
         sub.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
         if name == "collect":
             sub.add_argument("--executor", metavar="NAME", help="local: processes of this machine; ray: the cluster of $RAY_ADDRESS, else one on this machine")
+        if name == "eval":
+            sub.add_argument("--what", choices=tuple(EVALUATIONS), default="controllers", help="controllers (the default), or world-model: how far its predictions are from reality")
     sub = command("optimise", optimise, "all four stages with defaults: a model in, a faster one out")
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
@@ -272,7 +275,7 @@ def train_world_model(run) -> dict:
     from rlflow.episodes import read_episodes
     from rlflow.rollouts import online_batches
     from worldmodel.config import world_model_config
-    from worldmodel.fidelity import markdown_table
+    from worldmodel.fidelity_report import markdown_table
     from worldmodel.training import train
 
     config = world_model_config(run.config.world_model)
@@ -387,6 +390,40 @@ def evaluate(run) -> dict:
     say(summary_line(outcome))
     say(f"model:  {outcome['optimised']}\nreport: {report}")
     return outcome
+
+
+def evaluate_world_model(run) -> dict:
+    """How well the world model predicts held-out random episodes, and those that the trained controllers play."""
+    from itertools import islice
+
+    from controllers.recording import recorded
+    from rlflow.env import GraphRewriteEnv
+    from worldmodel.fidelity import fidelity, improvement
+    from worldmodel.fidelity_report import write_fidelity
+
+    run.require("train-wm")
+    config, spec, model, folder = run.config, run.env_spec(), load_world_model(run), run.path / "eval"
+    options = {"doubt_limit": config.dream.doubt_limit or 0.0, "seed": config.seed}
+    training, held_out = random_episodes(run)
+    found = {"held-out random": fidelity(model, held_out, training, **options)}
+    if run.results("train-controller"):
+        real = GraphRewriteEnv(spec.make_task(), spec.make_reward(), spec.max_steps)
+        for temperature in config.dream.temperatures:
+            controller = make_controller(run, model)
+            controller.load(controller_folder(run, temperature))
+            episodes = list(islice(recorded(controller, real, model, config.seed), 1 + config.eval.samples))
+            figures = fidelity(model, episodes, training, **options)
+            found[controller_folder(run, temperature).name] = figures | {"improvement": improvement(model, episodes)}
+    write_json(folder / "world-model.json", found)
+    say(f"report: {write_fidelity(folder, found)}")
+    return found
+
+
+EVALUATIONS = {"controllers": evaluate, "world-model": evaluate_world_model}
+
+
+def evaluate_chosen(parsed) -> dict:
+    return in_run(EVALUATIONS[parsed.what])(parsed)
 
 
 def optimise(parsed) -> dict:
@@ -695,6 +732,21 @@ def check_apart(source: Path | str, out: Path | str) -> None:
     for target in (Path(out), Path(f"{out}.data")):
         if target.exists() and any(target.samefile(file) for file in files):
             raise RLFlowError(f"--out {out}: {target} is the model itself, which is never overwritten; name another file")
+
+
+def random_episodes(run) -> tuple[list | None, list]:
+    """(training, held-out) as the world model's training split them; where it kept none, (None, newly played ones)."""
+    import numpy as np
+
+    from rlflow.episodes import read_episodes
+    from rlflow.rollouts import play_random
+    from worldmodel.training import split_episodes
+
+    config, spec = run.config, run.env_spec()
+    if config.world_model.mode == "offline" and config.world_model.holdout:
+        return split_episodes(read_episodes(run.path / "episodes", config.collect.episodes), config.world_model.holdout, config.seed)
+    task, reward, unused = spec.make_task(), spec.make_reward(), run.require("train-wm")["interactions"]
+    return None, [play_random(task, reward, spec.max_steps, np.random.default_rng([config.seed, k]), k) for k in range(unused, unused + FRESH)]
 
 
 def make_controller(run, model):

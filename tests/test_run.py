@@ -16,6 +16,7 @@ from rlflow.run_folder import RunFolder
 from rlflow.validate import validate
 from rlflow.zoo import load
 from tests.commands import TINY, in_its_own, in_process
+from worldmodel.training import split_episodes
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 
@@ -213,6 +214,29 @@ def plain_model(folder: Path, external: bool = False) -> Path:
     return folder / "plain.onnx"
 
 
+def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(optimised, tmp_path, capsys):
+    folder = shutil.copytree(optimised / "run", tmp_path / "run")
+    done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "r.json")
+    assert done.code == 0, done.err
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert list(found) == ["held-out random", "ppo-1"]
+    config = RunFolder.open(folder).config
+    _, held_out = split_episodes(read_episodes(folder / "episodes", 6), config.world_model.holdout, config.seed)
+    assert json.loads((folder / "eval" / "world-model.json").read_text()) == found
+    random, controller = found.values()
+    assert random["horizons"]["1"]["starts"] == sum(map(len, held_out))
+    trained = json.loads((folder / "train-wm.json").read_text())["fidelity"]
+    for errors in (random["horizons"]["1"], trained["horizons"]["1"]):
+        errors.pop("rule_mean")  # here the means are those of the training episodes
+    assert random["horizons"]["1"] == trained["horizons"]["1"]
+    assert controller["episodes"] == len(controller["improvement"]["real"]) == 1 + config.eval.samples
+    outcome = json.loads((folder / "eval.json").read_text())
+    assert controller["improvement"]["real"][0] == pytest.approx(outcome["dreamt"][0]["real_return"])  # the same greedy episode
+    assert "## ppo-1: 3 episodes" in (folder / "eval" / "world-model.md").read_text()
+    assert (folder / "eval" / "world-model.png").exists()
+    assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
+
+
 def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path, capsys):
     """Online, without `collect`; the original comes back byte for byte, external weights included."""
     source, out = plain_model(tmp_path / "in", external=True), tmp_path / "out" / "same.onnx"
@@ -228,6 +252,8 @@ def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path,
     assert out.read_bytes() == source.read_bytes()
     assert (out.parent / "weights.bin").read_bytes() == (source.parent / "weights.bin").read_bytes()
     assert validate(source, out).ok
+    judged = in_process(capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json")
+    assert judged.code == 0 and json.loads((tmp_path / "w.json").read_text())["held-out random"]["episodes"] == 32
     report = (tmp_path / "run" / "eval" / "report.md").read_text()
     assert "No gain" in report and "The original is returned unchanged." in report
     # Two steps of two episodes each, and the held-out batch: every one played for this training alone.

@@ -1,136 +1,311 @@
-"""How far a dream can be trusted: open-loop errors on held-out episodes, beside trivial baselines.
+"""How far a dream can be trusted: open-loop errors on episodes that a model never saw, beside trivial baselines.
 
-Open loop: the real graph is encoded at some step, the recurrent state is warmed up on the real steps before it, and
-from there on the model is fed the recorded actions and its own most likely predictions (temperature 0).
+Open loop: the model is given the real graph at some step and the actions that were played from there on, and nothing else
+(`WorldModel.replay`, at temperature 0). Episodes hold valid actions alone, as random play and masked controllers give them.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from rlflow.episodes import Episode
-from worldmodel.batching import Steps, pack_episodes
-from worldmodel.world_model import State, WorldModel
+from worldmodel.base import Replay, WorldModel
 
-HORIZONS = (1, 5, 10, 20)
-MAX_STARTS = 512
+HORIZONS = (1, 5, 10, 20, 50)
+MOST_STARTS = 512
+PREDICTORS = ("model", "no_change", "rule_mean")
+RANKED, RANK_STEPS = 200, 20  # action sequences whose returns are ranked, and how long they are
+DRAWS, CONFIDENCE = 1000, 0.95  # of the bootstrap
+DIGITS = 5  # returns that agree to so many digits of the largest are ties: they are sums of float32
 
-COLUMNS = {
-    "cumulative_reward_error": "|Σ reward error|", "reward_mae": "reward MAE", "reward_r2": "reward R²",
-    "mask_exact": "mask exact", "mask_precision": "precision", "mask_recall": "recall", "mask_f1": "F1",
-    "counts_exact": "counts exact", "termination_accuracy": "end accuracy",
-}
+ERRORS = (
+    "cumulative_reward_error", "cumulative_reward_relative", "reward_mae", "reward_r2", "mask_precision", "mask_recall",
+    "mask_f1", "mask_exact", "counts_exact", "counts_of_rules", "termination_accuracy",
+)  # fmt: skip
 
 
-def fidelity(model: WorldModel, episodes: Sequence[Episode], horizons: Sequence[int] = HORIZONS) -> dict:
-    """The error table, JSON-able.
+class Stretches(NamedTuple):
+    """S stretches of episodes: of episode rows[s] from step starts[s] on, where left[s] steps are left; int [S] each."""
 
-    Returns {"episodes": n, "horizons": {"5": {"starts": n, "model": {…}, "no_change": {…}, "rule_mean": {…}}, …}}.
+    rows: np.ndarray
+    starts: np.ndarray
+    left: np.ndarray
 
-    For horizon k, over all starts with k steps left: the absolute error of the reward summed over the k steps (the
-    reward's unit), and, of the k-th step, the reward's MAE and R², the xfer mask's exact matches, precision, recall
-    and F1, the exact matches of all location counts, and the accuracy of the predicted end.
 
-    Baselines: "no_change" expects no reward, no end and the masks and counts of the start; "rule_mean" expects each
-    rule's mean reward over these very episodes (which flatters it), and is "no_change" in everything else.
+def fidelity(
+    model: WorldModel, episodes: Sequence[Episode], training: Sequence[Episode] | None = None,
+    horizons: Sequence[int] = HORIZONS, rank_steps: int = RANK_STEPS, doubt_limit: float = 0.0, seed: int = 0,
+) -> dict:
+    """How well the model predicts these episodes; JSON-able.
+
+    Args:
+      training: what the means of the baseline `rule_mean` are taken over; by default the episodes themselves, which
+        flatters it.
+      rank_steps: length of the action sequences whose returns are ranked.
+      doubt_limit: a step is in doubt if the model's doubt is above this.
+      seed: draws the action sequences that are ranked, and the bootstrap.
+
+    Returns: {"episodes": how many, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
+
+    "horizons" is of stretches that start anywhere (all of them, or MOST_STARTS spread evenly), "first" of those from the
+    start of an episode. For horizon k: "starts", the stretches with k steps left; for each of PREDICTORS its errors;
+    "in_doubt", the share of their steps in doubt; "without_doubt": the model's errors in the stretches where no step was,
+    and how many those are.
+
+    Errors: of the reward summed over the k steps, absolute (the reward's unit), and that in units of the mean
+    absolute real sum; and of the k-th step alone the reward's MAE and R², the rule mask's precision, recall, F1 and
+    exact matches, the exact matches of the vector of location counts, the share of exact counts among the rules that have a
+    location in reality or are said to have one, and the accuracy of the predicted end (in a dream NO-OP ends as in
+    reality). None: nothing to divide by.
+
+    "no_change" expects no reward, no end and the counts of the start; "rule_mean" expects each rule's mean
+    reward, and is "no_change" in everything else.
+
+    "ranks": see `_ranks`. "calibration": what `WorldModel.calibration` says.
     """
-    z = model.encode([graph for episode in episodes for graph in episode.graphs])
-    steps = pack_episodes(episodes, z)
-    rows, starts = _choose_starts(steps.length)
-    real, dreamt = _roll(model, steps, rows, starts, max(horizons))
-    counts = np.broadcast_to(steps.counts[rows, starts][:, None], real["counts"].shape)
-    nothing = {
-        "rewards": np.zeros_like(real["rewards"]), "ends": np.zeros_like(real["ends"]),
-        "counts": counts, "masks": counts > 0,
-    }
-    of_rule = nothing | {"rewards": _rule_means(steps)[real["xfers"]]}
-    predictors = {"model": dreamt, "no_change": nothing, "rule_mean": of_rule}
-    table = {}
-    for horizon in horizons:
-        alive = starts + horizon <= steps.length[rows]
-        table[str(horizon)] = {"starts": int(alive.sum())} | {
-            name: _errors(real, predicted, alive, horizon) for name, predicted in predictors.items()
-        }
-    return {"episodes": len(episodes), "horizons": table}
-
-
-def markdown_table(result: dict) -> str:
-    """The result of `fidelity`, a row per horizon and predictor."""
-    lines = [
-        "| steps | predictor | " + " | ".join(COLUMNS.values()) + " | starts |",
-        "| --- " * (len(COLUMNS) + 3) + "|",
+    anywhere, first = _spread(episodes), _first(episodes)
+    ranked = _drawn(_long(_all(episodes), rank_steps), seed), _long(first, rank_steps)
+    longest = max(map(len, episodes))
+    means = _rule_means(training or episodes)
+    parts = _compare(model, episodes, means, (anywhere, first, *ranked), min(longest, max(*horizons, rank_steps)))
+    tables = [
+        {str(k): _table(part, part.stretches.left >= k, k, doubt_limit) for k in horizons} for part in parts[:2]
     ]
-    for horizon, entry in result["horizons"].items():
-        for predictor in ("model", "no_change", "rule_mean"):
-            cells = ["–" if entry[predictor][key] is None else f"{entry[predictor][key]:.3g}" for key in COLUMNS]
-            lines.append(f"| {horizon} | {predictor.replace('_', ' ')} | {' | '.join(cells)} | {entry['starts']} |")
-    return "\n".join(lines) + "\n"
+    ranks = [_ranks(part, rank_steps, seed) for part in parts[2:]]
+    return {
+        "episodes": len(episodes),
+        "horizons": tables[0],
+        "first": tables[1],
+        "ranks": {"anywhere": ranks[0], "first": ranks[1]},
+        "calibration": model.calibration(episodes),
+    }
 
 
-def _choose_starts(length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(episode, step) pairs, all of them or MAX_STARTS spread evenly."""
+def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
+    """What whole episodes gained, beside what the model says that their actions gain from the first graph on; JSON-able.
+
+    Returns: {"real", "predicted": sums of rewards, one an episode (`relative`: percent of the first cost), "relative_error":
+    the mean absolute difference, in units of the mean absolute real sum, None if nothing was gained or lost}.
+    """
+    stretches = _first(episodes)
+    longest = int(stretches.left.max())
+    told = model.replay(episodes, stretches.rows, stretches.starts, longest)
+    within = np.arange(longest) < stretches.left[:, None]
+    real, predicted = (np.where(within, replay.rewards, 0.0).sum(axis=1) for replay in (happened(episodes, stretches, longest), told))
+    return {
+        "real": real.tolist(),
+        "predicted": predicted.tolist(),
+        "relative_error": _ratio(np.abs(predicted - real).mean(), np.abs(real).mean()),
+    }
+
+
+def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) -> Replay:
+    """Reality in the form of a prediction."""
+
+    def stacked(field: str) -> np.ndarray:
+        return np.stack([_steps(episodes[row], start, horizon, field) for row, start, _ in zip(*stretches, strict=True)])
+
+    doubt = np.zeros((len(stretches.rows), horizon), np.float32)
+    return Replay(stacked("rewards").astype(np.float64), stacked("terminated"), stacked("counts"), doubt)
+
+
+def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray:
+    """The field in the steps from `start` on, [horizon, …]. Past the end the last step is repeated, and never counted.
+
+    Of counts, those after each step.
+    """
+    steps = np.minimum(start + np.arange(horizon), len(episode) - 1)
+    return getattr(episode, field)[steps + 1 if field == "counts" else steps]
+
+
+# -- stretches -------------------------------------------------------------------------------------
+
+
+def _all(episodes: Sequence[Episode]) -> Stretches:
+    length = np.array([len(episode) for episode in episodes])
     rows = np.repeat(np.arange(len(length)), length)
     starts = np.concatenate([np.arange(n) for n in length])
-    chosen = np.unique(np.linspace(0, len(rows) - 1, min(MAX_STARTS, len(rows))).astype(int))
-    return rows[chosen], starts[chosen]
+    return Stretches(rows, starts, length[rows] - starts)
 
 
-def _roll(model: WorldModel, steps: Steps, rows: np.ndarray, starts: np.ndarray, horizon: int) -> tuple[dict, dict]:
-    """What happened and what was dreamt in the `horizon` steps from each start: arrays [starts, horizon, …]."""
-    state, states = model.initial_state(len(steps.length)), []
-    for t in range(steps.rewards.shape[1]):
-        states.append(state)
-        state = model.step(steps.z[:, t], steps.counts[:, t], steps.actions[:, t], state).state
-    state = State(*(np.stack(parts)[starts, rows] for parts in zip(*states, strict=True)))
-
-    z, counts = steps.z[rows, starts], steps.counts[rows, starts]
-    real = {"rewards": [], "ends": [], "counts": [], "masks": [], "xfers": []}
-    dreamt = {"rewards": [], "ends": [], "counts": [], "masks": []}
-    for k in range(horizon):
-        t = np.minimum(starts + k, steps.rewards.shape[1] - 1)  # past the end: repeated, and never counted
-        actions, counts_after = steps.actions[rows, t], steps.counts[rows, t + 1]
-        step = model.step(z, counts, actions, state)
-        z, counts, state = step.z, step.counts, step.state
-        ends = (step.terminated > 0.5) | (actions[:, 0] == model.spec.n_xfers)
-        ended = steps.terminated[rows, t] > 0.5
-        happened = steps.rewards[rows, t], ended, counts_after, counts_after > 0, actions[:, 0]
-        told = step.reward, ends, step.shown_counts, step.shown_counts > 0
-        for lists, values in ((real, happened), (dreamt, told)):
-            for name, value in zip(lists, values, strict=True):
-                lists[name].append(value)
-    return tuple({name: np.stack(values, axis=1) for name, values in rolled.items()} for rolled in (real, dreamt))
+def _spread(episodes: Sequence[Episode]) -> Stretches:
+    every = _all(episodes)
+    size = len(every.rows)
+    return _chosen(every, np.unique(np.linspace(0, size - 1, min(MOST_STARTS, size)).astype(int)))
 
 
-def _rule_means(steps: Steps) -> np.ndarray:
-    """The mean reward of each xfer, NO-OP included, [N + 1]."""
-    within = np.arange(steps.rewards.shape[1]) < steps.length[:, None]
-    xfers, size = steps.actions[..., 0][within], steps.counts.shape[-1] + 1
-    return np.bincount(xfers, steps.rewards[within], size) / np.maximum(np.bincount(xfers, minlength=size), 1)
+def _first(episodes: Sequence[Episode]) -> Stretches:
+    every = _all(episodes)
+    return _chosen(every, np.flatnonzero(every.starts == 0))
 
 
-def _errors(real: dict, predicted: dict, alive: np.ndarray, horizon: int) -> dict[str, float | None]:
-    if not alive.any():
-        return dict.fromkeys(COLUMNS)
-    total = np.abs((predicted["rewards"] - real["rewards"])[alive, :horizon].sum(axis=1)).mean()
-    reward, expected, masks, shown, counts, told, ends, ended = (
-        source[name][alive, horizon - 1]
-        for name in ("rewards", "masks", "counts", "ends") for source in (real, predicted)
+def _long(stretches: Stretches, steps: int) -> Stretches:
+    """Those with so many steps left."""
+    return _chosen(stretches, np.flatnonzero(stretches.left >= steps))
+
+
+def _drawn(stretches: Stretches, seed: int) -> Stretches:
+    """At most RANKED of them."""
+    order = np.random.default_rng(seed).permutation(len(stretches.rows))
+    return _chosen(stretches, np.sort(order[:RANKED]))
+
+
+def _chosen(stretches: Stretches, which: np.ndarray) -> Stretches:
+    return Stretches(*(part[which] for part in stretches))
+
+
+# -- predictors ------------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """What happened in the stretches, and what each of PREDICTORS says."""
+
+    stretches: Stretches
+    real: Replay
+    told: dict[str, Replay]
+
+
+def _compare(
+    model: WorldModel, episodes: Sequence[Episode], means: np.ndarray, kinds: Sequence[Stretches], horizon: int
+) -> list[Compared]:
+    """One replay for all kinds of stretches; an entry for each."""
+    stretches = Stretches(*map(np.concatenate, zip(*kinds, strict=True)))
+    real = happened(episodes, stretches, horizon)
+    xfers = np.stack([_steps(episodes[row], start, horizon, "actions")[:, 0] for row, start, _ in zip(*stretches, strict=True)])
+    before = np.stack([episodes[row].counts[start] for row, start, _ in zip(*stretches, strict=True)])
+    predicted = model.replay(episodes, stretches.rows, stretches.starts, horizon)
+    nothing = Replay(
+        np.zeros_like(real.rewards), np.zeros_like(real.terminated), np.broadcast_to(before[:, None], real.counts.shape), real.doubt
     )
-    hits = (masks & shown).sum()
-    precision, recall = _ratio(hits, shown.sum()), _ratio(hits, masks.sum())
-    unexplained = _ratio(np.square(reward - expected).sum(), np.square(reward - reward.mean()).sum())
-    return {
-        "cumulative_reward_error": float(total),
-        "reward_mae": float(np.abs(reward - expected).mean()),
-        "reward_r2": None if unexplained is None else 1 - unexplained,
-        "mask_exact": float((masks == shown).all(axis=-1).mean()),
-        "mask_precision": precision,
-        "mask_recall": recall,
-        "mask_f1": _ratio(2 * hits, shown.sum() + masks.sum()),
-        "counts_exact": float((counts == told).all(axis=-1).mean()),
-        "termination_accuracy": float((ends == ended).mean()),
+    told = {
+        "model": predicted._replace(terminated=predicted.terminated | (xfers == model.spec.n_xfers)),
+        "no_change": nothing,
+        "rule_mean": nothing._replace(rewards=means[xfers]),
     }
+    ends = np.cumsum([len(kind.rows) for kind in kinds])
+    parts = [slice(end - len(kind.rows), end) for kind, end in zip(kinds, ends, strict=True)]
+    return [
+        Compared(kind, _part(real, part), {name: _part(replay, part) for name, replay in told.items()})
+        for kind, part in zip(kinds, parts, strict=True)
+    ]
+
+
+def _part(replay: Replay, rows: slice) -> Replay:
+    return Replay(*(field[rows] for field in replay))
+
+
+def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
+    """The mean reward of each xfer, NO-OP included, [N + 1]; 0 of one that was never played."""
+    xfers = np.concatenate([episode.actions[:, 0] for episode in episodes])
+    rewards = np.concatenate([episode.rewards for episode in episodes])
+    size = episodes[0].counts.shape[1] + 1
+    return np.bincount(xfers, rewards, size) / np.maximum(np.bincount(xfers, minlength=size), 1)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def _table(part: Compared, alive: np.ndarray, horizon: int, doubt_limit: float) -> dict:
+    """All that is said of one horizon; alive: bool [S], the stretches that are so long."""
+    real, told = part.real, part.told
+    doubted = told["model"].doubt[:, :horizon] > doubt_limit
+    sure = alive & ~doubted.any(axis=1)
+    return {
+        "starts": int(alive.sum()),
+        **{name: _errors(real, told[name], alive, horizon) for name in PREDICTORS},
+        "in_doubt": float(doubted[alive].mean()) if alive.any() else None,
+        "without_doubt": {"starts": int(sure.sum()), **_errors(real, told["model"], sure, horizon)},
+    }
+
+
+def _errors(real: Replay, told: Replay, rows: np.ndarray, horizon: int) -> dict[str, float | None]:
+    """ERRORS over the stretches in rows, bool [S]."""
+    if not rows.any():
+        return dict.fromkeys(ERRORS)
+    returns, said = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, told))
+    error, size = np.abs(said - returns).mean(), np.abs(returns).mean()
+    reward, expected = (replay.rewards[rows, horizon - 1] for replay in (real, told))
+    counts, shown = (replay.counts[rows, horizon - 1] for replay in (real, told))
+    ended, ends = (replay.terminated[rows, horizon - 1] for replay in (real, told))
+    hits, either = ((counts > 0) & (shown > 0)).sum(), (counts > 0) | (shown > 0)
+    unexplained = _ratio(np.square(reward - expected).sum(), np.square(reward - reward.mean()).sum())
+    found = (
+        float(error), _ratio(error, size), float(np.abs(reward - expected).mean()), None if unexplained is None else 1 - unexplained,
+        _ratio(hits, (shown > 0).sum()), _ratio(hits, (counts > 0).sum()),
+        _ratio(2 * hits, (shown > 0).sum() + (counts > 0).sum()),
+        float(((counts > 0) == (shown > 0)).all(axis=1).mean()), float((counts == shown).all(axis=1).mean()),
+        _ratio((either & (counts == shown)).sum(), either.sum()), float((ends == ended).mean()),
+    )  # fmt: skip
+    return dict(zip(ERRORS, found, strict=True))
 
 
 def _ratio(part: float, whole: float) -> float | None:
     return float(part / whole) if whole > 0 else None
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+
+def _ranks(part: Compared, steps: int, seed: int) -> dict:
+    """How well predicted returns order action sequences of so many steps.
+
+    Returns: {"sequences": how many, "steps", "real": their returns, "model", "rule_mean": {"returns", "correlation":
+    Spearman's, "interval": its 95 % interval, "concordance"}}. The bootstrap draws whole episodes, since their stretches
+    overlap. None: there is nothing to order, or all is equal.
+
+    Concordance is the share of the pairs of different real returns that are ordered as in reality (a tie counts half).
+    Spearman's correlation also counts it against a model that equal returns are not quite equal in its eyes, however
+    little they differ; and rewriting has many equal returns.
+    """
+    returns = part.real.rewards[:, :steps].sum(axis=1)
+    found = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
+    for name in ("model", "rule_mean"):
+        said = part.told[name].rewards[:, :steps].sum(axis=1)
+        correlation, interval = _rank_correlation(returns, said, part.stretches.rows, seed) if len(said) else (None, None)
+        found[name] = {
+            "returns": said.tolist(), "correlation": correlation, "interval": interval, "concordance": _concordance(returns, said),
+        }  # fmt: skip
+    return found
+
+
+def _rank_correlation(real: np.ndarray, said: np.ndarray, rows: np.ndarray, seed: int) -> tuple[float | None, list[float] | None]:
+    """Spearman's correlation with ties, and its interval by a bootstrap over the episodes, rows int [S]."""
+    real, said = _with_ties(real), _with_ties(said)
+    correlation = _spearman(real, said)
+    if correlation is None:
+        return None, None
+    random, members = np.random.default_rng(seed), [np.flatnonzero(rows == row) for row in np.unique(rows)]
+    draws = []
+    for _ in range(DRAWS):
+        drawn = np.concatenate([members[i] for i in random.integers(len(members), size=len(members))])
+        draws.append(_spearman(real[drawn], said[drawn]))
+    known = [draw for draw in draws if draw is not None]
+    tail = (1 - CONFIDENCE) / 2
+    return correlation, np.quantile(known, [tail, 1 - tail]).tolist() if known else None
+
+
+def _concordance(real: np.ndarray, said: np.ndarray) -> float | None:
+    if not len(real):
+        return None
+    real, said = _with_ties(real), _with_ties(said)
+    greater = real[:, None] > real
+    ahead = np.sign(said[:, None] - said)[greater]
+    return _ratio((ahead + 1).sum() / 2, len(ahead))
+
+
+def _with_ties(returns: np.ndarray) -> np.ndarray:
+    return np.round(returns / max(np.abs(returns).max(), np.finfo(float).tiny), DIGITS)
+
+
+def _spearman(real: np.ndarray, said: np.ndarray) -> float | None:
+    ranks = _ranked(real), _ranked(said)
+    if any(np.ptp(rank) == 0 for rank in ranks):
+        return None
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranked(values: np.ndarray) -> np.ndarray:
+    """The place of each value in their order; equal ones share the mean of their places."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[which]

@@ -1,43 +1,191 @@
 import json
 
 import numpy as np
+import pytest
+from scipy.stats import spearmanr
 
 from tests.worldmodel import toy
-from worldmodel.fidelity import fidelity, markdown_table
+from tests.worldmodel.fakes import Oracle
+from worldmodel import fidelity as module
+from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
+from worldmodel.fidelity_report import markdown_table, write_fidelity
+
+EPISODES = toy.episodes(40, seed=9)
+HORIZONS = (1, 3, 5, 99)
 
 
-def test_the_model_learns_the_toy(trained):
-    """Far better than the baselines on episodes that it never saw, open loop."""
+def measured(model=None, **options) -> dict:
+    return fidelity(model or Oracle(), EPISODES, horizons=HORIZONS, rank_steps=4, **options)
+
+
+def test_a_trained_model_learns_the_toy(trained):
+    """Far better than the baselines on episodes that it never saw, open loop; and its training says so."""
     model, results = trained
-    horizons = fidelity(model, toy.episodes(60, seed=9))["horizons"]
-    for horizon in ("1", "5"):
-        entry = horizons[horizon]
-        assert entry["model"]["mask_exact"] >= 0.95, entry
+    found = fidelity(model, toy.episodes(60, seed=9), horizons=(1, 5), rank_steps=5)
+    for horizon, entry in found["horizons"].items():
+        assert entry["model"]["mask_exact"] >= 0.95, (horizon, entry)
         error = entry["model"]["cumulative_reward_error"]
-        assert error < 0.5 * min(entry[name]["cumulative_reward_error"] for name in ("no_change", "rule_mean")), entry
-    assert horizons["1"]["model"]["reward_r2"] > 0.95
-    assert horizons["1"]["model"]["termination_accuracy"] == 1
+        assert error < 0.5 * min(entry[name]["cumulative_reward_error"] for name in ("no_change", "rule_mean")), (horizon, entry)
+    assert found["horizons"]["1"]["model"]["reward_r2"] > 0.95
+    assert found["horizons"]["1"]["model"]["termination_accuracy"] == 1
+    assert found["ranks"]["anywhere"]["model"]["concordance"] == 1
     assert results["fidelity"]["horizons"]["1"]["model"]["mask_exact"] >= 0.95
-
-
-def test_the_baselines_are_what_they_say(trained):
-    """The no-change error over one step is the mean |reward|, and so on."""
-    model, _ = trained
-    episodes = toy.episodes(10, seed=9)
-    entry = fidelity(model, episodes, horizons=(1,))["horizons"]["1"]
-    rewards = np.concatenate([e.rewards for e in episodes])
-    xfers = np.concatenate([e.actions[:, 0] for e in episodes])
-    unchanged = [(e.counts[:-1] == e.counts[1:]).all(-1) for e in episodes]
-    of_rule = np.array([rewards[xfers == x].mean() if (xfers == x).any() else 0 for x in range(4)])
-    assert entry["starts"] == len(rewards)
-    np.testing.assert_allclose(entry["no_change"]["cumulative_reward_error"], np.abs(rewards).mean(), rtol=1e-5)
-    np.testing.assert_allclose(entry["rule_mean"]["reward_mae"], np.abs(rewards - of_rule[xfers]).mean(), rtol=1e-5)
-    np.testing.assert_allclose(entry["no_change"]["counts_exact"], np.concatenate(unchanged).mean())
-
-
-def test_the_table_is_json_and_markdown(trained):
-    _, results = trained
     assert json.loads(json.dumps(results)) == results
-    lines = markdown_table(results["fidelity"]).splitlines()
-    assert len(lines) == 2 + 3 * 4
-    assert len({line.count("|") - line.count("|Σ") * 2 for line in lines}) == 1
+
+
+def test_an_exact_model_has_no_error_at_any_horizon():
+    found = measured()
+    for starts in ("horizons", "first"):
+        for horizon in ("1", "3", "5"):
+            errors = found[starts][horizon]["model"]
+            assert errors["cumulative_reward_error"] == errors["cumulative_reward_relative"] == errors["reward_mae"] == 0
+            assert {errors[key] for key in ERRORS[3:]} == {1}
+            assert found[starts][horizon]["in_doubt"] == 0
+            assert found[starts][horizon]["without_doubt"] == {"starts": found[starts][horizon]["starts"], **errors}
+    for starts in ("anywhere", "first"):
+        assert found["ranks"][starts]["model"]["correlation"] == pytest.approx(1)
+        assert found["ranks"][starts]["model"]["interval"] == pytest.approx([1, 1])
+    assert found["calibration"] == {"coverage_50": 0.5, "coverage_90": 0.9}
+
+
+def test_a_horizon_that_no_episode_reaches_has_no_figures():
+    entry = measured()["horizons"]["99"]
+    assert entry["starts"] == 0 and entry["in_doubt"] is None
+    assert all(value is None for name in PREDICTORS for value in entry[name].values())
+
+
+def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
+    """The relative error of the sum, the MAE and the ranks of a model that takes every reward times 1.1."""
+    found, rewards = measured(Oracle(factor=1.1)), np.concatenate([e.rewards for e in EPISODES])
+    for horizon in ("1", "3"):
+        assert found["horizons"][horizon]["model"]["cumulative_reward_relative"] == pytest.approx(0.1)
+    assert found["horizons"]["1"]["model"]["reward_mae"] == pytest.approx(0.1 * np.abs(rewards).mean())
+    assert found["horizons"]["1"]["model"]["reward_r2"] == pytest.approx(1 - 0.01 * np.square(rewards).sum() / rewards.var() / rewards.size)
+    assert found["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(1)
+    gained = improvement(Oracle(factor=1.1), EPISODES)
+    assert gained["relative_error"] == pytest.approx(0.1)
+    assert gained["real"] == pytest.approx([e.rewards.sum() for e in EPISODES])
+    assert gained["predicted"] == pytest.approx(1.1 * np.array(gained["real"]))
+    assert measured(Oracle(factor=-1))["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(-1)
+
+
+def test_errors_are_of_the_step_at_the_horizon_and_doubt_of_all_before():
+    """A model that is wrong, and knows it, from its fourth step on: perfect at 3, wrong in every count at 5."""
+    found = measured(Oracle(wrong_after=3))["horizons"]
+    assert found["3"]["model"]["counts_exact"] == 1 and found["3"]["in_doubt"] == 0
+    wrong = found["5"]
+    assert wrong["model"]["counts_exact"] == wrong["model"]["counts_of_rules"] == 0
+    assert wrong["model"]["mask_recall"] == 1 and wrong["model"]["mask_precision"] < 1  # it shows every rule
+    assert wrong["in_doubt"] == pytest.approx(2 / 5)
+    assert wrong["without_doubt"]["starts"] == 0 and wrong["without_doubt"]["counts_exact"] is None
+    assert measured(Oracle(wrong_after=3), doubt_limit=1.0)["horizons"]["5"]["in_doubt"] == 0
+
+
+def test_masks_are_judged_by_precision_recall_and_f1():
+    """Counts that are all 0 or all 1 too many have the precision and recall that a count by hand gives."""
+    shown = np.concatenate([e.counts[1:] for e in EPISODES])
+    errors = measured(Oracle(wrong_after=0))["horizons"]["1"]["model"]
+    precision = (shown > 0).mean()
+    assert errors["mask_precision"] == pytest.approx(precision) and errors["mask_recall"] == 1
+    assert errors["mask_f1"] == pytest.approx(2 * precision / (1 + precision))
+    assert errors["mask_exact"] == pytest.approx((shown > 0).all(axis=1).mean())
+
+
+def test_the_share_of_exact_rules_looks_past_those_that_nobody_speaks_of():
+    after = np.concatenate([e.counts[1:] for e in EPISODES])
+    before = np.concatenate([e.counts[:-1] for e in EPISODES])
+    either = (after > 0) | (before > 0)
+    errors = measured()["horizons"]["1"]["no_change"]
+    assert errors["counts_of_rules"] == pytest.approx((after == before)[either].mean())
+    assert errors["counts_exact"] == pytest.approx((after == before).all(axis=1).mean())
+
+
+def test_the_baselines_are_what_they_say():
+    """The no-change error over one step is the mean |reward|; rule means are those of the training episodes."""
+    rewards = np.concatenate([e.rewards for e in EPISODES])
+    xfers = np.concatenate([e.actions[:, 0] for e in EPISODES])
+    for training in (None, toy.episodes(7, seed=1)):
+        theirs = np.concatenate([e.rewards for e in training or EPISODES])
+        played = np.concatenate([e.actions[:, 0] for e in training or EPISODES])
+        of_rule = np.array([theirs[played == x].mean() if (played == x).any() else 0 for x in range(4)])
+        entry = measured(training=training)["horizons"]["1"]
+        assert entry["starts"] == len(rewards)
+        assert entry["no_change"]["cumulative_reward_error"] == pytest.approx(np.abs(rewards).mean())
+        assert entry["no_change"]["cumulative_reward_relative"] == pytest.approx(1)
+        assert entry["rule_mean"]["reward_mae"] == pytest.approx(np.abs(rewards - of_rule[xfers]).mean(), rel=1e-5)
+        assert entry["no_change"]["termination_accuracy"] == pytest.approx(1 - np.concatenate([e.terminated for e in EPISODES]).mean())
+
+
+def test_the_end_by_no_op_is_known_to_every_model():
+    """The oracle predicts no end itself."""
+    assert any(e.terminated.any() for e in EPISODES)
+    assert measured()["horizons"]["1"]["model"]["termination_accuracy"] == 1
+
+
+def test_first_starts_are_those_of_episodes():
+    found = measured()
+    assert found["first"]["1"]["starts"] == len(EPISODES)
+    assert found["first"]["5"]["starts"] == sum(len(e) >= 5 for e in EPISODES)
+    assert found["horizons"]["5"]["starts"] == sum(max(0, len(e) - 4) for e in EPISODES)
+
+
+def test_many_starts_are_thinned_evenly(monkeypatch):
+    monkeypatch.setattr(module, "MOST_STARTS", 20)
+    assert measured()["horizons"]["1"]["starts"] == 20
+
+
+def test_ranks_agree_with_scipy_and_ties_are_ties():
+    found = fidelity(Oracle(), EPISODES, horizons=(1,), rank_steps=4)["ranks"]["anywhere"]
+    assert found["sequences"] == min(200, sum(max(0, len(e) - 3) for e in EPISODES))
+    said = found["rule_mean"]["returns"]
+    assert found["rule_mean"]["correlation"] == pytest.approx(spearmanr(np.round(found["real"], 3), np.round(said, 3)).statistic, abs=1e-3)
+    low, high = found["rule_mean"]["interval"]
+    assert low <= found["rule_mean"]["correlation"] <= high and high - low > 0
+    real = np.array([1.0, 1.0, 2.0, 3.0])
+    nearly = real + np.array([1e-7, -1e-7, 1e-7, 0])
+    assert module._rank_correlation(real, nearly, np.arange(4), 0)[0] == pytest.approx(1)
+    assert module._rank_correlation(real, np.ones(4), np.arange(4), 0) == (None, None)
+    assert module._concordance(real, real + [0.0, 0.01, 0, 0]) == 1  # of equal returns it does not matter
+    assert module._concordance(real, np.array([0.0, 2, 1, 3])) == 4 / 5
+    assert module._concordance(real, np.ones(4)) == 1 / 2 and module._concordance(np.ones(4), real) is None
+
+
+def test_the_interval_knows_that_stretches_of_one_episode_overlap():
+    """Ten copies of each stretch are no ten times as much to know."""
+    random = np.random.default_rng(0)
+    real = random.standard_normal(30)
+    said = real + random.standard_normal(30)
+    once = module._rank_correlation(real, said, np.arange(30), 0)[1]
+    copied = module._rank_correlation(np.repeat(real, 10), np.repeat(said, 10), np.repeat(np.arange(30), 10), 0)[1]
+    assert copied[1] - copied[0] > 0.8 * (once[1] - once[0])
+
+
+def test_episodes_too_short_to_rank_give_no_ranks():
+    found = fidelity(Oracle(), EPISODES, horizons=(1,))["ranks"]
+    assert found["first"]["sequences"] == 0 and found["anywhere"]["model"]["correlation"] is None
+
+
+def test_what_cost_nothing_has_no_relative_error():
+    quiet = [e for e in toy.episodes(200, seed=3) if not e.rewards.any()]
+    assert quiet and improvement(Oracle(), quiet)["relative_error"] is None
+
+
+def test_the_result_is_json_and_the_same_twice():
+    found = measured(Oracle(factor=0.9, wrong_after=2))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found == measured(Oracle(factor=0.9, wrong_after=2))
+
+
+def test_the_table_has_a_row_for_each_horizon_that_was_reached():
+    sure, doubted = measured(), measured(Oracle(wrong_after=3))
+    assert len(markdown_table(sure).splitlines()) == 2 + 2 * 3 * 3
+    lines = markdown_table(doubted).splitlines()
+    assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model without doubt has a row of its own
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_report_is_markdown_with_a_plot(tmp_path):
+    controller = measured(Oracle(factor=0.9)) | {"improvement": improvement(Oracle(factor=0.9), EPISODES[:2])}
+    path = write_fidelity(tmp_path, {"random": measured(), "controller": controller, "short": fidelity(Oracle(), EPISODES)})
+    text = path.read_text()
+    assert "## random: 40 episodes" in text and "relative error 0.1" in text and "coverage_90 0.9" in text
+    assert (tmp_path / "world-model.png").read_bytes().startswith(b"\x89PNG")

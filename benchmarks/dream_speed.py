@@ -1,0 +1,150 @@
+"""How fast dreams are: steps a second of many side by side with a PPO policy inside, and how long one step of one takes.
+
+    python -m benchmarks.dream_speed [--model NAME] [--wm edits,mdn-rnn]
+
+The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's step alone,
+with weights of the same sizes in one compiled program, and one copy of what a model tells of a step (z, h and counts). A world model
+is trained on a few random episodes first; how well it predicts is of no concern here.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fidelity import FULL, MODELS, WORLD_MODELS, Job
+from benchmarks.harness import bar, each, finish, parser
+
+BATCHES = (64, 256, 1024)
+QUICK = ("world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10")  # as fast as a well trained one
+STEPS_A_SECOND, SHARE_OF_BOUND, LATENCY_MS = 20_000, 0.7, 1.0
+WARM_UPS = 5
+FACTORS = ("/w:0", "/w_i:0", "/w_h:0")  # what Sonnet calls a matrix that inputs are multiplied with; embeddings are looked up
+
+
+def measure(name: str, kind: str, parsed) -> dict:
+    """One world model's figures."""
+    job = Job(name, kind, FULL, parsed.seed, parsed)
+    model, *_ = job.learn(job.random_episodes()[1], 0)
+    controller = job.controller(model)
+    batches = {n: batched(job.dreams(model, n), controller, parsed) for n in BATCHES}
+    for n, found in batches.items():
+        found["bound"] = n / seconds_of(bound(model, controller, n), parsed.seconds)
+        found["share_of_bound"] = found["steps_a_second"] / found["bound"]
+    return {"batches": {str(n): found for n, found in batches.items()}, "single_ms": single(job, model, parsed)}
+
+
+def batched(env, controller, parsed) -> dict:
+    """Steps a second with sampled actions, and the shares of the policy and of the dream in the time."""
+    rng, spent = np.random.default_rng(parsed.seed), np.zeros(2)
+    observation, _ = env.reset(seed=parsed.seed)
+    steps = -WARM_UPS
+    while spent.sum() < parsed.seconds or steps <= 0:
+        began = time.perf_counter()
+        actions = controller.act(observation, greedy=False, rng=rng)
+        acted = time.perf_counter()
+        observation, *_ = env.step(actions)
+        if steps >= 0:
+            spent += acted - began, time.perf_counter() - acted
+        steps += 1
+    policy, dream = spent / spent.sum()
+    return {"steps_a_second": steps * env.num_envs / spent.sum(), "policy_share": policy, "dream_share": dream}
+
+
+def bound(model, controller, n: int) -> Callable[[], None]:
+    """The least that a step of n dreams does."""
+    import tensorflow as tf
+
+    networks = [controller.actor, *([model.dynamics] if hasattr(model, "dynamics") else [])]
+    weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
+    inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
+    told = [np.ones((n, model.latent), np.float32), np.ones((n, model.hidden), np.float32), np.ones((n, model.spec.n_xfers), np.int32)]
+
+    @tf.function(autograph=False)
+    def products():
+        return [tf.matmul(inputs[v.shape[0]], v) for v in weights]
+
+    def least() -> None:
+        products()
+        for array in told:
+            array.copy()
+
+    return least
+
+
+def seconds_of(work: Callable[[], None], seconds: float) -> float:
+    """Seconds that one call takes, in the mean of all calls that fit."""
+    for _ in range(WARM_UPS):
+        work()
+    calls, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        work()
+        calls += 1
+    return (time.perf_counter() - began) / calls
+
+
+def single(job: Job, model, parsed) -> dict:
+    """Milliseconds of one step of one dream, without a policy: valid actions, drawn before the clock starts."""
+    env, rng, times = job.dream(model), np.random.default_rng(parsed.seed), []
+    observation, _ = env.reset(seed=parsed.seed)
+    while sum(times) < parsed.seconds:
+        xfer = rng.choice(np.flatnonzero(observation["xfer_mask"][:-1])) if observation["xfer_mask"][:-1].any() else job.task.no_op
+        action = np.array([xfer, rng.integers(observation["location_masks"][xfer].sum())])
+        began = time.perf_counter()
+        observation, _, terminated, truncated, _ = env.step(action)
+        times.append(time.perf_counter() - began)
+        if terminated or truncated:
+            observation, _ = env.reset(seed=len(times))
+    times = 1e3 * np.array(times[WARM_UPS:])
+    return {"median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "steps": len(times)}
+
+
+def bars_of(kind: str, found: dict) -> list[dict]:
+    """Of the number of dreams that is fastest."""
+    fastest = max(found["batches"].values(), key=lambda batch: batch["steps_a_second"])
+    rate, share, single_ms = fastest["steps_a_second"], fastest["share_of_bound"], found["single_ms"]["median"]
+    return [
+        bar(f"{kind}: dream steps, policy inside", rate, "a second", f"≥ {STEPS_A_SECOND}", rate >= STEPS_A_SECOND),
+        bar(f"{kind}: of the bound measured in this run", share, "", f"≥ {SHARE_OF_BOUND}", share >= SHARE_OF_BOUND),
+        bar(f"{kind}: a single dream step, median", single_ms, "ms", f"≤ {LATENCY_MS:g}", single_ms <= LATENCY_MS),
+    ]
+
+
+def table(figures: dict) -> str:
+    lines = [
+        "| world model | dreams | steps a second | bound | share | of the time, policy | one step of one dream, ms (median, 95 %) |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for kind, found in figures.items():
+        one = "{median:.3f}, {p95:.3f}".format(**found["single_ms"])
+        for n, batch in found["batches"].items():
+            rates = f"{batch['steps_a_second']:.0f} | {batch['bound']:.0f} | {batch['share_of_bound']:.2f} | {batch['policy_share']:.2f}"
+            lines.append(f"| {kind} | {n} | {rates} | {one} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--model", default="bert_base", choices=MODELS)
+    arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
+    arguments.add_argument("--interactions", type=int, default=2000, help="random ones, that the world models learn from")
+    arguments.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    arguments.add_argument("--threads", type=int, default=2, help="TensorFlow's")
+    arguments.add_argument("--cost", default="analytic")
+    arguments.add_argument("--folder", type=Path, default=Path("runs/dream_speed"), help="where episodes, models and results are kept")
+    arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
+    parsed = arguments.parse_args()
+    parsed.controller, parsed.rounds, parsed.workers = None, 1, 1
+    parsed.overrides = [*QUICK, f"world_model.threads={parsed.threads}", "controller.name=ppo"]
+    found = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
+    figures = {job.removeprefix(f"{parsed.model}-"): result for job, result in found.items()}
+    if parsed.table:
+        print(table(figures))
+        return 0
+    return finish("dream_speed", parsed, {"model": parsed.model, "world_models": figures}, [b for kind, f in figures.items() for b in bars_of(kind, f)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""How far the dream is from reality: every world model on five models, with at most 10,000 real interactions.
+
+    python -m benchmarks.fidelity --model bert_base          one model
+    python -m benchmarks.fidelity --controller ppo           with a controller trained in the dream, and its real episodes
+    python -m benchmarks.fidelity --variant untrained-encoder --wm mdn-rnn       an ablation's row; repeatable
+    python -m benchmarks.fidelity --rounds 3 --controller ppo                    later data come from the controller
+    python -m benchmarks.fidelity --table                    Markdown of docs/RESULTS.md
+
+For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the test
+and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the episodes that the
+controller plays on the real graph (greedy and sampled), where `improvement` compares what the model says that they gain with
+what they gained. In a round after the first, the controller trained in the dream so far plays its share of the interactions.
+What the test of the controller plays is not in the budget: nothing is learnt from it.
+
+Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one with the
+smallest error of the summed reward after 20 steps. Resumable: what a job found lies in --folder; give other options another one.
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import bar, each, finish, parser
+from rlflow.config import load_config
+from rlflow.env import GraphRewriteEnv
+from rlflow.episodes import Episode, read_episodes
+from rlflow.rollouts import EnvSpec, collect
+from rlflow.state import Task
+
+MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
+WORLD_MODELS = ("edits", "mdn-rnn")
+TEST_SHARE = 0.2  # of the interactions
+TRAINING_SECONDS = 600
+SAMPLES = 8  # of the controller's test, besides the greedy episode
+ROUND_SEED = 1000  # round k's episodes are drawn from seed + ROUND_SEED · k, the test's from those after the last round
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Options on top of the world model's own; `one_round` whatever --rounds says."""
+
+    overrides: tuple[str, ...] = ()
+    one_round: bool = False
+
+
+FULL = "full"
+VARIANTS = {
+    FULL: Variant(),
+    "untrained-encoder": Variant(("world_model.mdn-rnn.encoder=untrained",)),
+    "action-numbers": Variant(("world_model.mdn-rnn.action=numbers",)),
+    "no-mask-heads": Variant(("world_model.mdn-rnn.mask_heads=false",)),
+    "paper": Variant((
+        "world_model.mdn-rnn.encoder=untrained", "world_model.mdn-rnn.action=numbers", "world_model.mdn-rnn.mask_heads=false",
+    )),
+    "one-round": Variant(one_round=True),
+}  # fmt: skip
+
+# What a row of the table says: (heading, where it stands in a job's figures)
+COLUMNS = {
+    "summed reward error": "random.horizons.20.model.cumulative_reward_relative",
+    "of rule mean": "random.horizons.20.rule_mean.cumulative_reward_relative",
+    "reward R², 1 step": "random.horizons.1.model.reward_r2",
+    "rank correlation": "random.ranks.anywhere.model.correlation",
+    "pairs in order": "random.ranks.anywhere.model.concordance",
+    "mask F1": "random.horizons.20.model.mask_f1",
+    "masks exact": "random.horizons.20.model.mask_exact",
+    "counts exact": "random.horizons.20.model.counts_exact",
+    "end accuracy": "random.horizons.20.model.termination_accuracy",
+    "in doubt": "random.horizons.20.in_doubt",
+    "improvement error": "controller.improvement.relative_error",
+    "training s": "training_seconds",
+    "interactions": "interactions",
+}
+
+
+class Job:
+    """One model, world model, variant and seed."""
+
+    def __init__(self, name: str, kind: str, variant: str, seed: int, parsed):
+        self.name, self.kind, self.variant, self.seed, self.parsed = name, kind, VARIANTS[variant], seed, parsed
+        self.folder = parsed.folder / f"{name}-{kind}-{variant}-{seed}"
+        overrides = [f"world_model.name={kind}", f"cost.name={parsed.cost}", *self.variant.overrides, *parsed.overrides]
+        if parsed.controller:
+            overrides.append(f"controller.name={parsed.controller}")
+        self.config = load_config((), overrides)
+        env = self.config.env
+        self.spec = EnvSpec(
+            name, cost=parsed.cost, reward=env.reward, alpha=env.alpha, beta=env.beta, max_locations=env.max_locations,
+            max_steps=env.max_steps,
+        )  # fmt: skip
+
+    def run(self) -> dict:
+        """Trains, round by round, and measures."""
+        from worldmodel.fidelity import fidelity, improvement
+
+        test, training = self.random_episodes()
+        rounds = 1 if self.variant.one_round or not self.parsed.controller else self.parsed.rounds
+        share = self.parsed.interactions * (1 - TEST_SHARE) / rounds
+        training = within(training, share)
+        model, results, controller, dreamt = self.learn(training, 0)
+        seconds = [results["seconds"]]
+        for k in range(1, rounds):
+            training = training + within(self.played(controller, model, k), share)
+            model, results, controller, dreamt = self.learn(training, k)
+            seconds.append(results["seconds"])
+        found = {
+            "interactions": sum(map(len, test + training)),
+            "rounds": rounds,
+            "training_seconds": sum(seconds),
+            "random": fidelity(model, test, training),
+        }
+        if controller is not None:
+            episodes = list(islice(self.played(controller, model, rounds), 1 + SAMPLES))
+            found["controller"] = {
+                "dreamt_return": dreamt, **fidelity(model, episodes, training), "improvement": improvement(model, episodes),
+            }  # fmt: skip
+        return found
+
+    @cached_property
+    def task(self) -> Task:
+        return self.spec.make_task()
+
+    def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
+        """(test, training): as many random episodes as the interactions are enough for, the same for all that learn from them."""
+        folder = self.parsed.folder / "episodes" / f"{self.name}-{self.seed}"
+        episodes, played = 0, 0
+        while more := (self.parsed.interactions - played) // self.spec.max_steps:
+            episodes += more
+            played = collect(self.spec, folder, episodes, self.parsed.workers, self.seed)["interactions"]
+        found = read_episodes(folder, episodes)
+        test = within(found, TEST_SHARE * self.parsed.interactions)
+        return test, found[len(test) :]
+
+    def learn(self, training: list[Episode], number: int) -> tuple:
+        """(world model, what its training says, controller or None, the return that it dreamt)."""
+        from worldmodel.config import world_model_config
+        from worldmodel.training import load, prepare_tensorflow, train
+
+        folder, config = self.folder / f"round-{number}", world_model_config(self.config.world_model)
+        prepare_tensorflow(self.seed, config.threads)
+        results = train(config, self.task.encoding_spec, training, folder / "world-model", self.seed)
+        model = load(folder / "world-model", self.task.encoding_spec)
+        if not self.parsed.controller:
+            return model, results, None, None
+        return model, results, *self.learn_to_act(model, folder / "controller")
+
+    def learn_to_act(self, model, folder: Path) -> tuple:
+        """(controller, trained in the dream; the return that it dreamt)."""
+        controller = self.controller(model)
+        return controller, float(controller.train(partial(self.dreams, model), self.seed, folder)["best_return"])
+
+    def controller(self, model):
+        """The configured one, untrained."""
+        from controllers import CONTROLLERS
+        from worldmodel import spaces
+
+        name = self.config.controller.name
+        kind, observation = CONTROLLERS.get(name), spaces.observation_space(model.spec, model.latent, model.hidden)
+        return kind(kind.Config(**self.config.controller[name]), observation, spaces.action_space(model.spec), self.seed)
+
+    def dreams(self, model, n: int):
+        """n of them side by side, at the first of the configured temperatures."""
+        from worldmodel.dream import DreamVectorEnv
+
+        return DreamVectorEnv(model, self.task.initial, n, **self.dream_options())
+
+    def dream(self, model):
+        from worldmodel.dream import DreamEnv
+
+        return DreamEnv(model, self.task.initial, **self.dream_options())
+
+    def dream_options(self) -> dict:
+        options = {key: value for key, value in self.config.dream.items() if key != "temperatures"}
+        return options | {"temperature": self.config.dream.temperatures[0]}
+
+    def played(self, controller, model, number: int):
+        """The controller's episodes on the real graph, without end."""
+        from controllers.recording import recorded
+
+        env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.spec.max_steps)
+        return recorded(controller, env, model, self.seed + ROUND_SEED * number)
+
+
+def within(episodes, interactions: float) -> list[Episode]:
+    """The first episodes that have no more steps than that altogether."""
+    found, steps = [], 0
+    for episode in episodes:
+        steps += len(episode)
+        if steps > interactions:
+            break
+        found.append(episode)
+    return found
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def at(figures: dict, path: str):
+    """`at({"a": {"b": 1}}, "a.b")` is 1; None where there is no such thing."""
+    for key in path.split("."):
+        figures = figures.get(key) if figures else None
+    return figures
+
+
+def over_seeds(jobs: list[dict], path: str) -> dict:
+    """Mean and half of the 95 % interval (None of fewer than two), over the seeds that have the figure."""
+    from scipy.stats import t
+
+    values = [value for job in jobs if (value := at(job, path)) is not None]
+    n = len(values)
+    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else None
+    return {"mean": float(np.mean(values)) if values else None, "half": half, "seeds": n}
+
+
+def summary(jobs: list[dict]) -> dict:
+    """A row's columns, and the errors over the horizon."""
+    horizons = jobs[0]["random"]["horizons"]
+    errors = ("cumulative_reward_relative", "mask_f1", "mask_exact", "counts_exact")
+    return {"columns": {column: over_seeds(jobs, path) for column, path in COLUMNS.items()}} | {
+        "horizons": {k: {e: over_seeds(jobs, f"random.horizons.{k}.model.{e}") for e in errors} for k in horizons},
+        "dreamt_return": over_seeds(jobs, "controller.dreamt_return"),
+        "real_improvement": [at(job, "controller.improvement.real") for job in jobs],
+        "predicted_improvement": [at(job, "controller.improvement.predicted") for job in jobs],
+    }
+
+
+def best_row(rows: dict[str, dict]) -> str:
+    """The one with the smallest error of the summed reward, ablations aside."""
+    means = {key: row["columns"]["summed reward error"]["mean"] for key, row in rows.items()}
+    full = [key for key in rows if key.endswith(f" {FULL}")] or list(rows)
+    return min(full, key=lambda key: np.inf if means[key] is None else means[key])
+
+
+def bars_of(name: str, rows: dict[str, dict]) -> list[dict]:
+    """The requirements of one model, for the best world model."""
+    best = best_row(rows)
+    columns = rows[best]["columns"]
+    limits = [
+        ("mask F1", "≥ 0.99", lambda v: v >= 0.99), ("masks exact", "≥ 0.95", lambda v: v >= 0.95),
+        ("counts exact", "≥ 0.95", lambda v: v >= 0.95), ("summed reward error", "≤ 0.05", lambda v: v <= 0.05),
+        ("rank correlation", "≥ 0.95", lambda v: v >= 0.95), ("training s", f"≤ {TRAINING_SECONDS}", lambda v: v <= TRAINING_SECONDS),
+        ("interactions", "≤ 10000", lambda v: v <= 10_000),
+    ]  # fmt: skip
+    if columns["improvement error"]["seeds"]:
+        limits.append(("improvement error", "≤ 0.05", lambda v: v <= 0.05))
+    values = [(column, columns[column]["mean"], limit, holds) for column, limit, holds in limits]
+    return [bar(f"{name}, {best}: {column}", value, "", limit, value is not None and holds(value)) for column, value, limit, holds in values]
+
+
+def table(figures: dict) -> str:
+    """The tables of docs/RESULTS.md: the rows after 20 steps, and the errors over the horizon."""
+    lines = ["| model | world model | variant | " + " | ".join(COLUMNS) + " |", "| --- | --- | --- " + "| ---: " * len(COLUMNS) + "|"]
+    for name, rows in figures.items():
+        for key, row in rows.items():
+            lines.append(f"| {name} | {key.replace(' ', ' | ')} | " + " | ".join(map(shown, row["columns"].values())) + " |")
+    headings = ("summed reward error", "mask F1", "masks exact", "counts exact")
+    lines += ["", "| model | world model | variant | steps | " + " | ".join(headings) + " |", "| --- " * 4 + "| ---: " * len(headings) + "|"]
+    for name, rows in figures.items():
+        for key, row in rows.items():
+            for steps, errors in row["horizons"].items():
+                lines.append(f"| {name} | {key.replace(' ', ' | ')} | {steps} | " + " | ".join(map(shown, errors.values())) + " |")
+    return "\n".join(lines)
+
+
+def shown(figure: dict) -> str:
+    if figure["mean"] is None:
+        return "–"
+    return f"{figure['mean']:.4g}" + (f" ± {figure['half']:.2g}" if figure["half"] is not None else "")
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
+    arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
+    arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
+    arguments.add_argument("--variant", action="append", choices=VARIANTS, help="repeatable; full by default")
+    arguments.add_argument("--controller", metavar="NAME", help="train it in the dream, and test on its episodes too")
+    arguments.add_argument("--rounds", type=int, default=1, help="of collecting and training, with a controller")
+    arguments.add_argument("--interactions", type=int, default=10_000, help="of the real environment, at most, the random test included")
+    arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
+    arguments.add_argument("--cost", default="profiled", help="analytic for a try")
+    arguments.add_argument("--folder", type=Path, default=Path("runs/fidelity"), help="where episodes, models and results are kept")
+    arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
+    arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
+    parsed = arguments.parse_args()
+    figures = {}
+    for name in parsed.model or MODELS:
+        figures[name] = {}
+        for kind, variant in ((kind, variant) for kind in parsed.wm for variant in parsed.variant or [FULL]):
+            jobs = {
+                f"{name}-{kind}-{variant}-{seed}": Job(name, kind, variant, seed, parsed)
+                for seed in range(parsed.seed, parsed.seed + parsed.seeds)
+            }
+            found = each(list(jobs), parsed.folder / "results", lambda job: jobs[job].run())
+            figures[name][f"{kind} {variant}"] = summary(list(found.values()))
+    if parsed.table:
+        print(table(figures))
+        return 0
+    return finish("fidelity", parsed, figures, [b for name, rows in figures.items() for b in bars_of(name, rows)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from controllers.random import RandomConfig, RandomController
+from controllers.recording import recorded
+from rlflow.env import GraphRewriteEnv
+from rlflow.rewards import relative
+from rlflow.rollouts import play_random
+from tests.tiny import tiny_task
+from worldmodel import spaces
+
+STEPS = 6
+
+
+class Backwards:
+    """A world model that knows nothing, and numbers the locations of a rule from the last to the first."""
+
+    latent, hidden = 1, 1
+
+    def __init__(self, task):
+        self.spec = task.encoding_spec
+
+    def observer(self):
+        return BackwardsObserver()
+
+
+class BackwardsObserver:
+    z = h = np.zeros(1, np.float32)
+
+    def begin(self, state):
+        self.counts = state.counts
+
+    def real_action(self, action):
+        return int(action[0]), int(self.counts[action[0]] - 1 - action[1])
+
+    def follow(self, action, state):
+        self.counts = state.counts
+
+
+class Script:
+    """Plays given actions; NO-OP when they are used up."""
+
+    def __init__(self, actions, no_op):
+        self.actions, self.no_op = list(actions), no_op
+
+    def act(self, observation, greedy, rng):
+        return np.array([self.actions.pop(0) if self.actions else (self.no_op, 0)])
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task()
+
+
+def environment(task) -> GraphRewriteEnv:
+    return GraphRewriteEnv(task, relative, STEPS)
+
+
+def same(one, other) -> None:
+    for name in ("actions", "rewards", "terminated", "truncated", "costs", "counts", "edits"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+    for left, right in zip(one.graphs + [one.matched], other.graphs + [other.matched], strict=True):
+        for a, b in zip(left, right, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_recorded_episode_is_the_one_that_random_play_gives_for_the_same_actions(task):
+    """The controller counts locations backwards; the episode counts them as the environment does."""
+    episode = play_random(task, relative, STEPS, np.random.default_rng(1))
+    counts = episode.counts[:-1]
+    script = [(x, k if x == task.no_op else counts[t, x] - 1 - k) for t, (x, k) in enumerate(episode.actions)]
+    found = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), seed=0))
+    assert np.any(episode.actions[:, 1] != np.array(script)[:, 1])
+    same(found, episode)
+
+
+def test_no_op_ends_an_episode(task):
+    stopped = next(recorded(Script([], task.no_op), environment(task), Backwards(task), 0))
+    assert len(stopped) == 1 and stopped.terminated.all() and not stopped.truncated.any()
+
+
+def test_an_invalid_action_is_no_step_of_the_episode(task):
+    """The environment punishes it and stays as it is; the episode goes on without it."""
+    first = np.flatnonzero(task.initial.counts)[0]
+    script = [(np.flatnonzero(task.initial.counts == 0)[0], 0), (first, task.initial.counts[first] - 1)]
+    found = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), 0))
+    assert found.actions.tolist() == [[first, 0], [task.no_op, 0]]
+    assert found.rewards.min() > -100
+
+
+def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):
+    model = Backwards(task)
+    observation = spaces.observation_space(model.spec, 1, 1)
+
+    def some():
+        controller = RandomController(RandomConfig(), observation, spaces.action_space(model.spec))
+        return list(islice(recorded(controller, environment(task), model, seed=3), 3))
+
+    once, twice = some(), some()
+    for one, other in zip(once, twice, strict=True):
+        same(one, other)
+    assert [episode.index for episode in once] == [0, 1, 2]
+    assert len({episode.actions.tobytes() for episode in once}) == 3

@@ -1,0 +1,33 @@
+"""A world model of the toy that is told how wrong to be."""
+
+import numpy as np
+
+from tests.worldmodel import toy
+from worldmodel.base import Replay
+
+
+class Oracle:
+    """Looks up what the episodes say, and spoils it: rewards by a factor, all counts of chosen steps by one."""
+
+    spec, config, latent, hidden = toy.SPEC, None, 1, 1
+
+    def __init__(self, factor: float = 1.0, wrong_after: int = 10**9):
+        self.factor, self.wrong_after = factor, wrong_after
+
+    def replay(self, episodes, rows, starts, horizon) -> Replay:
+        found = [self._stretch(episodes[row], start, horizon) for row, start in zip(rows, starts, strict=True)]
+        return Replay(*(np.stack(parts) for parts in zip(*found, strict=True)))
+
+    def calibration(self, episodes) -> dict[str, float]:
+        return {"coverage_50": 0.5, "coverage_90": 0.9}
+
+    def _stretch(self, episode, start, horizon):
+        """What lies past the episode's end is nonsense, which nobody may look at."""
+        rewards, ends = np.full(horizon, np.nan), np.zeros(horizon, bool)
+        counts, doubt = np.full((horizon, self.spec.n_xfers), -1, np.int32), np.zeros(horizon, np.float32)
+        n = min(horizon, len(episode) - start)
+        rewards[:n] = self.factor * episode.rewards[start : start + n]
+        counts[:n] = episode.counts[start + 1 : start + n + 1]
+        counts[self.wrong_after : n] += 1
+        doubt[self.wrong_after : n] = 1.0
+        return rewards, ends, counts, doubt
