@@ -12,4 +12,6 @@ if "tensorflow" in sys.modules and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-WORLD_MODELS = Registry("world model", {"mdn-rnn": "worldmodel.mdn_rnn.model:MDNRNNWorldModel"})
+WORLD_MODELS = Registry("world model", {
+    "mdn-rnn": "worldmodel.mdn_rnn.model:MDNRNNWorldModel", "edits": "worldmodel.edits.model:EditsWorldModel",
+})

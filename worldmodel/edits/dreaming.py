@@ -8,7 +8,10 @@ import numpy as np
 
 from rlflow.edits import OUTPUT
 from rlflow.graph.model import ABSENT
+from worldmodel.edits.prices import mixed
 from worldmodel.edits.world import World
+
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # spreads hashes before they are added up
 
 
 class Ragged:
@@ -64,6 +67,10 @@ class Index:
     def __init__(self, world: World):
         self.world = world
         self.home, self.immortal = Growing(np.int32), Growing(bool)
+        self.what = Growing(np.uint64)  # node → a hash of its kind and its tensors' facts
+        self.second = Growing(bool)  # tensor → whether some node makes it as another output than its first
+        self.where = Growing(np.uint64)  # place → a hash of its form and facts
+        self.operands, self.seen = Ragged(), Growing(bool)  # place → tensors; row of effects → as in GroundEffect
         self.reads, self.makes, self.waiting = Ragged(), Ragged(), Ragged()  # by node: tensors, tensors, places
         self.conditions, self.rule, self.size = Ragged(), Growing(np.int32), Growing(np.int16)  # by place
         self.watchers, self.alone = Ragged(), Ragged()  # tensor → places that want it to have one reader; and back
@@ -76,10 +83,15 @@ class Index:
         world, schemas = self.world, self.world.schemas
         while len(self.watchers.lists) < len(world.order):
             self.watchers.append(())
+            self.second.append(False)
         for node in range(self.home.size, len(world.nodes)):
             kind, inputs, outputs = world.nodes[node]
             self.home.append(world.home(node))
             self.immortal.append(kind == OUTPUT)
+            self.what.append(what_of(world, node))
+            for tensor in outputs[1:]:
+                if tensor != ABSENT:
+                    self.second.data[tensor] = True
             self.reads.append(sorted(set(inputs) - {ABSENT}))
             self.makes.append(t for t in outputs if t != ABSENT)
             self.waiting.append(())
@@ -89,6 +101,8 @@ class Index:
             xfer_id = known.form.xfer_id
             alone = [found.tensors[t] for t in known.alone]
             self.rule.append(xfer_id)
+            self.where.append(mixed((found.form, *world.facts_of(found))))
+            self.operands.append(t for t in found.operands if t != ABSENT)
             self.size.append(len(found.nodes) + len(alone) + (not known.applies(world.facts_of(found))))
             self.conditions.append(found.nodes)
             self.alone.append(alone)
@@ -115,29 +129,46 @@ class Index:
                 self.effect_number.data[place] = -1
                 continue
             self.effect_number.data[place] = len(self.removed.lists)
+            self.seen.append(effect.seen)
             self.removed.append(effect.removed)
             self.added.append(effect.added)
             self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
         return self.effect_number.values[places]
 
 
+def what_of(world: World, node: int) -> int:
+    """A 64-bit hash of a node's kind and its tensors' facts, wherever it is."""
+    kind, inputs, outputs = world.nodes[node]
+    return mixed((kind, *[world.facts[t] if t != ABSENT else 0 for t in inputs], len(inputs), *[world.facts[t] if t != ABSENT else 0 for t in outputs]))
+
+
 class States:
     """n states of one world. maker: int32 [n, T], the node that is there under a tensor, −1 for none. readers: int16 [n, T].
 
-    open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N].
+    around: uint64 [n, T], a hash of what the readers are. open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N].
     """
 
-    def __init__(self, index: Index, nodes: list[int], n: int, n_xfers: int):
-        self.index, self.n = index, n
+    def __init__(self, index: Index, nodes: list[np.ndarray], n_xfers: int):
+        """nodes: those that are there, for each state."""
+        self.index, self.n = index, len(nodes)
         index.update()
-        self.maker = np.full((n, len(index.world.order)), -1, np.int32)
-        self.readers = np.zeros((n, len(index.world.order)), np.int16)
-        self.open = np.zeros((n, 0), np.int16)
-        self.counts = np.zeros((n, n_xfers), np.int32)
-        self.maker[:, index.home.values[nodes]] = nodes
-        _, reads = index.reads.take(np.array(nodes))
-        np.add.at(self.readers, (slice(None), reads), 1)
+        tensors = len(index.world.order)
+        self.maker = np.full((self.n, tensors), -1, np.int32)
+        self.readers, self.around = np.zeros((self.n, tensors), np.int16), np.zeros((self.n, tensors), np.uint64)
+        self.open = np.zeros((self.n, 0), np.int16)
+        self.counts = np.zeros((self.n, n_xfers), np.int32)
+        rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
+        self.maker[rows, index.home.values[nodes]] = nodes
+        self.read(rows, nodes, 1)
         self.grow()
+
+    def read(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes come (1) or go (−1): their tensors have one reader more, or less. The (states, tensors) concerned."""
+        which, tensors = self.index.reads.take(nodes)
+        rows, what = rows[which], self.index.what.values[nodes][which] * MULTIPLIER
+        np.add.at(self.readers, (rows, tensors), np.int16(sign))
+        (np.add if sign > 0 else np.subtract).at(self.around, (rows, tensors), what)
+        return rows, tensors
 
     def grow(self) -> None:
         """Takes over what the world has grown by."""
@@ -148,6 +179,7 @@ class States:
             room = max(more, self.maker.shape[1] // 4)  # so that growing is rare
             self.maker = np.concatenate([self.maker, np.full((self.n, room), -1, np.int32)], axis=1)
             self.readers = np.concatenate([self.readers, np.zeros((self.n, room), np.int16)], axis=1)
+            self.around = np.concatenate([self.around, np.zeros((self.n, room), np.uint64)], axis=1)
         known = self.open.shape[1]
         if index.rule.size > known:
             new = np.arange(known, index.rule.size)
@@ -169,8 +201,9 @@ class States:
         source.grow()
         self.grow()
         width = min(self.maker.shape[1], source.maker.shape[1])
-        self.maker[rows], self.readers[rows] = -1, 0
+        self.maker[rows], self.readers[rows], self.around[rows] = -1, 0, 0
         self.maker[rows, :width], self.readers[rows, :width] = source.maker[0, :width], source.readers[0, :width]
+        self.around[rows, :width] = source.around[0, :width]
         self.open[rows], self.counts[rows] = source.open[0], source.counts[0]
 
     def find(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -182,6 +215,20 @@ class States:
             there = np.cumsum(self.open[rows[these][:, None], places] == 0, axis=1)
             found[these] = places[(there <= actions[these, 1:]).sum(axis=1)]
         return found
+
+    def surroundings(self, rows: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
+        """Keys, uint64 [k] each, of what is next to places in states rows: makers and readers of the operands; the place alone."""
+        index = self.index
+        which, tensors = index.operands.take(places)
+        makers = self.maker[rows[which], tensors]
+        made = np.where(makers >= 0, index.what.values[makers], np.uint64(0))
+        near = (made * MULTIPLIER + self.around[rows[which], tensors]) ^ (self.around[rows[which], tensors] >> np.uint64(31))
+        first = np.cumsum(np.bincount(which, minlength=len(places))) - np.bincount(which, minlength=len(places))
+        near = near * (2 * (np.arange(len(which)) - first[which]).astype(np.uint64) + np.uint64(3)) * MULTIPLIER
+        alone = index.where.values[places]
+        found = alone.copy()
+        np.add.at(found, which, near ^ (near >> np.uint64(29)))
+        return [found, alone]
 
     def carry_out(self, rows: np.ndarray, places: np.ndarray) -> "Change":
         """Carries out one place in each of the (different) states rows, of which the effect is known."""
@@ -250,10 +297,8 @@ class Change:
         self._reads(rows, nodes, 1)
 
     def _reads(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> None:
-        which, tensors = self.index.reads.take(nodes)
-        signs = np.full(len(which), sign, np.int16)
-        self.read.append((rows[which], tensors, signs))
-        np.add.at(self.states.readers, (rows[which], tensors), signs)
+        rows, tensors = self.states.read(rows, nodes, sign)
+        self.read.append((rows, tensors, np.full(len(rows), sign, np.int16)))
 
     def _sweep(self, suspects: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """Removes nodes that nothing reads any more, and then what only they read."""
@@ -275,7 +320,7 @@ class Change:
     def _makers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
         """The nodes that make the tensors there, −1 for none (a state holds a node under its first output alone)."""
         found, home = self.states.maker[rows, tensors], self.index.home.values
-        for k in np.flatnonzero(found < 0).tolist():
+        for k in np.flatnonzero((found < 0) & self.index.second.values[tensors]).tolist():
             found[k] = next((n for n in self.index.world.makers[tensors[k]] if self.states.maker[rows[k], home[n]] == n), -1)
         return found
 

@@ -101,9 +101,9 @@ class _Seen:
 def learn_exceptions(schemas: Schemas, edits: Sequence[Unpacked]) -> None:
     """Where the forms promise a match that is not there: what must have one reader, and facts with which a form does not apply."""
     promises: dict[int, _Promises] = {}
-    worlds: dict[int, World] = {}
+    worlds: dict[Edit, World] = {}
     for told, taken in edits:
-        world = worlds.setdefault(hash(told[0]), World(schemas))
+        world = worlds.setdefault(told[0], World(schemas))
         census = _Census(world, told[0], promises)
         for edit, match in zip(told[1:], taken, strict=True):
             census.follow(edit, match)

@@ -7,7 +7,7 @@ did before: what was seen in one block of a network is known of all others. Fact
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rlflow.graph.model import ABSENT
 
@@ -108,6 +108,24 @@ class Schemas:
         self.occasions: dict[int, list[tuple[int, int]]] = {}
         self.symmetric = frozenset(symmetric)
 
+    def to_json(self) -> dict:
+        """Lists of numbers and texts: {"symmetric", "forms": [[form, alone, refuted, [[facts, [[effect, times], …]], …]], …]}."""
+        forms = [
+            [known.form, known.alone, sorted(known.refuted), [[facts, list(seen.items())] for facts, seen in known.effects.items()]]
+            for known in self.known
+        ]
+        return {"symmetric": sorted(self.symmetric), "forms": forms}
+
+    @classmethod
+    def from_json(cls, saved: dict) -> Self:
+        """Raises TypeError, ValueError or KeyError for what `to_json` did not give."""
+        schemas = cls(int(x) for x in saved["symmetric"])
+        for form, alone, refuted, effects in _tuples(saved["forms"]):
+            for facts, seen in effects:
+                schemas.add(Form(*form), facts).update({Effect(*effect): times for effect, times in seen})
+            schemas.known[-1].alone, schemas.known[-1].refuted = alone, set(refuted)
+        return schemas
+
     def add(self, form: Form, facts: Facts) -> Counter[Effect]:
         """Learns that a form applied with these facts; what is known of its effects then."""
         if form not in self.number:
@@ -116,6 +134,15 @@ class Schemas:
                 self.occasions.setdefault(kind, []).append((len(self.known), place))
             self.known.append(Known(form))
         return self.known[self.number[form]].effects.setdefault(facts, Counter())
+
+
+def _tuples(value):
+    """Lists, however deep, as tuples; numbers alone are allowed in them."""
+    if isinstance(value, list):
+        return tuple([_tuples(part) for part in value])
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no integer")
+    return value
 
 
 def lift(xfer_id: int, nodes: Iterable[Shape], operands: Iterable[int], looks) -> tuple[Form, tuple[int, ...]]:

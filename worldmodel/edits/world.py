@@ -128,13 +128,16 @@ class World:
             self.places.append(place)
         return found
 
-    def _order(self, place: Place) -> tuple:
+    def order_at(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
         """By this the places of a rule are numbered; it says nothing of when they were first seen."""
         order = self.order
-        return [order[self.home(node)] for node in place.nodes], [order[t] if t >= 0 else (-1, t) for t in place.operands]
+        return [order[self.home(node)] for node in nodes], [order[t] if t >= 0 else (-1, t) for t in operands]
 
     def order_of(self, place: int) -> tuple:
         return self._order(self.places[place])
+
+    def _order(self, place: Place) -> tuple:
+        return self.order_at(place.nodes, place.operands)
 
     def _occurrences(self, number: int, place: int, node: int) -> None:
         """Adds the places at which the node stands at this place of the form, among all nodes known so far."""

@@ -36,7 +36,7 @@ class Steps(NamedTuple):
     """B padded sequences of at most T steps; what stands beyond a sequence's length is never looked at.
 
     z float32 [B, T + 1, Z], counts int32 [B, T + 1, N], actions int32 [B, T, 2], rewards float32 [B, T],
-    terminated float32 [B, T] (0 or 1), length int32 [B].
+    terminated float32 [B, T] (0 or 1), meaning float32 [B, T, M] (M = 0 if actions are told by numbers), length int32 [B].
     """
 
     z: np.ndarray
@@ -44,6 +44,7 @@ class Steps(NamedTuple):
     actions: np.ndarray
     rewards: np.ndarray
     terminated: np.ndarray
+    meaning: np.ndarray
     length: np.ndarray
 
     def window(self, rows: np.ndarray, start: np.ndarray, stop: np.ndarray) -> "Steps":
@@ -54,7 +55,7 @@ class Steps(NamedTuple):
         rows = rows[:, None]
         return Steps(
             self.z[rows, states], self.counts[rows, states], self.actions[rows, steps], self.rewards[rows, steps],
-            self.terminated[rows, steps], length.astype(np.int32),
+            self.terminated[rows, steps], self.meaning[rows, steps], length.astype(np.int32),
         )
 
 
@@ -67,12 +68,13 @@ def graph_signature(spec: EncodingSpec) -> GraphBatch:
     )
 
 
-def sequence_signature(spec: EncodingSpec, latent: int) -> Steps:
+def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
     """The tf.function signature of Steps of any batch size and length."""
     return Steps(
         z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_xfers], tf.int32),
         actions=tf.TensorSpec([None, None, 2], tf.int32), rewards=tf.TensorSpec([None, None]),
-        terminated=tf.TensorSpec([None, None]), length=tf.TensorSpec([None], tf.int32),
+        terminated=tf.TensorSpec([None, None]), meaning=tf.TensorSpec([None, None, meaning]),
+        length=tf.TensorSpec([None], tf.int32),
     )
 
 
@@ -116,8 +118,11 @@ def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
     return found
 
 
-def pack_episodes(episodes: Sequence[Episode], z: np.ndarray) -> Steps:
-    """Pads the episodes into one Steps. z float32 [number of graphs, Z] holds all their graphs' latents in order.
+def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarray | None = None) -> Steps:
+    """Pads the episodes into one Steps.
+
+    z float32 [number of graphs, Z] holds all their graphs' latents in order, meanings float32 [number of steps, M] what
+    their actions are told by (None: nothing but numbers).
 
     Invalid actions are left out: they change nothing, and the dream rewards them by decree.
     """
@@ -130,9 +135,10 @@ def pack_episodes(episodes: Sequence[Episode], z: np.ndarray) -> Steps:
         actions=np.zeros((size, longest, 2), np.int32),
         rewards=np.zeros((size, longest), np.float32),
         terminated=np.zeros((size, longest), np.float32),
+        meaning=np.zeros((size, longest, 0 if meanings is None else meanings.shape[-1]), np.float32),
         length=length,
     )
-    first = 0
+    first, first_step = 0, 0
     for row, (episode, mask) in enumerate(zip(episodes, valid, strict=True)):
         # An invalid action leaves the state as it was, so the state after the last valid one is the last state.
         kept = np.append(np.flatnonzero(mask), len(episode))
@@ -140,5 +146,7 @@ def pack_episodes(episodes: Sequence[Episode], z: np.ndarray) -> Steps:
         steps.counts[row, : len(kept)] = episode.counts[kept]
         for name in ("actions", "rewards", "terminated"):
             getattr(steps, name)[row, : len(kept) - 1] = getattr(episode, name)[mask]
-        first += len(episode) + 1
+        if meanings is not None:
+            steps.meaning[row, : len(kept) - 1] = meanings[first_step + kept[:-1]]
+        first, first_step = first + len(episode) + 1, first_step + len(episode)
     return steps

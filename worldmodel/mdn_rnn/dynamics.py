@@ -10,9 +10,10 @@ import sonnet as snt
 import tensorflow as tf
 
 from rlflow.graph.features import EncodingSpec
+from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn import mdn
 from worldmodel.mdn_rnn.batching import Steps
-from worldmodel.mdn_rnn.normaliser import ChangeFrequencies, Normaliser, RewardNormaliser
+from worldmodel.mdn_rnn.normaliser import ChangeFrequencies, Normaliser, RewardNormaliser, UsualMeanings
 from worldmodel.spaces import Z_BOUND
 
 MAX_DELTA = 8  # the largest change of a rule's location count that one step can predict
@@ -24,14 +25,14 @@ class Prediction(NamedTuple):
 
     z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], the deviation from the rule's mean, standardised.
     termination: logit [..].  count_change: logits [.., N, 2 · MAX_DELTA + 1] of the change of each rule's location
-    count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].
+    count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].  The last two are None without mask heads.
     """
 
     z_change: mdn.Mixture
     reward: tf.Tensor
     termination: tf.Tensor
-    count_change: tf.Tensor
-    xfer_mask: tf.Tensor
+    count_change: tf.Tensor | None
+    xfer_mask: tf.Tensor | None
 
 
 class Outcome(NamedTuple):
@@ -51,64 +52,98 @@ class Outcome(NamedTuple):
 class MDNRNN(snt.Module):
     """p(z', reward, end, counts', xfer mask' | z, counts, action, state)."""
 
-    def __init__(self, spec: EncodingSpec, latent: int, hidden: int, gaussians: int):
+    def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
         super().__init__(name="mdn_rnn")
-        self.spec, self.latent, self.gaussians = spec, latent, gaussians
+        self.spec, self.config = spec, config
+        latent, hidden, n_xfers = config.latent, config.hidden, spec.n_xfers
         self.cell = snt.LSTM(hidden, name="cell")
-        self.xfers = snt.Embed(spec.n_xfers + 1, EMBEDDING, densify_gradients=True, name="xfers")
-        self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
-        self.count_statistics = Normaliser(spec.n_xfers, "count_statistics")
+        self.xfers = snt.Embed(n_xfers + 1, EMBEDDING, densify_gradients=True, name="xfers")
+        if config.meaning:
+            self.meaning_statistics = Normaliser(config.meaning, "meaning_statistics")
+            self.usual_meanings = UsualMeanings(n_xfers + 1, spec.max_locations, config.meaning, "usual_meanings")
+        else:
+            self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
+        self.count_statistics = Normaliser(n_xfers, "count_statistics")
         self.change_statistics = Normaliser(latent, "change_statistics")
-        self.reward_statistics = RewardNormaliser(spec.n_xfers + 1, "reward_statistics")
-        self.changes = ChangeFrequencies(spec.n_xfers + 1, spec.n_xfers, 2 * MAX_DELTA + 1, "changes")
+        self.reward_statistics = RewardNormaliser(n_xfers + 1, "reward_statistics")
         self.trunk = snt.Sequential([snt.Linear(hidden), tf.nn.relu], name="trunk")
-        self.z_head = snt.Linear(latent * 3 * gaussians, name="z_head")
-        self.reward_head = snt.nets.MLP([hidden // 2, 1], name="reward_head")
+        self.z_head = snt.Linear(latent * 3 * config.gaussians, name="z_head")
+        sizes = [hidden, hidden // 2, 1] if config.reward_network else [hidden // 2, 1]
+        self.reward_head = snt.nets.MLP(sizes, name="reward_head")
         self.termination_head = snt.Linear(1, name="termination_head")
-        self.count_head = snt.Linear(spec.n_xfers * (2 * MAX_DELTA + 1), name="count_head")
-        self.mask_head = snt.Linear(spec.n_xfers, name="mask_head")
+        if config.mask_heads:
+            self.changes = ChangeFrequencies(n_xfers + 1, n_xfers, 2 * MAX_DELTA + 1, "changes")
+            self.count_head = snt.Linear(n_xfers * (2 * MAX_DELTA + 1), name="count_head")
+            self.mask_head = snt.Linear(n_xfers, name="mask_head")
 
     def initial_state(self, batch_size: int) -> snt.LSTMState:
         """Zeros: hidden [B, H] (the h of the observation) and cell [B, H]."""
         return self.cell.initial_state(batch_size)
 
     def __call__(
-        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, state: snt.LSTMState
+        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor, state: snt.LSTMState
     ) -> tuple[Prediction, snt.LSTMState]:
-        """One step: z [B, Z], counts int32 [B, N], actions int32 [B, 2]."""
-        inputs = self._inputs(z, counts, actions)
+        """One step: z [B, Z], counts int32 [B, N], actions int32 [B, 2], meaning [B, M]."""
+        inputs = self._inputs(z, counts, actions, meaning)
         output, state = self.cell(inputs, state)
         return self._heads(output, inputs, actions), state
+
+    def usual_meaning(self, actions: tf.Tensor) -> tf.Tensor:
+        """[B, M]: what stands in a dream for the nodes that actions int32 [B, 2] match."""
+        return self.usual_meanings(actions) if self.config.meaning else tf.zeros([tf.shape(actions)[0], 0])
 
     def outcome(
         self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, temperature: tf.Tensor,
         seed: tf.Tensor,
     ) -> Outcome:
         """What a dream makes of a prediction: z' is drawn at temperature τ, the rest is the most likely."""
-        change = self.change_statistics.invert(mdn.sample(prediction.z_change, temperature, seed))
-        delta = tf.argmax(prediction.count_change, axis=-1, output_type=tf.int32) - MAX_DELTA
-        counts = tf.clip_by_value(counts + delta, 0, self.spec.max_locations)
+        drawn = mdn.sample(prediction.z_change, temperature, seed, self.config.sigma_temperature)
+        counts, shown = self._predicted_counts(prediction, counts)
         return Outcome(
-            z=tf.clip_by_value(z + change, -Z_BOUND, Z_BOUND),
+            z=tf.clip_by_value(z + self.change_statistics.invert(drawn), -Z_BOUND, Z_BOUND),
             counts=counts,
-            shown_counts=tf.where(prediction.xfer_mask > 0, counts, 0),
+            shown_counts=shown,
             reward=self.reward_statistics.invert(prediction.reward, actions[:, 0]),
             terminated=tf.sigmoid(prediction.termination),
         )
+
+    def _predicted_counts(self, prediction: Prediction, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """(counts, shown counts) of an Outcome; without mask heads they stay as they are."""
+        if not self.config.mask_heads:
+            return counts, counts
+        delta = tf.argmax(prediction.count_change, axis=-1, output_type=tf.int32) - MAX_DELTA
+        counts = tf.clip_by_value(counts + delta, 0, self.spec.max_locations)
+        return counts, tf.where(prediction.xfer_mask > 0, counts, 0)
 
     def fit(self, steps: Steps, rate: float = 1.0) -> None:
         """Blends the statistics of these episodes into the normalisers."""
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         counts = tf.boolean_mask(steps.counts[:, :-1], within)
         self.count_statistics.update(tf.math.log1p(tf.cast(counts, tf.float32)), rate)
+        self.fit_changes(steps, rate)
+        rewards, actions = tf.boolean_mask(steps.rewards, within), tf.boolean_mask(steps.actions, within)
+        self.reward_statistics.update(rewards, actions[:, 0], rate)
+        if self.config.mask_heads:
+            self.changes.update(tf.boolean_mask(_count_changes(steps), within), actions[:, 0], rate)
+        if self.config.meaning:
+            meaning = tf.boolean_mask(steps.meaning, within)
+            self.meaning_statistics.update(meaning, rate)
+            self.usual_meanings.update(meaning, actions, rate)
+
+    def fit_changes(self, steps: Steps, rate: float = 1.0) -> None:
+        """The part of `fit` that depends on the latents."""
+        within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         self.change_statistics.update(tf.boolean_mask(steps.z[:, 1:] - steps.z[:, :-1], within), rate)
-        rewards, xfers = tf.boolean_mask(steps.rewards, within), tf.boolean_mask(steps.actions[..., 0], within)
-        self.reward_statistics.update(rewards, xfers, rate)
-        self.changes.update(tf.boolean_mask(_count_changes(steps), within), xfers, rate)
+
+    def recur(
+        self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor, state: snt.LSTMState
+    ) -> snt.LSTMState:
+        """The recurrent state after one step, without a prediction."""
+        return self.cell(self._inputs(z, counts, actions, meaning), state)[1]
 
     def warm(self, steps: Steps) -> snt.LSTMState:
         """The recurrent state after these steps, without gradient."""
-        inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions)
+        inputs = self._inputs(steps.z[:, :-1], steps.counts[:, :-1], steps.actions, steps.meaning)
         _, state = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         return tf.nest.map_structure(tf.stop_gradient, state)
 
@@ -119,24 +154,23 @@ class MDNRNN(snt.Module):
         goes wrong when any one of them is wrong.
         """
         z, counts = steps.z[:, :-1], steps.counts[:, :-1]
-        inputs = self._inputs(z, counts, steps.actions)
+        inputs = self._inputs(z, counts, steps.actions, steps.meaning)
         outputs, _ = self._unroll(inputs, state, steps.length)
         predicted = self._heads(outputs, inputs, steps.actions)
 
         cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
-        delta = _count_changes(steps)
-        mask = tf.cast(steps.counts[:, 1:] > 0, tf.float32)
         reward = self.reward_statistics(steps.rewards, steps.actions[..., 0])
-        change = self.change_statistics(steps.z[:, 1:] - z)
+        change = tf.stop_gradient(self.change_statistics(steps.z[:, 1:] - z))  # else a jointly trained encoder would stand still
         per_step = {
             "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, change), -1),
             "reward": tf.square(predicted.reward - reward),
             "termination": cross_entropy(labels=steps.terminated, logits=predicted.termination),
-            "counts": tf.reduce_sum(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=delta, logits=predicted.count_change), -1
-            ),
-            "xfer_mask": tf.reduce_sum(cross_entropy(labels=mask, logits=predicted.xfer_mask), -1),
         }
+        if self.config.mask_heads:
+            delta, mask = _count_changes(steps), tf.cast(steps.counts[:, 1:] > 0, tf.float32)
+            wrong = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=delta, logits=predicted.count_change)
+            per_step["counts"] = tf.reduce_sum(wrong, -1)
+            per_step["xfer_mask"] = tf.reduce_sum(cross_entropy(labels=mask, logits=predicted.xfer_mask), -1)
         within = tf.sequence_mask(steps.length, tf.shape(steps.rewards)[1])
         parts = {name: tf.reduce_mean(tf.boolean_mask(value, within)) for name, value in per_step.items()}
         return tf.add_n(list(parts.values())), parts
@@ -144,7 +178,7 @@ class MDNRNN(snt.Module):
     def coverage(self, steps: Steps) -> tuple[tf.Tensor, tf.Tensor]:
         """The shares of the real changes of z that lie in the middle 50 % and 90 % of their mixtures."""
         z = steps.z[:, :-1]
-        inputs = self._inputs(z, steps.counts[:, :-1], steps.actions)
+        inputs = self._inputs(z, steps.counts[:, :-1], steps.actions, steps.meaning)
         outputs, _ = self._unroll(inputs, self.initial_state(tf.shape(steps.length)[0]), steps.length)
         predicted = self._heads(outputs, inputs, steps.actions)
         below = mdn.cumulative(predicted.z_change, self.change_statistics(steps.z[:, 1:] - z))
@@ -152,17 +186,20 @@ class MDNRNN(snt.Module):
         aside = 2 * tf.abs(tf.boolean_mask(below, within) - 0.5)  # 0 in the middle of a mixture, 1 at its ends
         return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
 
-    def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """[.., features]: z, counts (standardised log1p, and whether zero), and the action, embedded and as numbers."""
+    def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
+        """[.., features]: z, counts (standardised log1p, and whether zero), and the action: its rule and where it is."""
         logs = tf.math.log1p(tf.cast(counts, tf.float32))
         xfer, location = actions[..., 0], actions[..., 1]
         locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0
         here = tf.cast(tf.gather(locations, xfer, batch_dims=xfer.shape.rank), tf.float32)
-        place = tf.cast(location, tf.float32)
-        numbers = tf.stack([tf.math.log1p(here), tf.math.log1p(place), place / tf.maximum(here, 1.0)], axis=-1)
-        which, where = self.xfers(xfer), self.locations(location)
-        applies = tf.cast(counts > 0, tf.float32)
-        return tf.concat([z, self.count_statistics(logs), applies, which, where, which * where, numbers], axis=-1)
+        which, applies = self.xfers(xfer), tf.cast(counts > 0, tf.float32)
+        if self.config.meaning:
+            place = [self.meaning_statistics(meaning), tf.math.log1p(here)[..., None]]
+        else:
+            where, number = self.locations(location), tf.cast(location, tf.float32)
+            numbers = tf.stack([tf.math.log1p(here), tf.math.log1p(number), number / tf.maximum(here, 1.0)], axis=-1)
+            place = [where, which * where, numbers]
+        return tf.concat([z, self.count_statistics(logs), applies, which, *place], axis=-1)
 
     def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
         """Runs the cell over inputs [B, T, features]; a sequence's state stays as it is after its last step."""
@@ -178,12 +215,16 @@ class MDNRNN(snt.Module):
         def shaped(flat: tf.Tensor, *sizes: int) -> tf.Tensor:
             return tf.reshape(flat, tf.concat([shape, sizes], axis=0) if sizes else shape)
 
-        n_xfers = self.spec.n_xfers
-        z_change = mdn.mixture_from_parameters(self.z_head(trunk), self.latent, self.gaussians)
-        return Prediction(
-            z_change=mdn.Mixture(*(shaped(field, self.latent, self.gaussians) for field in z_change)),
-            reward=shaped(self.reward_head(features)),
-            termination=shaped(self.termination_head(trunk)),
+        config, n_xfers = self.config, self.spec.n_xfers
+        z_change = mdn.mixture_from_parameters(self.z_head(trunk), config.latent, config.gaussians)
+        reward = self.reward_head(tf.reshape(inputs, [-1, inputs.shape[-1]]) if config.reward_network else features)
+        prediction = Prediction(
+            z_change=mdn.Mixture(*(shaped(field, config.latent, config.gaussians) for field in z_change)),
+            reward=shaped(reward), termination=shaped(self.termination_head(trunk)), count_change=None, xfer_mask=None,
+        )
+        if not config.mask_heads:
+            return prediction
+        return prediction._replace(
             count_change=shaped(self.count_head(trunk), n_xfers, 2 * MAX_DELTA + 1) + self.changes(actions[..., 0]),
             xfer_mask=shaped(self.mask_head(trunk), n_xfers),
         )

@@ -53,10 +53,16 @@ class GraphEncoder(snt.Module):
 
     def __call__(self, batch: GraphBatch) -> tf.Tensor:
         """z float32 [B, Z]: standardised over the training data, within ±Z_BOUND."""
-        return tf.clip_by_value(self.latent_statistics(self.latent(batch)), -Z_BOUND, Z_BOUND)
+        return self.standardised(self.latent(batch))
 
-    def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
-        """The readout before standardisation, within ±1: [B, Z]."""
+    def standardised(self, latent: tf.Tensor) -> tf.Tensor:
+        return tf.clip_by_value(self.latent_statistics(latent), -Z_BOUND, Z_BOUND)
+
+    def embedded_nodes(self, batch: GraphBatch) -> tf.Tensor:
+        """[n, hidden]: each node with what it has heard of its surroundings."""
+        return self._processed(batch).nodes
+
+    def _processed(self, batch: GraphBatch) -> GraphsTuple:
         graphs = self.embed(GraphsTuple(
             nodes=tf.concat([self.operator_embedding(batch.ops), self.node_statistics(batch.nodes)], axis=-1),
             edges=self.edge_statistics(batch.edges),
@@ -70,6 +76,11 @@ class GraphEncoder(snt.Module):
                 edges=graphs.edges + update.edges,
                 globals=graphs.globals + update.globals,
             )
+        return graphs
+
+    def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
+        """The readout before standardisation, within ±1: [B, Z]."""
+        graphs = self._processed(batch)
         pooled = tf.math.unsorted_segment_sum(
             self.pool(graphs.nodes), _owners(batch.n_node), tf.shape(batch.n_node)[0]
         )
@@ -84,7 +95,11 @@ class GraphEncoder(snt.Module):
 
     def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
         """Squared errors of what z tells, in standard deviations; counts is int32 [B, N]."""
-        told = self.decoder(self.latent(batch, training))
+        return self.loss_of(self.latent(batch, training), batch, counts)
+
+    def loss_of(self, latent: tf.Tensor, batch: GraphBatch, counts: tf.Tensor) -> tuple[tf.Tensor, dict]:
+        """`loss` for a latent that is known."""
+        told = self.decoder(latent)
         sizes = [self.spec.global_features, self.spec.n_xfers, self.spec.n_ops]
         errors = tf.split(tf.square(told - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
         parts = dict(zip(("costs", "counts", "operators"), map(tf.reduce_mean, errors), strict=True))

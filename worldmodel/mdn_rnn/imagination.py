@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 
 
 class State(NamedTuple):
-    """The recurrent state: h float32 [B, H], the LSTM's output (controllers see it), and its cell c [B, H]."""
+    """The recurrent state: h float32 [B, k · H], the LSTMs' outputs, and their cells c [B, k · H], of k members side by side.
+
+    Controllers see the first H of h.
+    """
 
     h: np.ndarray
     c: np.ndarray
 
 
 class Dream(NamedTuple):
-    """Where B dreams are. z float32 [B, Z]; counts, shown int32 [B, N]; h, c float32 [B, H].
+    """Where B dreams are. z float32 [B, Z]; counts, shown int32 [B, N]; h, c float32 [B, k · H].
 
     `counts` are the predicted locations, the next step's input; `shown` are 0 where the mask head denies the rule.
     """
@@ -45,7 +48,7 @@ class MDNRNNImagination:
 
     @property
     def h(self) -> np.ndarray:
-        return self._now.h
+        return self._now.h[:, : self._model.hidden]
 
     @property
     def counts(self) -> np.ndarray:
@@ -58,7 +61,7 @@ class MDNRNNImagination:
         now = self._now
         step = self._model.step(now.z, now.counts, actions, State(now.h, now.c), temperature, seed)
         self._now = _where(rows, Dream(step.z, step.counts, step.shown_counts, *step.state), now)
-        return Imagined(step.reward.astype(np.float64), step.terminated > 0.5, np.zeros(len(rows), np.float32))
+        return Imagined(step.reward.astype(np.float64), step.terminated > 0.5, step.doubt)
 
 
 class MDNRNNObserver:
@@ -78,11 +81,21 @@ class MDNRNNObserver:
         return int(action[0]), int(action[1])
 
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
-        self._state = self._model.step(self.z[None], self.counts[None], np.asarray(action)[None], self._state).state
+        actions = np.asarray(action)[None]
+        self._state = self._model.recur(self.z[None], self.counts[None], actions, self._meaning(action), self._state)
         self._see(state)
 
+    def _meaning(self, action: Sequence[int]) -> np.ndarray:
+        """float32 [1, M] of the nodes that the action really matches."""
+        if not self._model.config.meaning:
+            return np.zeros((1, 0), np.float32)
+        match = self._real.table.location(*self.real_action(action))
+        return self._model.meanings([self._graph], [self._real.rows(match.nodes)])
+
     def _see(self, state: RewriteState) -> None:
-        self.z, self.counts, self.h = self._model.encode([state.arrays()])[0], state.counts, self._state.h[0]
+        self._real, self._graph = state, state.arrays()
+        self.z, self.counts = self._model.encode([self._graph])[0], state.counts
+        self.h = self._state.h[0, : self._model.hidden]
 
 
 def _where(rows: np.ndarray, new: Dream, old: Dream) -> Dream:

@@ -42,19 +42,20 @@ def mode_component(mixture: Mixture) -> tf.Tensor:
     return _pick(mixture.mean, tf.argmax(mixture.logits, axis=-1))
 
 
-def sample(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def sample(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, scale_sigma: bool = True) -> tf.Tensor:
     """A draw at temperature τ, [.., D]; seed is int [2]. τ = 1 is the model's own distribution.
 
-    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2), by the Gumbel trick
-    argmax(logits + τ g), which holds at τ = 0 too; σ is scaled by √τ (as Ha & Schmidhuber do), so that τ = 0
-    is deterministic: the mode component's mean.
+    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2), by the Gumbel trick argmax(logits + τ g), which
+    holds at τ = 0 too. With `scale_sigma` the standard deviation is σ √τ (Ha & Schmidhuber), else σ. τ = 0 is
+    deterministic in either case: the mode component's mean.
     """
     seeds = tf.random.split(seed, 2)
     uniform = tf.random.stateless_uniform(tf.shape(mixture.logits), seeds[0], minval=1e-7, maxval=1.0)
     gumbel = -tf.math.log(-tf.math.log(uniform))
     component = tf.argmax(mixture.logits + temperature * gumbel, axis=-1)
     mean, sigma = _pick(mixture.mean, component), tf.exp(_pick(mixture.log_sigma, component))
-    return mean + tf.sqrt(temperature) * sigma * tf.random.stateless_normal(tf.shape(mean), seeds[1])
+    scale = tf.sqrt(temperature) if scale_sigma else tf.sign(temperature)
+    return mean + scale * sigma * tf.random.stateless_normal(tf.shape(mean), seeds[1])
 
 
 def _pick(values: tf.Tensor, component: tf.Tensor) -> tf.Tensor:

@@ -9,6 +9,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from rlflow.episodes import Episode
+from rlflow.errors import RLFlowError
 from rlflow.files import read_arrays, write_arrays
 from rlflow.graph.features import EncodingSpec, GraphArrays
 from rlflow.rewards import INVALID_REWARD
@@ -19,6 +20,7 @@ from worldmodel.config import MDNRNNConfig
 from worldmodel.description import read_description, write_description
 from worldmodel.mdn_rnn.batching import (
     GraphBatch,
+    Steps,
     batch_graphs,
     batches_of_nodes,
     compiled,
@@ -27,7 +29,7 @@ from worldmodel.mdn_rnn.batching import (
     padded,
     sequence_signature,
 )
-from worldmodel.mdn_rnn.dynamics import MDNRNN
+from worldmodel.mdn_rnn.dynamics import MDNRNN, Outcome
 from worldmodel.mdn_rnn.encoder import GraphEncoder
 from worldmodel.mdn_rnn.imagination import MDNRNNImagination, MDNRNNObserver, State
 from worldmodel.spaces import valid_actions
@@ -36,20 +38,21 @@ NODES_PER_BATCH = 8192  # graphs are encoded in batches of about this many nodes
 
 
 class Step(NamedTuple):
-    """One predicted step of B dreams; the fields of `dynamics.Outcome`, and the next recurrent state."""
+    """One predicted step of B dreams: the fields of `dynamics.Outcome`, doubt float32 [B], and the next recurrent state."""
 
     z: np.ndarray
     counts: np.ndarray
     shown_counts: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
+    doubt: np.ndarray
     state: State
 
 
 class MDNRNNWorldModel(snt.Module):
     """Encodes graphs and predicts what actions do to them. Takes and gives NumPy arrays.
 
-    Attributes: spec, config, latent, hidden, encoder, dynamics.
+    Attributes: spec, config, latent, hidden, encoder, dynamics, others (of an ensemble whose first member is dynamics).
     """
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
@@ -57,17 +60,26 @@ class MDNRNNWorldModel(snt.Module):
         self.spec, self.config = spec, config
         self.latent, self.hidden = config.latent, config.hidden
         self.encoder = GraphEncoder(spec, config.latent, config.encoder_hidden, config.message_passing_steps)
-        self.dynamics = MDNRNN(spec, config.latent, config.hidden, config.gaussians)
+        self.dynamics = MDNRNN(spec, config)
+        self.others = [MDNRNN(spec, config) for _ in range(config.members - 1)]
         self._build()
         self._encode = compiled(self.encoder, graph_signature(spec))
         self._latent = compiled(self.encoder.latent, graph_signature(spec))
-        self._step = compiled(
-            self._predict, tf.TensorSpec([None, config.latent]), tf.TensorSpec([None, spec.n_xfers], tf.int32),
-            tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([None, config.hidden]),
-            tf.TensorSpec([None, config.hidden]), tf.TensorSpec([]), tf.TensorSpec([2], tf.int32),
+        self._nodes = compiled(self.encoder.embedded_nodes, graph_signature(spec))
+        recurrent = tf.TensorSpec([None, config.members * config.hidden])
+        step = (
+            tf.TensorSpec([None, config.latent]), tf.TensorSpec([None, spec.n_xfers], tf.int32),
+            tf.TensorSpec([None, 2], tf.int32),
         )
-        self._warm = compiled(self.dynamics.warm, sequence_signature(spec, config.latent))
-        self._coverage = compiled(self.dynamics.coverage, sequence_signature(spec, config.latent))
+        self._step = compiled(self._predict, *step, recurrent, recurrent, tf.TensorSpec([]), tf.TensorSpec([2], tf.int32))
+        self._recur = compiled(self._remember, *step, tf.TensorSpec([None, config.meaning]), recurrent, recurrent)
+        sequences = sequence_signature(spec, config.latent, config.meaning)
+        self._warm = compiled(self._warmed, sequences)
+        self._coverage = compiled(self.dynamics.coverage, sequences)
+
+    @property
+    def members(self) -> list[MDNRNN]:
+        return [self.dynamics, *self.others]
 
     # -- worldmodel.base.WorldModel ----------------------------------------------------------------
 
@@ -80,7 +92,7 @@ class MDNRNNWorldModel(snt.Module):
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         """See `worldmodel.base`. As in a dream, NO-OP ends and changes nothing, and so does an invalid action but the end."""
-        steps = pack_episodes(episodes, self.encode([graph for episode in episodes for graph in episode.graphs]))
+        steps = self.pack(episodes)
         valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
         at = np.array([valid[row][:start].sum() for row, start in zip(rows, starts, strict=True)])  # without invalid ones
         state = State(*(part.numpy() for part in self._warm(steps.window(rows, np.zeros_like(at), at))))
@@ -99,7 +111,7 @@ class MDNRNNWorldModel(snt.Module):
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """The share of the changes of z that lie in the middle 50 % and 90 % of their mixture, each step told the truth."""
-        steps = pack_episodes(episodes, self.encode([graph for episode in episodes for graph in episode.graphs]))
+        steps = self.pack(episodes)
         half, most = self._coverage(steps)
         return {"coverage_50": float(half), "coverage_90": float(most)}
 
@@ -135,25 +147,66 @@ class MDNRNNWorldModel(snt.Module):
         latents = [self._latent(batch) for batch in batches_of_nodes(graphs, NODES_PER_BATCH)]
         self.encoder.latent_statistics.update(tf.concat(latents, axis=0), rate)
 
+    def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
+        """float32 [len(graphs), M]: the mean embedding of the nodes in rows `matched[i]` of each graph; zeros for none."""
+        found = np.zeros((len(graphs), self.config.meaning), np.float32)
+        i = 0
+        for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
+            for nodes in np.split(self._nodes(batch).numpy(), np.cumsum(batch.n_node)[:-1]):
+                if len(matched[i]):
+                    found[i] = nodes[matched[i]].mean(axis=0)
+                i += 1
+        return found
+
+    def pack(self, episodes: Sequence[Episode]) -> Steps:
+        """The episodes as sequences, in the encoder's eyes."""
+        z, meanings = self.encode([graph for episode in episodes for graph in episode.graphs]), None
+        if self.config.meaning:
+            if any(episode.matched is None for episode in episodes):
+                raise RLFlowError("mdn-rnn: action=meaning needs episodes that tell what was matched; collect them again")
+            befores = [graph for episode in episodes for graph in episode.graphs[:-1]]
+            meanings = self.meanings(befores, [rows for episode in episodes for rows in episode.matched])
+        return pack_episodes(episodes, z, meanings)
+
     def initial_state(self, batch_size: int) -> State:
         """The state at the start of an episode: zeros."""
-        return State(*(np.zeros((batch_size, self.config.hidden), np.float32) for _ in State._fields))
+        size = self.config.members * self.config.hidden
+        return State(*(np.zeros((batch_size, size), np.float32) for _ in State._fields))
 
     def step(
         self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, state: State,
         temperature: float = 0.0, seed: tuple[int, int] = (0, 0),
     ) -> Step:
         """Predicts B steps: z [B, Z], counts int [B, N], actions int [B, 2]. At temperature 0, the most likely one."""
-        z, counts, shown, reward, terminated, h, c = self._step(
+        *told, h, c = self._step(
             z, counts.astype(np.int32), actions.astype(np.int32), *state, np.float32(temperature),
             np.asarray(seed, np.int32),
         )
-        state = State(h.numpy(), c.numpy())
-        return Step(z.numpy(), counts.numpy(), shown.numpy(), reward.numpy(), terminated.numpy(), state)
+        return Step(*(part.numpy() for part in told), State(h.numpy(), c.numpy()))
+
+    def recur(self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, meaning: np.ndarray, state: State) -> State:
+        """The recurrent state after B real steps, whose actions are told by meaning float32 [B, M]."""
+        arguments = z, counts.astype(np.int32), actions.astype(np.int32), meaning, *state
+        return State(*(part.numpy() for part in self._recur(*arguments)))
 
     def _predict(self, z, counts, actions, h, c, temperature, seed):
-        prediction, state = self.dynamics(z, counts, actions, snt.LSTMState(h, c))
-        return *self.dynamics.outcome(prediction, z, counts, actions, temperature, seed), state.hidden, state.cell
+        """The first member's outcome, what the others make of the same step as doubt, and the states of all."""
+        outcomes, states = [], []
+        for member, state in zip(self.members, self._split(h, c), strict=True):
+            prediction, state = member(z, counts, actions, member.usual_meaning(actions), state)
+            outcomes.append(member.outcome(prediction, z, counts, actions, temperature, seed))
+            states.append(state)
+        return *outcomes[0], disagreement(outcomes), *_joined(states)
+
+    def _remember(self, z, counts, actions, meaning, h, c):
+        pairs = zip(self.members, self._split(h, c), strict=True)
+        return _joined([member.recur(z, counts, actions, meaning, state) for member, state in pairs])
+
+    def _warmed(self, steps):
+        return _joined([member.warm(steps) for member in self.members])
+
+    def _split(self, h: tf.Tensor, c: tf.Tensor) -> list[snt.LSTMState]:
+        return [snt.LSTMState(*parts) for parts in zip(*(tf.split(x, self.config.members, axis=1) for x in (h, c)), strict=True)]
 
     def _build(self) -> None:
         """Creates every variable, by one run over a graph of one node."""
@@ -165,4 +218,20 @@ class MDNRNNWorldModel(snt.Module):
         )
         batch, counts = GraphBatch(*map(tf.constant, batch_graphs([graph]))), tf.zeros([1, spec.n_xfers], tf.int32)
         self.encoder.loss(batch, counts)
-        self.dynamics(self.encoder(batch), counts, tf.zeros([1, 2], tf.int32), self.dynamics.initial_state(1))
+        for member in self.members:
+            actions = tf.zeros([1, 2], tf.int32)
+            member(self.encoder(batch), counts, actions, member.usual_meaning(actions), member.initial_state(1))
+
+
+def disagreement(outcomes: Sequence[Outcome]) -> tf.Tensor:
+    """float32 [B]: the standard deviation of the rewards, plus the share of rules whose mask is not the same in all."""
+    if len(outcomes) == 1:
+        return tf.zeros_like(outcomes[0].reward)
+    masks = tf.stack([outcome.shown_counts > 0 for outcome in outcomes])
+    differ = tf.reduce_any(masks, axis=0) != tf.reduce_all(masks, axis=0)
+    rewards = tf.stack([outcome.reward for outcome in outcomes])
+    return tf.math.reduce_std(rewards, axis=0) + tf.reduce_mean(tf.cast(differ, tf.float32), axis=-1)
+
+
+def _joined(states: Sequence[snt.LSTMState]) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.concat([state.hidden for state in states], axis=1), tf.concat([state.cell for state in states], axis=1)

@@ -109,6 +109,35 @@ class ChangeFrequencies(snt.Module):
         return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfers)
 
 
+class UsualMeanings(snt.Module):
+    """The mean embedding of what each (rule, location) matched in the data; where it never did, that of the rule, or of all."""
+
+    def __init__(self, n_actions: int, n_locations: int, size: int, name: str | None = None):
+        super().__init__(name)
+        self.counts = tf.Variable(tf.zeros([n_actions, n_locations, 1]), trainable=False, name="counts")
+        self.sums = tf.Variable(tf.zeros([n_actions, n_locations, size]), trainable=False, name="sums")
+        self.means = tf.Variable(tf.zeros([n_actions, n_locations, size]), trainable=False, name="means")
+
+    def update(self, meanings: tf.Tensor, actions: tf.Tensor, rate: float = 1.0) -> None:
+        """Adds meanings [n, M] of actions int32 [n, 2]; with rate 1 begins anew."""
+        kept, (n_actions, n_locations, _) = 0.0 if rate == 1 else 1.0, self.sums.shape
+        for total, values in ((self.counts, tf.ones_like(meanings[:, :1])), (self.sums, meanings)):
+            added = tf.math.unsorted_segment_sum(values, actions[:, 0] * n_locations + actions[:, 1], n_actions * n_locations)
+            total.assign(total * kept + tf.reshape(added, total.shape))
+        means = _mean(self.counts, self.sums, axis=(0, 1), otherwise=tf.zeros_like(self.sums))
+        means = _mean(self.counts, self.sums, axis=1, otherwise=means)
+        self.means.assign(tf.where(self.counts > 0, self.sums / tf.maximum(self.counts, 1.0), means))
+
+    def __call__(self, actions: tf.Tensor) -> tf.Tensor:
+        """[.., M] for actions int32 [.., 2]."""
+        return tf.gather_nd(self.means, actions)
+
+
+def _mean(counts: tf.Tensor, sums: tf.Tensor, axis, otherwise: tf.Tensor) -> tf.Tensor:
+    count = tf.reduce_sum(counts, axis, keepdims=True)
+    return tf.where(count > 0, tf.reduce_sum(sums, axis, keepdims=True) / tf.maximum(count, 1.0), otherwise)
+
+
 def _extremes(choose, old: tf.Tensor, new: tf.Tensor, seen: tf.Tensor, added: tf.Tensor) -> tf.Tensor:
     """Per rule the extreme of old and new rewards, of those that exist; 0 for a rule without any."""
     either = tf.where(seen > 0, tf.where(added > 0, choose(old, new), old), new)

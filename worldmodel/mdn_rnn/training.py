@@ -8,7 +8,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,26 +19,29 @@ import tensorflow as tf
 from rlflow.episodes import Episode
 from rlflow.errors import RLFlowError
 from rlflow.files import read_arrays, write_arrays
-from rlflow.graph.features import EncodingSpec
+from rlflow.graph.features import EncodingSpec, GraphArrays
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn.batching import (
     GraphBatch,
     Steps,
     batch_graphs,
+    batches_of_nodes,
     compiled,
     graph_signature,
     pack_episodes,
     sequence_signature,
 )
-from worldmodel.mdn_rnn.model import MDNRNNWorldModel
+from worldmodel.mdn_rnn.dynamics import MDNRNN
+from worldmodel.mdn_rnn.encoder import GraphEncoder
+from worldmodel.mdn_rnn.model import NODES_PER_BATCH, MDNRNNWorldModel
 from worldmodel.training import Log, MiniBatches, Source, Trained, prepare_tensorflow, split_episodes
 
-CHECKPOINT = "checkpoint.npz"
+CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
 LOG_EVERY = 10  # steps
 SAMPLE = 512  # graphs that the input statistics, and the held-out encoder loss, are taken over
 ONLINE_RATE = 0.05  # of the moving statistics, when the data come as a stream
-GRAPHS, EPISODES = 1, 2  # streams of random numbers; 0 is `worldmodel.training.HOLDOUT`
+GRAPHS, EPISODES = 1, 2  # streams of random numbers (0 is `worldmodel.training.HOLDOUT`); one of EPISODES + i for member i
 
 
 def train(
@@ -46,7 +50,7 @@ def train(
 ) -> Trained:
     """See `worldmodel.training.train`. The folder gets model.json, weights.npz and checkpoint.npz.
 
-    Its results: {"interactions", "encoder_steps", "steps", "resumed_from" (step), "losses" (last step's), "holdout"
+    Its results: {"interactions", "encoder_steps", "steps" (made, which may be fewer than asked for), "resumed_from" (step), "losses" (last step's), "holdout"
     (losses on the held-out episodes; None if there are none)}.
     """
     prepare_tensorflow(seed, config.threads)
@@ -55,15 +59,23 @@ def train(
     train_all = _train_offline if config.mode == "offline" else _train_online
     held_out = train_all(trainer, run, source, seed)
     run.write_checkpoint()
+    if config.patience:
+        restore_best(trainer.model, folder)
     trainer.model.save(folder)
+    steps = run.step - config.encoder_updates
     return Trained(trainer.model, held_out, {
         "interactions": int(trainer.interactions),
-        "encoder_steps": config.encoder_steps if config.mode == "offline" else config.steps,
-        "steps": config.steps,
+        "encoder_steps": config.encoder_updates if config.mode == "offline" else steps * (config.encoder == "trained"),
+        "steps": steps,
         "resumed_from": run.resumed_from,
         "losses": run.losses,
         "holdout": trainer.evaluate(held_out) if held_out else None,
     })
+
+
+def restore_best(model: MDNRNNWorldModel, folder: Path | str) -> None:
+    path = Path(folder) / BEST
+    restore_arrays(model, read_arrays(path), str(path))
 
 
 def learning_rate(config: MDNRNNConfig, step: int, steps: int) -> float:
@@ -80,22 +92,34 @@ class Trainer(snt.Module):
         self.model = model
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.interactions = tf.Variable(0, dtype=tf.int64, trainable=False, name="interactions")
+        self.best = tf.Variable(float("inf"), trainable=False, name="best")  # held-out loss, for early stopping
+        self.stale = tf.Variable(0, dtype=tf.int64, trainable=False, name="stale")  # looks since then
         self.encoder_optimiser = _adam(model.encoder.trainable_variables)
-        self.dynamics_optimiser = _adam(model.dynamics.trainable_variables)
+        self.optimisers = [_adam(member.trainable_variables) for member in model.members]
         spec, rate = model.spec, tf.TensorSpec([])
         graphs, counts = graph_signature(spec), tf.TensorSpec([None, spec.n_xfers], tf.int32)
-        steps = sequence_signature(spec, model.config.latent)
+        steps = sequence_signature(spec, model.config.latent, model.config.meaning)
         self.update_encoder = compiled(self._update_encoder, graphs, counts, rate)
-        self.update_dynamics = compiled(self._update_dynamics, steps, steps, rate)
+        self.update_members = [
+            compiled(partial(self._update_dynamics, *pair), steps, steps, rate)
+            for pair in zip(model.members, self.optimisers, strict=True)
+        ]
+        self.update_jointly = compiled(
+            self._update_jointly, graphs, counts, tf.TensorSpec([None, None], tf.int32), steps, rate
+        )
         self._encoder_loss = compiled(model.encoder.loss, graphs, counts)
-        self._dynamics_loss = compiled(self._loss_from_start, steps)
+        self._dynamics_losses = [compiled(partial(_loss_from_start, member), steps) for member in model.members]
+
+    def held_out_loss(self, steps: Steps) -> float:
+        """The mean of all members."""
+        return float(np.mean([loss(steps)[0] for loss in self._dynamics_losses]))
 
     def evaluate(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """The losses on these episodes, whole."""
         graphs, counts = _states(episodes)
         chosen = _spread(len(graphs), SAMPLE)
         encoder = self._encoder_loss(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
-        dynamics = self._dynamics_loss(pack_episodes(episodes, self.model.encode(graphs)))
+        dynamics = self._dynamics_losses[0](self.model.pack(episodes))
         losses = {"encoder": encoder, "dynamics": dynamics}
         return {
             f"{phase}/{name}": float(value)
@@ -108,25 +132,45 @@ class Trainer(snt.Module):
             lambda: encoder.loss(batch, counts, True), encoder.trainable_variables, self.encoder_optimiser, rate
         )
 
-    def _update_dynamics(self, before: Steps, window: Steps, rate: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _update_dynamics(self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor) -> dict:
         """One step on the window's loss; the steps before it only warm the recurrent state up."""
-        dynamics = self.model.dynamics
-        state = dynamics.warm(before)
-        return self._descend(
-            lambda: dynamics.loss(window, state), dynamics.trainable_variables, self.dynamics_optimiser, rate
-        )
+        state = member.warm(before)
+        return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
 
-    def _loss_from_start(self, steps: Steps) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        dynamics = self.model.dynamics
-        return dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
+    def _update_jointly(self, batch: GraphBatch, counts: tf.Tensor, place: tf.Tensor, window: Steps, rate: tf.Tensor) -> dict:
+        """One step of encoder and dynamics. place int32 [B, T + 1]: the graph in the batch that a state of the window is."""
+        encoder, dynamics = self.model.encoder, self.model.dynamics
+        with tf.GradientTape() as tape:
+            latent = encoder.latent(batch, True)
+            encoder.latent_statistics.update(tf.stop_gradient(latent), ONLINE_RATE)
+            steps = window._replace(z=tf.gather(encoder.standardised(latent), place))
+            dynamics.fit_changes(steps, ONLINE_RATE)
+            told, _ = encoder.loss_of(latent, batch, counts)
+            predicted, parts = dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
+        variables = encoder.trainable_variables, dynamics.trainable_variables
+        metrics = {"loss": predicted, **parts, "encoder_loss": told, "learning_rate": rate}
+        gradients = tape.gradient([told, predicted], variables)
+        parts = zip(("encoder_gradient_norm", "gradient_norm"), (self.encoder_optimiser, *self.optimisers), variables, gradients, strict=True)
+        for name, optimiser, of, gradient in parts:
+            metrics[name] = self._apply(gradient, of, optimiser, rate)
+        return metrics
 
     def _descend(self, loss: Callable, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> dict:
         with tf.GradientTape() as tape:
             total, parts = loss()
-        gradients, norm = tf.clip_by_global_norm(tape.gradient(total, variables), self.model.config.gradient_clip)
+        norm = self._apply(tape.gradient(total, variables), variables, optimiser, rate)
+        return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
+
+    def _apply(self, gradients: Sequence, variables: Sequence, optimiser: snt.Optimizer, rate: tf.Tensor) -> tf.Tensor:
+        """Returns the gradients' global norm before it is clipped."""
+        gradients, norm = tf.clip_by_global_norm(gradients, self.model.config.gradient_clip)
         optimiser.learning_rate.assign(rate)
         optimiser.apply(gradients, variables)
-        return {"loss": total, **parts, "gradient_norm": norm, "learning_rate": rate}
+        return norm
+
+
+def _loss_from_start(member: MDNRNN, steps: Steps) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    return member.loss(steps, member.initial_state(tf.shape(steps.length)[0]))
 
 
 def _adam(variables: Sequence[tf.Variable]) -> snt.optimizers.Adam:
@@ -174,6 +218,37 @@ class _Run:
             self.progress.set_postfix(losses, refresh=False)
             self.progress.update(1)
 
+    def dynamics_steps(self, held_out: Callable[[], Steps]) -> Iterator[int]:
+        """The steps of the dynamics that are left, from 0 on; with patience, until the held-out loss gets no better.
+
+        A look comes before the step of its number, so that a resumed run, wherever it was killed, looks as often.
+        """
+        config = self.trainer.model.config
+        while (step := self.step - config.encoder_updates) < config.steps and not self._is_stale():
+            if config.patience and step and step % config.evaluate_every == 0:
+                self._look(held_out())
+                if self._is_stale():
+                    return
+            yield step
+        if config.patience and not self._is_stale():
+            self._look(held_out())
+
+    def _is_stale(self) -> bool:
+        patience = self.trainer.model.config.patience
+        return 0 < patience <= int(self.trainer.stale)
+
+    def _look(self, held_out: Steps) -> None:
+        """Keeps the weights if they are the best so far on the held-out steps."""
+        trainer, loss = self.trainer, self.trainer.held_out_loss(held_out)
+        if loss < float(trainer.best):
+            write_arrays(self.path.with_name(BEST), module_arrays(trainer.model))
+            trainer.best.assign(loss)
+            trainer.stale.assign(0)
+        else:
+            trainer.stale.assign_add(1)
+        if self.log is not None:
+            self.log(self.step, {"holdout/dynamics_loss": loss})
+
     def write_checkpoint(self) -> None:
         write_arrays(self.path, {"description": np.array(self.description)} | module_arrays(self.trainer, "trainer/"))
         self.written = time.monotonic()
@@ -190,7 +265,7 @@ class _Run:
 
 
 def _train_offline(trainer: Trainer, run: _Run, episodes: Sequence[Episode], seed: int) -> list[Episode]:
-    """Trains the encoder, then the dynamics on its latents. Returns the held-out episodes."""
+    """Trains the encoder, then the dynamics on its latents; or both together. Returns the held-out episodes."""
     model, config = trainer.model, trainer.model.config
     training, held_out = split_episodes(episodes, config.holdout, seed)
     trainer.interactions.assign(sum(map(len, episodes)))
@@ -200,21 +275,48 @@ def _train_offline(trainer: Trainer, run: _Run, episodes: Sequence[Episode], see
     if run.step == 0:
         chosen = _spread(len(graphs), SAMPLE)
         model.encoder.fit_inputs(batch_graphs([graphs[i] for i in chosen]), counts[chosen])
-    while (step := run.step) < config.encoder_steps:
+        if config.encoder == "untrained":
+            _pool(model.encoder, [graphs[i] for i in chosen])
+    while (step := run.step) < config.encoder_updates:
         chosen = _random(seed, GRAPHS, step).integers(len(graphs), size=config.batch_graphs)
         rate = learning_rate(config, step, config.encoder_steps)
         run.finish_step(encoder=trainer.update_encoder(batch_graphs([graphs[i] for i in chosen]), counts[chosen], rate))
 
-    run.announce("dynamics")
-    # The encoder does not change any more, so a resumed run gets the same latents and statistics here.
-    model.standardise_latents(graphs)
-    steps = pack_episodes(training, model.encode(graphs))
-    model.dynamics.fit(steps)
-    while (step := run.step - config.encoder_steps) < config.steps:
-        before, window = _random_windows(steps, config, _random(seed, EPISODES, step))
-        rate = learning_rate(config, step, config.steps)
-        run.finish_step(dynamics=trainer.update_dynamics(before, window, rate))
+    train_dynamics = _train_jointly if config.encoder == "joint" else _train_dynamics
+    train_dynamics(trainer, run, training, held_out, seed)
     return held_out
+
+
+def _train_dynamics(trainer: Trainer, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int) -> None:
+    """On latents that do not change any more: a resumed run gets the same latents and statistics here."""
+    model, config = trainer.model, trainer.model.config
+    run.announce("dynamics")
+    model.standardise_latents(_states(training)[0])
+    steps = model.pack(training)
+    for member in model.members:
+        member.fit(steps)
+    unseen = model.pack(held_out) if config.patience else None
+    for step in run.dynamics_steps(lambda: unseen):
+        rate = learning_rate(config, step, config.steps)
+        run.finish_step(**_update_members(trainer, steps, rate, seed, step))
+
+
+def _train_jointly(trainer: Trainer, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int) -> None:
+    """Encoder and dynamics on the same windows, whose graphs are encoded anew at every step."""
+    model, config = trainer.model, trainer.model.config
+    run.announce("encoder and dynamics")
+    graphs, counts = _states(training)
+    numbered = pack_episodes(training, np.arange(len(graphs))[:, None])  # a state is the number of its graph
+    if run.step == 0:
+        model.dynamics.fit(model.pack(training))
+    for step in run.dynamics_steps(lambda: model.pack(held_out)):
+        _, window = _random_windows(numbered, config, _random(seed, EPISODES, step))
+        chosen, place = np.unique(window.z[..., 0].astype(np.int32), return_inverse=True)
+        blank = window._replace(z=np.zeros((*window.z.shape[:2], config.latent), np.float32))
+        rate = learning_rate(config, step, config.steps)
+        batch = batch_graphs([graphs[i] for i in chosen])
+        place = place.reshape(window.z.shape[:2]).astype(np.int32)
+        run.finish_step(dynamics=trainer.update_jointly(batch, counts[chosen], place, blank, rate))
 
 
 def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:
@@ -228,20 +330,38 @@ def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -
     while (step := run.step) < config.steps:
         episodes = next(stream)
         trainer.interactions.assign_add(sum(map(len, episodes)))
-        rate = learning_rate(config, step, config.steps)
+        rate, updates = learning_rate(config, step, config.steps), {}
         graphs, counts = _states(episodes)
         chosen = _random(seed, GRAPHS, step).integers(len(graphs), size=config.batch_graphs)
         batch = batch_graphs([graphs[i] for i in chosen])
         model.encoder.fit_inputs(batch, counts[chosen], ONLINE_RATE)
-        encoder = trainer.update_encoder(batch, counts[chosen], rate)
+        if config.encoder == "trained":
+            updates["encoder"] = trainer.update_encoder(batch, counts[chosen], rate)
+        else:
+            _pool(model.encoder, [graphs[i] for i in chosen])
         model.standardise_latents(graphs, ONLINE_RATE)
-        steps = pack_episodes(episodes, model.encode(graphs))
-        model.dynamics.fit(steps, ONLINE_RATE)
-        before, window = _random_windows(steps, config, _random(seed, EPISODES, step))
-        run.finish_step(encoder=encoder, dynamics=trainer.update_dynamics(before, window, rate))
+        steps = model.pack(episodes)
+        for member in model.members:
+            member.fit(steps, ONLINE_RATE)
+        run.finish_step(**updates, **_update_members(trainer, steps, rate, seed, step))
     held_out = list(next(stream)) if config.holdout else []
     trainer.interactions.assign_add(sum(map(len, held_out)))
     return held_out
+
+
+def _update_members(trainer: Trainer, steps: Steps, rate: float, seed: int, step: int) -> dict[str, dict]:
+    """One step of every member, each on windows of its own: {"dynamics": metrics, "dynamics-2": metrics, …}."""
+    found = {}
+    for number, update in enumerate(trainer.update_members):
+        windows = _random_windows(steps, trainer.model.config, _random(seed, EPISODES + number, step))
+        found[f"dynamics-{number + 1}" if number else "dynamics"] = update(*windows, rate)
+    return found
+
+
+def _pool(encoder: GraphEncoder, graphs: Sequence[GraphArrays]) -> None:
+    """The statistics that an encoder gathers while it is trained, for one that is not."""
+    for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
+        encoder.latent(batch, training=True)
 
 
 def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Generator) -> tuple[Steps, Steps]:

@@ -1,0 +1,102 @@
+"""What every world model is: learned from episodes, it follows real graphs and imagines what actions do to them.
+
+A model numbers the locations of a rule in an order of its own (`Observer.real_action` translates), since the canonical
+order of a graph is a matter of the whole graph and a dream need not know it. Masks stay prefixes all the same.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from rlflow.episodes import Episode
+from rlflow.graph.features import EncodingSpec
+from rlflow.state import RewriteState
+
+
+class Observer(Protocol):
+    """Follows one real episode. z: float32 [Z]; h: float32 [H]; counts: int32 [N], locations per rule."""
+
+    z: np.ndarray
+    h: np.ndarray
+    counts: np.ndarray
+
+    def begin(self, state: RewriteState) -> None:
+        """A new episode starts here."""
+
+    def real_action(self, action: Sequence[int]) -> tuple[int, int]:
+        """The environment's (xfer_id, location) for one of the model's."""
+
+    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+        """The model's valid action, no NO-OP, led to this state."""
+
+
+class Imagined(NamedTuple):
+    """What n dreams were told of one step.
+
+    rewards: float64 [n]. terminated: bool [n], by the task (NO-OP aside). doubt: float32 [n], how unsure the model is of the
+    step, 0 where it has seen its like; its scale is the model's own.
+    """
+
+    rewards: np.ndarray
+    terminated: np.ndarray
+    doubt: np.ndarray
+
+
+class Imagination(Protocol):
+    """n dreams side by side, from one start. z: float32 [n, Z]; h: float32 [n, H]; counts: int32 [n, N] as shown."""
+
+    z: np.ndarray
+    h: np.ndarray
+    counts: np.ndarray
+
+    def restart(self, rows: np.ndarray) -> None:
+        """Puts the dreams in rows, bool [n], back to the start."""
+
+    def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
+        """Takes the valid actions, int [n, 2], in rows, bool [n]; the other dreams stay as they are.
+
+        At temperature 0 the most likely outcome; the same arguments give the same dream.
+        """
+
+
+class Replay(NamedTuple):
+    """Open loop: S stretches of `horizon` recorded actions as the model predicts them from their first graph on.
+
+    rewards: float64 [S, horizon]. terminated: bool [S, horizon]. counts: int32 [S, horizon, N], after each action.
+    doubt: float32 [S, horizon].
+    """
+
+    rewards: np.ndarray
+    terminated: np.ndarray
+    counts: np.ndarray
+    doubt: np.ndarray
+
+
+class WorldModel(Protocol):
+    """spec: the encoding. latent, hidden: Z and H. config: its options."""
+
+    spec: EncodingSpec
+    config: object
+    latent: int
+    hidden: int
+
+    def observer(self) -> Observer: ...
+
+    def imagine(self, start: RewriteState, n: int) -> Imagination:
+        """n dreams that start at this real state, with nothing remembered."""
+
+    def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
+        """What it predicts, at temperature 0, for the actions of episode rows[s] from step starts[s] on, s < S.
+
+        The real steps before a start may be used to warm up. What lies past an episode's end is not looked at.
+        """
+
+    def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """How often what happened lies in the regions that it gave 50 % and 90 %: {"coverage_50", "coverage_90"}."""
+
+    def save(self, folder: Path | str) -> None: ...
+
+    @classmethod
+    def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self: ...

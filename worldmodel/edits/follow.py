@@ -1,0 +1,78 @@
+"""Recorded episodes in the numbers of their worlds."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.edits import Edit
+from worldmodel.edits.dreaming import Index, what_of
+from worldmodel.edits.learn import Unpacked
+from worldmodel.edits.schemas import Schemas
+from worldmodel.edits.world import Follower, World
+
+UNKNOWN, NO_OP = -1, -2  # in the place of a place
+
+
+class Followed(NamedTuple):
+    """One episode of T steps. places: int64 [T], where each action was; UNKNOWN if its form is, NO_OP. nodes: T + 1 arrays of those there.
+
+    gains: float64 [T], ps that each action took off the runtime. told: (what a node is, its runtime in ps) as often as it was told.
+    """
+
+    places: np.ndarray
+    nodes: list[np.ndarray]
+    gains: np.ndarray
+    told: list[tuple[int, int]]
+
+
+class Worlds:
+    """The worlds of the initial graphs met so far, which all learn from the same schemas."""
+
+    def __init__(self, schemas: Schemas):
+        self.schemas = schemas
+        self._known: dict[Edit, Index] = {}
+
+    def of(self, first: Edit) -> Index:
+        """The world that an episode starting with these nodes and matches takes place in."""
+        if first not in self._known:
+            self._known[first] = Index(World(self.schemas))
+        return self._known[first]
+
+
+def follow(index: Index, episode: Unpacked) -> Followed:
+    told, taken = episode
+    world = index.world
+    follower = Follower(world, told[0])
+    runtime = {record.id: record.runtime_ps for record in told[0].nodes}
+    prices = [(what_of(world, follower.node[record.id]), record.runtime_ps) for record in told[0].nodes]
+    places, nodes, gains = [], [_array(follower)], []
+    for edit, match in zip(told[1:], taken, strict=True):
+        place = NO_OP if match is None else follower.place(match)
+        places.append(UNKNOWN if place is None else place)
+        follower.follow(edit, match)
+        nodes.append(_array(follower))
+        gains.append(sum(runtime.pop(node) for node in edit.gone))
+        for record in edit.nodes:
+            gains[-1] += runtime.get(record.id, 0) - record.runtime_ps
+            runtime[record.id] = record.runtime_ps
+            prices.append((what_of(world, follower.node[record.id]), record.runtime_ps))
+    index.update()
+    return Followed(np.array(places, np.int64), nodes, np.array(gains, np.float64), prices)
+
+
+def _array(follower: Follower) -> np.ndarray:
+    return np.array(list(follower.node.values()), np.int64)
+
+
+def initial_runtime(first: Edit) -> int:
+    """Estimated runtime in ps."""
+    return sum(record.runtime_ps for record in first.nodes)
+
+
+def by_world(worlds: Worlds, edits: Sequence[Unpacked]) -> dict[Index, list[int]]:
+    """The episodes, by number, of each world."""
+    found: dict[Index, list[int]] = {}
+    for k, (told, _) in enumerate(edits):
+        found.setdefault(worlds.of(told[0]), []).append(k)
+    return found

@@ -1,0 +1,148 @@
+"""Dreams and observations of the world model "edits", in the numbers of a world."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlflow.edits import edit_between, first_edit, match_record
+from rlflow.state import RewriteState
+from worldmodel.base import Imagined
+from worldmodel.edits.dreaming import Index, States
+from worldmodel.edits.follow import initial_runtime
+from worldmodel.edits.world import Follower
+
+UNKNOWN_EFFECT, BY_ANALOGY, NEW_SURROUNDINGS = 1.0, 0.5, 0.25  # doubt of a step
+NOTHING = np.zeros(0, np.float32)
+
+
+class PerNode:
+    """What nodes of a world add, [A, …], of what they are; kept up with the world."""
+
+    def __init__(self, index: Index, of_what, width: tuple[int, ...] = ()):
+        self.index, self.of_what, self.values = index, of_what, np.zeros((0, *width))
+
+    def __call__(self, nodes: np.ndarray) -> np.ndarray:
+        if len(self.values) < self.index.what.size:
+            new = self.index.what.values[len(self.values) :]
+            self.values = np.concatenate([self.values, self.of_what(new)])
+        return self.values[nodes]
+
+
+class Dreaming:
+    """States of one world, and what the model says of every step of theirs: what dreams and replays are made of."""
+
+    def __init__(self, model, index: Index, nodes: Sequence[np.ndarray], scale: float):
+        """scale: reward of a ps gained."""
+        self.model, self.index, self.scale = model, index, scale
+        self.states = States(index, list(nodes), model.spec.n_xfers)
+        self.price = PerNode(index, lambda what: model.prices.nodes(what)[0])
+
+    def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, object]:
+        """Carries out places, int [k], that are complete in the (different) states rows: rewards, their spread, doubt, the change.
+
+        An effect that nobody knows changes nothing.
+        """
+        effects = self.index.effects(places)
+        known = effects >= 0
+        rewards, spread, doubt = np.zeros(len(rows)), np.zeros(len(rows)), np.full(len(rows), UNKNOWN_EFFECT, np.float32)
+        if not known.any():
+            return rewards, spread, doubt, None
+        rows, places = rows[known], places[known]
+        keys = self.states.surroundings(rows, places)
+        change = self.states.carry_out(rows, places)
+        gained = np.zeros(self.states.n)
+        for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
+            for at, nodes in events:
+                np.add.at(gained, at, sign * self.price(nodes))
+        gain, deviation, familiar = self.model.prices(keys, gained[rows])
+        rewards[known], spread[known] = self.scale * gain, abs(self.scale) * deviation
+        seen = self.index.seen.values[effects[known]]
+        doubt[known] = np.where(seen, np.where(familiar, 0.0, NEW_SURROUNDINGS), BY_ANALOGY)
+        return rewards, spread, doubt, change
+
+
+class EditsImagination:
+    """See `worldmodel.base.Imagination`. The temperature scales the spread that a reward had in its surroundings."""
+
+    def __init__(self, model, start: RewriteState, n: int):
+        first = first_edit(start)
+        index, scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
+        nodes = np.array(list(Follower(index.world, first).node.values()), np.int64)
+        self.model, self.limit = model, model.spec.max_locations
+        self._start = States(index, [nodes], model.spec.n_xfers)
+        self._dreaming = Dreaming(model, index, [nodes] * n, scale)
+        self._rows = PerNode(index, model.latents.of_nodes, (model.latent,))
+        self._start_sum = model.latents.offset + self._rows(nodes).sum(axis=0)
+        self._sums = np.tile(self._start_sum, (n, 1))
+        self.h = np.zeros((n, 0), np.float32)
+
+    @property
+    def z(self) -> np.ndarray:
+        return self.model.bounded(self._sums)
+
+    @property
+    def counts(self) -> np.ndarray:
+        return np.minimum(self._dreaming.states.counts, self.limit)
+
+    def restart(self, rows: np.ndarray) -> None:
+        self._dreaming.states.copy_rows(np.flatnonzero(rows), self._start)
+        self._sums[rows] = self._start_sum
+
+    def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
+        n = len(actions)
+        rewards, doubt = np.zeros(n), np.zeros(n, np.float32)
+        moved = np.flatnonzero(rows)
+        if len(moved):
+            places = self._dreaming.states.find(moved, np.asarray(actions)[moved])
+            mean, spread, doubt[moved], change = self._dreaming.step(moved, places)
+            noise = np.random.default_rng(seed).standard_normal(n)[moved] if temperature > 0 else 0.0
+            rewards[moved] = mean + temperature * spread * noise
+            for events, sign in ((change.gone, -1.0), (change.come, 1.0)) if change is not None else ():
+                for at, nodes in events:
+                    np.add.at(self._sums, at, sign * self._rows(nodes))
+        return Imagined(rewards, np.zeros(n, bool), doubt)
+
+
+class EditsObserver:
+    """See `worldmodel.base.Observer`. Locations of a rule are numbered by where their nodes lie in the initial graph."""
+
+    h = NOTHING
+
+    def __init__(self, model):
+        self.model = model
+
+    def begin(self, state: RewriteState) -> None:
+        first = first_edit(state)
+        index = self.model.worlds.of(first)
+        self.follower, self.state = Follower(index.world, first), state
+        self._rows = PerNode(index, self.model.latents.of_nodes, (self.model.latent,))
+
+    @property
+    def z(self) -> np.ndarray:
+        self._rows.index.update()
+        nodes = np.array(list(self.follower.node.values()), np.int64)
+        return self.model.bounded(self.model.latents.offset + self._rows(nodes).sum(axis=0))
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self.state.counts
+
+    def real_action(self, action: Sequence[int]) -> tuple[int, int]:
+        xfer_id, number = int(action[0]), int(action[1])
+        real = [frozenset(match.nodes) if self._symmetric(xfer_id) else match_record(self.state, match) for match in self.state.table.of_rule(xfer_id)]
+        real = real[: self.model.spec.max_locations]
+        keys = {}
+        for match in self.follower.matches:
+            if match.xfer_id == xfer_id:
+                name = frozenset(match.nodes) if self._symmetric(xfer_id) else match
+                key = self.follower.world.order_at(*self.follower.grounded(match))
+                keys[name] = min(key, keys.get(name, key))
+        return xfer_id, sorted(range(len(real)), key=lambda k: keys[real[k]])[number]
+
+    def _symmetric(self, xfer_id: int) -> bool:
+        return xfer_id in self.model.worlds.schemas.symmetric
+
+    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+        match = self.state.table.location(*self.real_action(action))
+        self.follower.follow(edit_between(self.state, match, state), match_record(self.state, match))
+        self.state = state

@@ -1,0 +1,135 @@
+"""The world model "edits": it predicts what disappears and what appears, since rewriting is deterministic and local."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from rlflow.episodes import Episode
+from rlflow.errors import RLFlowError
+from rlflow.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.graph.features import EncodingSpec
+from rlflow.state import RewriteState
+from worldmodel.base import Replay
+from worldmodel.config import EditsConfig
+from worldmodel.description import read_description, write_description
+from worldmodel.edits.follow import NO_OP, Worlds, by_world, follow, initial_runtime
+from worldmodel.edits.imagination import UNKNOWN_EFFECT, Dreaming, EditsImagination, EditsObserver
+from worldmodel.edits.latents import Latents
+from worldmodel.edits.learn import Unpacked, unpacked
+from worldmodel.edits.prices import Prices
+from worldmodel.edits.schemas import Schemas
+from worldmodel.spaces import Z_BOUND
+
+MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
+EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
+
+
+class EditsWorldModel:
+    """Attributes: spec, config, latent, hidden; worlds (the schemas, and the graphs met so far), prices, latents.
+
+    scales: initial runtime (ps) → reward of a ps gained, of the graphs that it learnt from.
+    """
+
+    hidden = 0  # all that there is to know is in the state
+
+    def __init__(self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, scales: dict[int, float]):
+        self.spec, self.config, self.latent = spec, config, config.latent
+        self.worlds, self.prices, self.latents, self.scales = Worlds(schemas), prices, latents, scales
+
+    def observer(self) -> EditsObserver:
+        return EditsObserver(self)
+
+    def imagine(self, start: RewriteState, n: int) -> EditsImagination:
+        return EditsImagination(self, start, n)
+
+    def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
+        """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is in doubt."""
+        size = len(rows), horizon
+        found = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_xfers), np.int32), np.zeros(size, np.float32))
+        self._replay(unpacked(episodes), np.asarray(rows), np.asarray(starts), found)
+        return found
+
+    def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """The share of rewards in the middle 50 % and 90 % of their predicted spread, each step told the truth."""
+        lengths = [len(episode) for episode in episodes]
+        rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
+        size = len(rows), 1
+        found = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_xfers), np.int32), np.zeros(size, np.float32))
+        spread = self._replay(unpacked(episodes), rows, starts, found)[:, 0]
+        rewards = np.concatenate([episode.rewards for episode in episodes])
+        error, slack = np.abs(found.rewards[:, 0] - rewards), EXACT * np.abs(rewards).mean()
+        return {name: float((error <= width * spread + slack).mean()) for name, width in MIDDLE.items()}
+
+    def _replay(self, edits: Sequence[Unpacked], rows: np.ndarray, starts: np.ndarray, found: Replay) -> np.ndarray:
+        """Fills in `found`; gives the spread of the rewards, [S, horizon]."""
+        spread = np.zeros_like(found.rewards)
+        for index, numbers in by_world(self.worlds, edits).items():
+            followed = {k: follow(index, edits[k]) for k in numbers if k in rows}
+            stretches = np.flatnonzero(np.isin(rows, numbers))
+            if not len(stretches):
+                continue
+            scale = self.scale_of(initial_runtime(edits[numbers[0]][0][0]))
+            nodes = [followed[rows[s]].nodes[starts[s]] for s in stretches]
+            dreaming = Dreaming(self, index, nodes, scale)
+            for t in range(found.rewards.shape[1]):
+                self._replay_step(dreaming, stretches, [_place(followed[rows[s]].places, starts[s] + t) for s in stretches], found, spread, t)
+        return spread
+
+    def _replay_step(self, dreaming: Dreaming, stretches, places: list[int], found: Replay, spread: np.ndarray, t: int) -> None:
+        places, states = np.array(places), dreaming.states
+        states.grow()
+        there = places >= 0
+        there[there] = states.open[np.flatnonzero(there), places[there]] == 0
+        at = np.flatnonzero(there)
+        found.doubt[stretches[~there & (places != NO_OP)], t] = UNKNOWN_EFFECT
+        found.terminated[stretches, t] = places == NO_OP
+        if len(at):
+            rewards, deviation, doubt, _ = dreaming.step(at, places[at])
+            found.rewards[stretches[at], t], spread[stretches[at], t], found.doubt[stretches[at], t] = rewards, deviation, doubt
+        found.counts[stretches, t] = np.minimum(states.counts, self.spec.max_locations)
+
+    # -- what dreams ask ---------------------------------------------------------------------------
+
+    def bounded(self, sums: np.ndarray) -> np.ndarray:
+        """z of what nodes add up to."""
+        return np.clip(sums, -Z_BOUND, Z_BOUND).astype(np.float32)
+
+    def scale_of(self, runtime: int) -> float:
+        """The reward of a ps gained, for a graph of this initial runtime (ps); where it was not learnt, that of the nearest in size."""
+        if runtime in self.scales:
+            return self.scales[runtime]
+        nearest = min(self.scales, key=lambda known: (abs(known - runtime), known))
+        return self.scales[nearest] * nearest / runtime
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def save(self, folder: Path | str) -> None:
+        """Writes model.json, schemas.json and tables.npz. The same model gives the same bytes."""
+        write_description(folder, self.config, self.spec)
+        write_json(Path(folder) / "schemas.json", self.worlds.schemas.to_json())
+        scales = {"scales": np.array(sorted(self.scales.items()), np.float64)}
+        write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | scales)
+
+    @classmethod
+    def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
+        config, saved = read_description(folder, spec)
+        path = Path(folder)
+        try:
+            arrays, schemas = read_arrays(path / "tables.npz"), Schemas.from_json(read_json(path / "schemas.json"))
+            scales = {int(runtime): float(scale) for runtime, scale in arrays["scales"]}
+            return cls(saved, config, schemas, Prices.of(arrays), Latents.of(arrays), scales)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
+
+    @staticmethod
+    def train(*arguments, **options):
+        """See `worldmodel.edits.training.train`."""
+        from worldmodel.edits.training import train
+
+        return train(*arguments, **options)
+
+
+def _place(places: np.ndarray, t: int) -> int:
+    return int(places[t]) if t < len(places) else NO_OP

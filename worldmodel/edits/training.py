@@ -1,0 +1,96 @@
+"""Training of the world model "edits": a few passes over the episodes, and no gradient."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.episodes import Episode
+from rlflow.errors import RLFlowError
+from rlflow.graph.features import EncodingSpec
+from worldmodel.config import EditsConfig
+from worldmodel.edits.dreaming import Index, States
+from worldmodel.edits.follow import Followed, Worlds, by_world, follow, initial_runtime
+from worldmodel.edits.imagination import PerNode
+from worldmodel.edits.latents import STATES, Latents
+from worldmodel.edits.learn import learn, unpacked
+from worldmodel.edits.model import EditsWorldModel
+from worldmodel.edits.prices import LEVELS, Means, Prices
+from worldmodel.training import Trained, split_episodes
+
+
+def train(
+    config: EditsConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int, log=None, progress=None,
+) -> Trained:  # fmt: skip
+    """See `worldmodel.training.train`. A pass takes seconds, so there is no checkpoint: a killed training begins anew."""
+    if config.mode != "offline":
+        raise RLFlowError("the world model 'edits' learns from collected episodes: world_model.mode=offline")
+    training, held_out = split_episodes(source, config.holdout, seed)
+    model = fit(config, spec, training)
+    model.save(folder)
+    forms = model.worlds.schemas.known
+    results = {
+        "interactions": sum(map(len, source)),
+        "forms": len(forms),
+        "facts": sum(len(known.effects) for known in forms),
+        "effects": sum(bool(seen) for known in forms for seen in known.effects.values()),
+    }
+    if log is not None:
+        log(1, {f"edits/{name}": float(value) for name, value in results.items()})
+    if progress is not None:
+        progress.update(1)
+    return Trained(model, held_out, results)
+
+
+def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
+    edits = unpacked(episodes)
+    worlds = Worlds(learn(episodes, edits))
+    groups = by_world(worlds, edits)
+    followed = {k: follow(index, edits[k]) for index, numbers in groups.items() for k in numbers}
+    told = np.array([pair for found in followed.values() for pair in found.told], object)
+    nodes = Means(told[:, 0].astype(np.uint64), told[:, 1].astype(np.float64))
+    samples = [_edits_priced(index, [followed[k] for k in numbers], nodes, spec) for index, numbers in groups.items()]
+    keys = [np.concatenate([sample[0][level] for sample in samples]) for level in range(LEVELS)]
+    prices = Prices.learn(nodes, keys, np.concatenate([sample[1] for sample in samples]))
+    scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
+    latents = _latents(groups, followed, episodes, config.latent)
+    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales)
+
+
+def _edits_priced(index: Index, followed: list[Followed], nodes: Means, spec: EncodingSpec) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of every edit: the keys of its surroundings, per level, and what it gained beyond its nodes (ps)."""
+    states = States(index, [found.nodes[0] for found in followed], spec.n_xfers)
+    price = PerNode(index, lambda what: nodes(what)[0])
+    keys, extra = [[] for _ in range(LEVELS)], []
+    for t in range(max(len(found.places) for found in followed)):
+        places = np.array([found.places[t] if t < len(found.places) else -1 for found in followed])
+        states.grow()
+        rows = np.flatnonzero(places >= 0)
+        rows = rows[states.open[rows, places[rows]] == 0]
+        if not len(rows):
+            continue
+        for level, found in zip(keys, states.surroundings(rows, places[rows]), strict=True):
+            level.append(found)
+        change = states.carry_out(rows, places[rows])
+        gained = np.zeros(states.n)
+        for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
+            for at, there in events:
+                np.add.at(gained, at, sign * price(there))
+        extra.append(np.array([followed[row].gains[t] for row in rows]) - gained[rows])
+    return [np.concatenate(level) for level in keys], np.concatenate(extra)
+
+
+def _scale(followed: list[Followed], episodes: list[Episode]) -> float:
+    """The reward of a ps gained, by least squares."""
+    gains, rewards = np.concatenate([found.gains for found in followed]), np.concatenate([e.rewards for e in episodes])
+    return float(gains @ rewards / max(gains @ gains, 1.0))
+
+
+def _latents(groups: dict[Index, list[int]], followed: dict[int, Followed], episodes: Sequence[Episode], latent: int) -> Latents:
+    keys = np.unique(np.concatenate([index.what.values for index in groups]))
+    states = [(index, k, t) for index, numbers in groups.items() for k in numbers for t in range(len(followed[k].nodes))]
+    chosen = [states[i] for i in np.unique(np.linspace(0, len(states) - 1, min(STATES, len(states))).astype(int))]
+    columns = {index: np.searchsorted(keys, index.what.values) for index in groups}
+    occurrences = np.stack([np.bincount(columns[index][followed[k].nodes[t]], minlength=len(keys)) for index, k, t in chosen]).astype(np.float64)
+    targets = np.stack([np.append(episodes[k].counts[t], episodes[k].costs[t] / episodes[k].costs[0]) for _, k, t in chosen]).astype(np.float64)
+    return Latents.learn(keys, occurrences, targets, latent)
