@@ -57,7 +57,7 @@ def bound(model, controller, n: int) -> Callable[[], None]:
     """The least that a step of n dreams does."""
     import tensorflow as tf
 
-    networks = [controller.actor, *([model.dynamics] if hasattr(model, "dynamics") else [])]
+    networks = [controller.actor, *getattr(model, "members", [])]  # a model without members multiplies no matrices
     weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
     inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
     told = [np.ones((n, model.latent), np.float32), np.ones((n, model.hidden), np.float32), np.ones((n, model.spec.n_xfers), np.int32)]

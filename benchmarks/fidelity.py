@@ -41,23 +41,27 @@ ROUND_SEED = 1000  # round k's episodes are drawn from seed + ROUND_SEED · k, t
 
 @dataclass(frozen=True)
 class Variant:
-    """Options on top of the world model's own; `one_round` whatever --rounds says."""
+    """Options on top of the defaults and of MEANING; `one_round` whatever --rounds says."""
 
     overrides: tuple[str, ...] = ()
     one_round: bool = False
 
 
-FULL = "full"
+def mdn_rnn(*options: str) -> tuple[str, ...]:
+    return tuple(f"world_model.mdn-rnn.{option}" for option in options)
+
+
+FULL, MEANING = "full", mdn_rnn("action=meaning")
 VARIANTS = {
     FULL: Variant(),
-    "untrained-encoder": Variant(("world_model.mdn-rnn.encoder=untrained",)),
-    "action-numbers": Variant(("world_model.mdn-rnn.action=numbers",)),
-    "no-mask-heads": Variant(("world_model.mdn-rnn.mask_heads=false",)),
-    "paper": Variant((
-        "world_model.mdn-rnn.encoder=untrained", "world_model.mdn-rnn.action=numbers", "world_model.mdn-rnn.mask_heads=false",
-    )),
+    "untrained-encoder": Variant(mdn_rnn("encoder=untrained")),
+    "joint-encoder": Variant(mdn_rnn("encoder=joint", "action=numbers")),
+    "action-numbers": Variant(mdn_rnn("action=numbers")),
+    "no-mask-heads": Variant(mdn_rnn("mask_heads=false")),
+    "ensemble": Variant(mdn_rnn("members=3")),
+    "paper": Variant(mdn_rnn("encoder=untrained", "action=numbers", "mask_heads=false", "sigma_temperature=false")),
     "one-round": Variant(one_round=True),
-}  # fmt: skip
+}
 
 # What a row of the table says: (heading, where it stands in a job's figures)
 COLUMNS = {
@@ -71,6 +75,7 @@ COLUMNS = {
     "counts exact": "random.horizons.20.model.counts_exact",
     "end accuracy": "random.horizons.20.model.termination_accuracy",
     "in doubt": "random.horizons.20.in_doubt",
+    "summed reward error, no doubt": "random.horizons.20.without_doubt.cumulative_reward_relative",
     "improvement error": "controller.improvement.relative_error",
     "training s": "training_seconds",
     "interactions": "interactions",
@@ -83,7 +88,7 @@ class Job:
     def __init__(self, name: str, kind: str, variant: str, seed: int, parsed):
         self.name, self.kind, self.variant, self.seed, self.parsed = name, kind, VARIANTS[variant], seed, parsed
         self.folder = parsed.folder / f"{name}-{kind}-{variant}-{seed}"
-        overrides = [f"world_model.name={kind}", f"cost.name={parsed.cost}", *self.variant.overrides, *parsed.overrides]
+        overrides = [*self.overrides(kind, self.variant, parsed.cost), *parsed.overrides]
         if parsed.controller:
             overrides.append(f"controller.name={parsed.controller}")
         self.config = load_config((), overrides)
@@ -92,6 +97,10 @@ class Job:
             name, cost=parsed.cost, reward=env.reward, alpha=env.alpha, beta=env.beta, max_locations=env.max_locations,
             max_steps=env.max_steps,
         )  # fmt: skip
+
+    @staticmethod
+    def overrides(kind: str, variant: Variant, cost: str) -> list[str]:
+        return [f"world_model.name={kind}", f"cost.name={cost}", *MEANING, *variant.overrides]
 
     def run(self) -> dict:
         """Trains, round by round, and measures."""
