@@ -114,11 +114,6 @@ class MDNRNNConfig(WorldModelConfig):
         return self.encoder_steps if self.mode == "offline" and self.encoder == "trained" else 0
 
     @property
-    def meaning(self) -> int:
-        """M, dimensions of the embedding that tells where an action is; 0 if its number does."""
-        return self.encoder_hidden if self.action == "meaning" else 0
-
-    @property
     def total_steps(self) -> int:
         return self.encoder_updates + self.steps
 

@@ -9,6 +9,7 @@ Locations are matches from left to right, so a location's reward depends on whic
 
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import ClassVar
 
 import gymnasium
@@ -74,6 +75,18 @@ class ToyState:
     def arrays(self) -> GraphArrays:
         return graph(self.chain)
 
+    @property
+    def table(self) -> "ToyState":
+        return self
+
+    def location(self, rule: int, number: int) -> SimpleNamespace:
+        """A match, whose nodes are the rows of the two letters."""
+        place = matches(self.chain, rule)[number]
+        return SimpleNamespace(nodes=(place, place + 1))
+
+    def rows(self, nodes: tuple[int, ...]) -> np.ndarray:
+        return np.array(nodes, np.int32)
+
 
 class ToyEnv(gymnasium.Env):
     """The real environment of the toy, with the observation of docs/ARCHITECTURE.md."""
@@ -123,14 +136,16 @@ class ToyEnv(gymnasium.Env):
 def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
     """One random episode: a uniform valid rule, a uniform location; NO-OP with probability `stop` or if stuck."""
     random, chain = np.random.default_rng([seed, index]), START
-    chains, actions, rewards = [chain], [], []
+    chains, actions, rewards, matched = [chain], [], [], []
     while len(actions) < MAX_STEPS and (not actions or actions[-1][0] != SPEC.n_xfers):
         able = np.flatnonzero(counts(chain))
         if len(able) == 0 or random.random() < stop:
             actions.append((SPEC.n_xfers, 0))
+            matched.append(np.zeros(0, np.int32))
         else:
             rule = int(random.choice(able))
             actions.append((rule, int(random.integers(counts(chain)[rule]))))
+            matched.append(np.array(ToyState(chain).location(*actions[-1]).nodes, np.int32))
             chain = apply(chain, *actions[-1])
         chains.append(chain)
         rewards.append(cost(chains[-2]) - cost(chains[-1]))
@@ -140,6 +155,7 @@ def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
         actions=np.array(actions, np.int32), rewards=np.array(rewards, np.float32), terminated=terminated,
         truncated=last & ~terminated, costs=np.array([cost(c) for c in chains]),
         counts=np.stack([counts(c) for c in chains]), graphs=[graph(c) for c in chains], index=index,
+        matched=matched,
     )
 
 

@@ -50,17 +50,21 @@ class Outcome(NamedTuple):
 
 
 class MDNRNN(snt.Module):
-    """p(z', reward, end, counts', xfer mask' | z, counts, action, state)."""
+    """p(z', reward, end, counts', xfer mask' | z, counts, action, state).
+
+    `meaning` is M, the size of the embedding that tells where an action is; 0 if its number does.
+    """
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
         super().__init__(name="mdn_rnn")
         self.spec, self.config = spec, config
+        self.meaning = config.encoder_hidden if config.action == "meaning" else 0
         latent, hidden, n_xfers = config.latent, config.hidden, spec.n_xfers
         self.cell = snt.LSTM(hidden, name="cell")
         self.xfers = snt.Embed(n_xfers + 1, EMBEDDING, densify_gradients=True, name="xfers")
-        if config.meaning:
-            self.meaning_statistics = Normaliser(config.meaning, "meaning_statistics")
-            self.usual_meanings = UsualMeanings(n_xfers + 1, spec.max_locations, config.meaning, "usual_meanings")
+        if self.meaning:
+            self.meaning_statistics = Normaliser(self.meaning, "meaning_statistics")
+            self.usual_meanings = UsualMeanings(n_xfers + 1, spec.max_locations, self.meaning, "usual_meanings")
         else:
             self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
         self.count_statistics = Normaliser(n_xfers, "count_statistics")
@@ -90,7 +94,7 @@ class MDNRNN(snt.Module):
 
     def usual_meaning(self, actions: tf.Tensor) -> tf.Tensor:
         """[B, M]: what stands in a dream for the nodes that actions int32 [B, 2] match."""
-        return self.usual_meanings(actions) if self.config.meaning else tf.zeros([tf.shape(actions)[0], 0])
+        return self.usual_meanings(actions) if self.meaning else tf.zeros([tf.shape(actions)[0], 0])
 
     def outcome(
         self, prediction: Prediction, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, temperature: tf.Tensor,
@@ -125,7 +129,7 @@ class MDNRNN(snt.Module):
         self.reward_statistics.update(rewards, actions[:, 0], rate)
         if self.config.mask_heads:
             self.changes.update(tf.boolean_mask(_count_changes(steps), within), actions[:, 0], rate)
-        if self.config.meaning:
+        if self.meaning:
             meaning = tf.boolean_mask(steps.meaning, within)
             self.meaning_statistics.update(meaning, rate)
             self.usual_meanings.update(meaning, actions, rate)
@@ -193,7 +197,7 @@ class MDNRNN(snt.Module):
         locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0
         here = tf.cast(tf.gather(locations, xfer, batch_dims=xfer.shape.rank), tf.float32)
         which, applies = self.xfers(xfer), tf.cast(counts > 0, tf.float32)
-        if self.config.meaning:
+        if self.meaning:
             place = [self.meaning_statistics(meaning), tf.math.log1p(here)[..., None]]
         else:
             where, number = self.locations(location), tf.cast(location, tf.float32)

@@ -61,8 +61,11 @@ class MDNRNNWorldModel(snt.Module):
         self.latent, self.hidden = config.latent, config.hidden
         self.encoder = GraphEncoder(spec, config.latent, config.encoder_hidden, config.message_passing_steps)
         self.dynamics = MDNRNN(spec, config)
-        self.others = [MDNRNN(spec, config) for _ in range(config.members - 1)]
-        self._build()
+        self._build(self.dynamics)
+        self.others = []
+        for _ in range(config.members - 1):  # one after the other, so that the first is the same in any company
+            self.others.append(MDNRNN(spec, config))
+            self._build(self.others[-1])
         self._encode = compiled(self.encoder, graph_signature(spec))
         self._latent = compiled(self.encoder.latent, graph_signature(spec))
         self._nodes = compiled(self.encoder.embedded_nodes, graph_signature(spec))
@@ -72,8 +75,8 @@ class MDNRNNWorldModel(snt.Module):
             tf.TensorSpec([None, 2], tf.int32),
         )
         self._step = compiled(self._predict, *step, recurrent, recurrent, tf.TensorSpec([]), tf.TensorSpec([2], tf.int32))
-        self._recur = compiled(self._remember, *step, tf.TensorSpec([None, config.meaning]), recurrent, recurrent)
-        sequences = sequence_signature(spec, config.latent, config.meaning)
+        self._recur = compiled(self._remember, *step, tf.TensorSpec([None, self.dynamics.meaning]), recurrent, recurrent)
+        sequences = sequence_signature(spec, config.latent, self.dynamics.meaning)
         self._warm = compiled(self._warmed, sequences)
         self._coverage = compiled(self.dynamics.coverage, sequences)
 
@@ -149,7 +152,7 @@ class MDNRNNWorldModel(snt.Module):
 
     def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
         """float32 [len(graphs), M]: the mean embedding of the nodes in rows `matched[i]` of each graph; zeros for none."""
-        found = np.zeros((len(graphs), self.config.meaning), np.float32)
+        found = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
         i = 0
         for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
             for nodes in np.split(self._nodes(batch).numpy(), np.cumsum(batch.n_node)[:-1]):
@@ -161,7 +164,7 @@ class MDNRNNWorldModel(snt.Module):
     def pack(self, episodes: Sequence[Episode]) -> Steps:
         """The episodes as sequences, in the encoder's eyes."""
         z, meanings = self.encode([graph for episode in episodes for graph in episode.graphs]), None
-        if self.config.meaning:
+        if self.dynamics.meaning:
             if any(episode.matched is None for episode in episodes):
                 raise RLFlowError("mdn-rnn: action=meaning needs episodes that tell what was matched; collect them again")
             befores = [graph for episode in episodes for graph in episode.graphs[:-1]]
@@ -208,8 +211,8 @@ class MDNRNNWorldModel(snt.Module):
     def _split(self, h: tf.Tensor, c: tf.Tensor) -> list[snt.LSTMState]:
         return [snt.LSTMState(*parts) for parts in zip(*(tf.split(x, self.config.members, axis=1) for x in (h, c)), strict=True)]
 
-    def _build(self) -> None:
-        """Creates every variable, by one run over a graph of one node."""
+    def _build(self, member: MDNRNN) -> None:
+        """Creates every variable of the encoder and of this member, by one run over a graph of one node."""
         spec = self.spec
         graph = GraphArrays(
             np.zeros(1, np.int32), np.zeros((1, spec.node_features), np.float32),
@@ -218,9 +221,8 @@ class MDNRNNWorldModel(snt.Module):
         )
         batch, counts = GraphBatch(*map(tf.constant, batch_graphs([graph]))), tf.zeros([1, spec.n_xfers], tf.int32)
         self.encoder.loss(batch, counts)
-        for member in self.members:
-            actions = tf.zeros([1, 2], tf.int32)
-            member(self.encoder(batch), counts, actions, member.usual_meaning(actions), member.initial_state(1))
+        actions = tf.zeros([1, 2], tf.int32)
+        member(self.encoder(batch), counts, actions, member.usual_meaning(actions), member.initial_state(1))
 
 
 def disagreement(outcomes: Sequence[Outcome]) -> tf.Tensor:

@@ -98,7 +98,7 @@ class Trainer(snt.Module):
         self.optimisers = [_adam(member.trainable_variables) for member in model.members]
         spec, rate = model.spec, tf.TensorSpec([])
         graphs, counts = graph_signature(spec), tf.TensorSpec([None, spec.n_xfers], tf.int32)
-        steps = sequence_signature(spec, model.config.latent, model.config.meaning)
+        steps = sequence_signature(spec, model.config.latent, model.dynamics.meaning)
         self.update_encoder = compiled(self._update_encoder, graphs, counts, rate)
         self.update_members = [
             compiled(partial(self._update_dynamics, *pair), steps, steps, rate)
@@ -361,7 +361,7 @@ def _update_members(trainer: Trainer, steps: Steps, rate: float, seed: int, step
 def _pool(encoder: GraphEncoder, graphs: Sequence[GraphArrays]) -> None:
     """The statistics that an encoder gathers while it is trained, for one that is not."""
     for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
-        encoder.latent(batch, training=True)
+        encoder.latent(GraphBatch(*map(tf.constant, batch)), training=True)
 
 
 def _random_windows(steps: Steps, config: MDNRNNConfig, random: np.random.Generator) -> tuple[Steps, Steps]:

@@ -108,7 +108,7 @@ def test_sizes_that_vary_are_traced_once(tmp_path, monkeypatch):
     config = dataclasses.replace(TINY, mode="online")
     train(config, toy.SPEC, stream, tmp_path, seed=0)
     assert made[0].update_encoder.experimental_get_tracing_count() == 1
-    assert made[0].update_dynamics.experimental_get_tracing_count() == 1
+    assert made[0].update_members[0].experimental_get_tracing_count() == 1
 
 
 def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):

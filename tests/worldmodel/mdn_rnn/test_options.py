@@ -1,0 +1,300 @@
+"""Every option of the model does what it says."""
+
+import dataclasses
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rlflow.errors import RLFlowError
+from rlflow.files import read_arrays
+from tests.worldmodel import toy
+from worldmodel.config import MDNRNNConfig
+from worldmodel.latent_env import LatentEnv
+from worldmodel.mdn_rnn import training
+from worldmodel.mdn_rnn.batching import Steps
+from worldmodel.mdn_rnn.dynamics import Outcome
+from worldmodel.mdn_rnn.model import MDNRNNWorldModel, disagreement
+from worldmodel.training import load, prepare_tensorflow, train
+
+TINY = MDNRNNConfig(
+    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder_steps=4, steps=6,
+    batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
+)
+
+
+def made(**options) -> MDNRNNWorldModel:
+    """Untrained, with the weights of seed 0 and the statistics of some episodes, but for latents that vary more."""
+    prepare_tensorflow(0)
+    model = MDNRNNWorldModel(toy.SPEC, dataclasses.replace(TINY, **options))
+    steps = model.pack(toy.episodes(8))
+    z = np.random.default_rng(0).normal(size=steps.z.shape).astype(np.float32)
+    for member in model.members:
+        member.fit(steps._replace(z=z))
+    return model
+
+
+def learnt(folder, episodes=None, **options) -> tuple[MDNRNNWorldModel, dict]:
+    results = train(dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0)
+    return load(folder), results
+
+
+def first_steps(model: MDNRNNWorldModel, temperature: float, n: int = 64):
+    """z after swapping, in n dreams."""
+    dreams = model.imagine(toy.ToyState(toy.START), n)
+    dreams.advance(np.tile([2, 0], (n, 1)), np.ones(n, bool), temperature, (0, 0))
+    return dreams.z
+
+
+# -- what is predicted, and by what ----------------------------------------------------------------
+
+
+def test_sigma_temperature_widens_what_a_hot_dream_draws():
+    scaled, bare = made(), made(sigma_temperature=False)
+    for temperature in (0.0, 1.0):
+        np.testing.assert_allclose(first_steps(scaled, temperature), first_steps(bare, temperature), atol=1e-5)
+    hot, warm = first_steps(scaled, 9.0), first_steps(bare, 9.0)
+    assert hot.std(0).mean() > 1.2 * warm.std(0).mean()
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_reward_network_of_its_own_leaves_the_lstm_to_the_rest(separate):
+    model = made(reward_network=separate)
+    steps = Steps(*map(tf.constant, model.pack(toy.episodes(4))))
+    with tf.GradientTape() as tape:
+        _, parts = model.dynamics.loss(steps, model.dynamics.initial_state(4))
+    gradients = tape.gradient(parts["reward"], model.dynamics.cell.trainable_variables)
+    assert all(gradient is None for gradient in gradients) == separate
+    assert not separate or len(model.dynamics.reward_head.trainable_variables) == 6
+
+
+def test_without_mask_heads_a_dream_goes_on_with_the_masks_of_its_start(tmp_path):
+    model, results = learnt(tmp_path, mask_heads=False, holdout=0.2)
+    assert results["holdout"].keys() & {"dynamics/counts", "dynamics/xfer_mask"} == set()
+    dreams = model.imagine(toy.ToyState(toy.START), 1)
+    start, counts = dreams.z, dreams.counts
+    for _ in range(3):
+        dreams.advance(np.array([[2, 0]]), np.array([True]), 1.0, (0, 0))
+        np.testing.assert_array_equal(dreams.counts, counts)
+    assert (dreams.z != start).any()
+
+
+# -- the action by meaning -------------------------------------------------------------------------
+
+
+def test_by_meaning_the_number_of_a_location_tells_nothing_and_what_it_matches_does():
+    model = made(action="meaning")
+    z, counts, meaning = np.zeros((1, 4), np.float32), np.array([[2, 2, 2]]), np.ones((1, 8), np.float32)
+
+    def h(location, meaning):
+        return model.recur(z, counts, np.array([[2, location]]), meaning, model.initial_state(1)).h
+
+    np.testing.assert_array_equal(h(0, meaning), h(1, meaning))
+    assert (h(0, meaning) != h(0, 2 * meaning)).any()
+
+
+def test_the_meaning_is_the_mean_embedding_of_what_was_matched_and_a_dream_knows_its_mean():
+    model, episodes = made(action="meaning"), toy.episodes(8)
+    graphs = [graph for episode in episodes for graph in episode.graphs[:-1]]
+    matched = [rows for episode in episodes for rows in episode.matched]
+    actions = np.concatenate([episode.actions for episode in episodes])
+    embedded = np.zeros((len(graphs), 8), np.float32)
+    for i, (graph, rows) in enumerate(zip(graphs, matched, strict=True)):
+        nodes = model._nodes(training.batch_graphs([graph])).numpy()
+        embedded[i] = nodes[rows].mean(0) if len(rows) else 0
+    np.testing.assert_allclose(model.meanings(graphs, matched), embedded, atol=1e-4)
+    for rule in range(toy.SPEC.n_xfers + 1):
+        of_rule = actions[:, 0] == rule
+        for location in range(toy.SPEC.max_locations):
+            here = of_rule & (actions[:, 1] == location)
+            expected = embedded[here if here.any() else of_rule].mean(0)
+            usual = model.dynamics.usual_meaning(tf.constant([[rule, location]])).numpy()[0]
+            np.testing.assert_allclose(usual, expected, atol=1e-4)
+    assert any(not ((actions == [rule, 3]).all(1)).any() for rule in range(3)), "no location was unseen"
+
+
+def test_awake_an_action_means_what_it_really_matches():
+    model = made(action="meaning")
+    episode = next(e for e in toy.episodes(20) if len(e) > 4)
+    env = LatentEnv(toy.ToyEnv(), model)
+    env.reset()
+    moves = len(episode) - int(episode.terminated[-1])
+    for action in episode.actions[:moves]:
+        observation, *_ = env.step(action)
+    steps = model.pack([episode])
+    told = Steps(*map(tf.constant, steps._replace(length=np.array([moves], np.int32))))
+    np.testing.assert_allclose(observation["h"], model.dynamics.warm(told).hidden[0], atol=1e-4)
+    usual = tf.constant(steps.meaning * 0) + model.dynamics.usual_meanings(told.actions)
+    assert np.abs(observation["h"] - model.dynamics.warm(told._replace(meaning=usual)).hidden[0]).max() > 1e-4
+
+
+def test_episodes_that_do_not_tell_what_was_matched_are_refused(tmp_path):
+    bare = [dataclasses.replace(episode, matched=None) for episode in toy.episodes(4)]
+    with pytest.raises(RLFlowError, match="tell what was matched"):
+        learnt(tmp_path, bare, action="meaning")
+
+
+# -- the encoder -----------------------------------------------------------------------------------
+
+
+def encoder_weights(model: MDNRNNWorldModel) -> list[np.ndarray]:
+    return [variable.numpy() for variable in model.encoder.trainable_variables]
+
+
+def same(one: list, other: list) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_an_untrained_encoder_stays_as_it_was_made(tmp_path):
+    fresh = encoder_weights(made())
+    model, results = learnt(tmp_path / "a", encoder="untrained")
+    assert same(fresh, encoder_weights(model)) and results["encoder_steps"] == 0
+    assert not same(fresh, encoder_weights(learnt(tmp_path / "b")[0]))
+    z = model.encode([graph for episode in toy.episodes(12) for graph in episode.graphs])
+    assert 0.5 < z.std() < 1.5, "its z is standardised all the same"
+
+
+def test_a_joint_encoder_learns_from_what_the_dynamics_must_predict(tmp_path):
+    """The encoder's own loss knows no rewards: other rewards give another encoder, and a trained one does not care."""
+    dull = toy.episodes(12)
+    for episode in dull:
+        episode.rewards = np.roll(episode.rewards, 1)
+    joint, trained = (
+        [encoder_weights(learnt(tmp_path / f"{kind}{i}", episodes, encoder=kind)[0]) for i, episodes in enumerate((None, dull))]
+        for kind in ("joint", "trained")
+    )
+    assert not same(*joint) and same(*trained)
+
+
+# -- early stopping --------------------------------------------------------------------------------
+
+IMPATIENT = {"patience": 2, "evaluate_every": 2, "steps": 60, "holdout": 0.3, "learning_rate": 2.0, "final_learning_rate": 2.0}
+
+
+def watched(folder, **options) -> tuple[dict, dict]:
+    """({step: held-out loss}, results) of a training that gets worse."""
+    looks = {}
+
+    def log(step, values):
+        looks.update({step: values["holdout/dynamics_loss"]} if "holdout/dynamics_loss" in values else {})
+
+    config = dataclasses.replace(TINY, **(IMPATIENT | options))
+    return looks, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log)
+
+
+def test_a_training_that_gets_no_better_stops_and_the_best_weights_are_kept(tmp_path):
+    looks, results = watched(tmp_path)
+    losses = list(looks.values())
+    best = int(np.argmin(losses))
+    assert results["steps"] < 60 and len(losses) == best + 1 + 2 and list(looks) == list(range(6, 4 + results["steps"] + 1, 2))
+    assert results["holdout"]["dynamics/loss"] == pytest.approx(losses[best], rel=1e-5)
+    assert results["holdout"]["dynamics/loss"] < losses[-1]
+
+
+def test_a_patient_training_makes_all_its_steps(tmp_path):
+    looks, results = watched(tmp_path, patience=1000)
+    assert results["steps"] == 60 and len(looks) == 30
+    assert results["holdout"]["dynamics/loss"] == pytest.approx(min(looks.values()), rel=1e-5)
+
+
+# -- the ensemble ----------------------------------------------------------------------------------
+
+
+def test_disagreement_is_the_spread_of_rewards_and_the_share_of_masks():
+    counts = np.array([[1, 0, 2], [1, 1, 1]], np.int32)
+    one, other = (
+        Outcome(None, None, tf.constant(shown), tf.constant(reward), None)
+        for shown, reward in ((counts, [1.0, 5.0]), (counts * [[1, 1, 0], [1, 1, 1]] + [[0, 0, 0], [3, 0, 0]], [3.0, 5.0]))
+    )
+    np.testing.assert_allclose(disagreement([one, other]), [1 + 1 / 3, 0], rtol=1e-6)
+    np.testing.assert_array_equal(disagreement([one]), [0, 0])
+
+
+def test_members_learn_apart_and_their_difference_is_doubt(tmp_path):
+    model, results = learnt(tmp_path, members=3)
+    weights = [member.z_head.w.numpy() for member in model.members]
+    assert all(not np.array_equal(a, b) for a, b in pairwise(weights))
+    assert {"dynamics/loss", "dynamics-2/loss", "dynamics-3/gradient_norm"} <= results["losses"].keys()
+    dreams, rows = model.imagine(toy.ToyState(toy.START), 2), np.array([True, True])
+    assert dreams.h.shape == (2, TINY.hidden)
+    assert (dreams.advance(np.array([[2, 0], [0, 0]]), rows, 0.0, (0, 0)).doubt > 0).all()
+
+
+def test_the_first_member_dreams_as_if_it_were_alone(tmp_path):
+    alone, together = made(), made(members=2)
+    np.testing.assert_array_equal(alone.dynamics.z_head.w, together.dynamics.z_head.w)
+    one, other = (model.imagine(toy.ToyState(toy.START), 1) for model in (alone, together))
+    for action in ([2, 0], [2, 0], [0, 0]):
+        told, expected = (d.advance(np.array([action]), np.array([True]), 1.0, (1, 2)) for d in (other, one))
+        np.testing.assert_allclose(told.rewards, expected.rewards, atol=1e-5)
+        for name in ("z", "h", "counts"):
+            np.testing.assert_allclose(getattr(other, name), getattr(one, name), atol=1e-5)
+    assert expected.doubt == 0
+
+
+# -- together --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [
+    {"encoder": "joint"}, {"action": "meaning", "members": 2, "encoder": "untrained", "mask_heads": False, "reward_network": True},
+    IMPATIENT,
+], ids=["joint", "others", "impatient"])  # fmt: skip
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(tmp_path, options):
+    class Killed(Exception):
+        pass
+
+    class Progress:
+        def __init__(self, kill_at):
+            self.n, self.kill_at = 0, kill_at
+
+        def update(self, n):
+            self.n += n
+            if self.n >= self.kill_at:
+                raise Killed
+
+        def set_description(self, text):
+            pass
+
+        def set_postfix(self, values, refresh=True):
+            pass
+
+    episodes = toy.episodes(20)
+    learnt(tmp_path / "whole", episodes, **options)
+    config = dataclasses.replace(TINY, **options, checkpoint_seconds=0)
+    for kill_at in (3, 5, 10**9):
+        try:
+            train(config, toy.SPEC, episodes, tmp_path / "killed", seed=0, progress=Progress(kill_at))
+        except Killed:
+            continue
+    whole, killed = (read_arrays(tmp_path / name / "weights.npz") for name in ("whole", "killed"))
+    assert whole.keys() == killed.keys()
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], killed[name], err_msg=name)
+
+
+def test_every_update_is_traced_once(tmp_path, monkeypatch):
+    made = []
+
+    class Watched(training.Trainer):
+        def __init__(self, model):
+            super().__init__(model)
+            made.append(self)
+
+    monkeypatch.setattr(training, "Trainer", Watched)
+    learnt(tmp_path / "a", members=2)
+    learnt(tmp_path / "b", encoder="joint")
+    first, second = made
+    updates = [first.update_encoder, *first.update_members, second.update_jointly]
+    assert [update.experimental_get_tracing_count() for update in updates] == [1] * 4
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"encoder": "trainde"}, "encoder is one of trained, joint, untrained, not 'trainde'"),
+    ({"action": "number"}, "action is one of numbers, meaning, not 'number'"),
+    ({"encoder": "joint", "members": 2}, "encoder=joint goes with"), ({"encoder": "joint", "mode": "online"}, "goes with"),
+    ({"patience": 1, "holdout": 0.0}, "patience needs"), ({"patience": 1, "mode": "online"}, "patience needs"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_refused(options, message):
+    with pytest.raises(RLFlowError, match=message):
+        MDNRNNConfig(**options)
