@@ -102,7 +102,7 @@ def test_optimise_gives_a_model_that_is_equal_and_not_estimated_to_be_slower(opt
 def test_a_run_stores_its_config_versions_results_and_events(optimised):
     folder = optimised / "run"
     again = RunFolder.open(folder)
-    assert again.config.seed == 7 and again.config.model == "tiny_resnet18" and again.config.world_model.hidden == 8
+    assert again.config.seed == 7 and again.config.model == "tiny_resnet18" and again.config.world_model["mdn-rnn"].hidden == 8
     versions = json.loads((folder / "versions.json").read_text())
     assert {"python", "numpy", "onnx", "onnxruntime", "gymnasium", "git_commit"} <= versions.keys()
     results = json.loads((optimised / "results.json").read_text())
