@@ -25,12 +25,13 @@ OUTPUT = 0  # the kind of the node that stands for an output of the whole graph
 class TensorRecord(NamedTuple):
     """One tensor. form: int64 hash of its data type, its rank, whether it is constant, and a small constant's content.
 
-    fact: the same with its sizes.
+    fact: the same with its sizes. size: elements, −1 if that is not known.
     """
 
     id: int
     form: int
     fact: int
+    size: int
 
 
 class NodeRecord(NamedTuple):
@@ -126,7 +127,8 @@ def _tensor(graph: Graph, tensor: int) -> TensorRecord:
     kind, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
     form = (kind.dtype, None if kind.shape is None else len(kind.shape)) if kind else None
-    return TensorRecord(tensor, _hash((form, content)), _hash((kind, content)))
+    size = kind.size if kind and kind.shape is not None else -1
+    return TensorRecord(tensor, _hash((form, content)), _hash((kind, content)), size)
 
 
 def _known(state: RewriteState, node_id: int) -> NodeRecord | None:
@@ -185,7 +187,7 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
 
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
     gone = _some(numbers)
-    tensors = tuple([TensorRecord(next(numbers), next(numbers), next(numbers)) for _ in _counted(numbers)])
+    tensors = tuple([TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)) for _ in _counted(numbers)])
     nodes = []
     for _ in _counted(numbers):
         node_id, kind, runtime = next(numbers), next(numbers), next(numbers)

@@ -75,6 +75,7 @@ class Index:
         self.conditions, self.rule, self.size = Ragged(), Growing(np.int32), Growing(np.int16)  # by place
         self.watchers, self.alone = Ragged(), Ragged()  # tensor → places that want it to have one reader; and back
         self.removed, self.added, self.rewired = Ragged(), Ragged(), Ragged()  # by place, once `effects` was asked
+        self.has_twin = Growing(bool)
         self.effect_number = Growing(np.int32)  # place → row of the three; −1 unknown, −2 not asked yet
         self.by_rule: dict[int, np.ndarray] = {}
         self.update()
@@ -88,7 +89,8 @@ class Index:
             kind, inputs, outputs = world.nodes[node]
             self.home.append(world.home(node))
             self.immortal.append(kind == OUTPUT)
-            self.what.append(what_of(world, node))
+            kind, facts = world.kind_and_facts(node)
+            self.what.append(mixed((kind, *facts)))
             for tensor in outputs[1:]:
                 if tensor != ABSENT:
                     self.second.data[tensor] = True
@@ -103,7 +105,8 @@ class Index:
             self.rule.append(xfer_id)
             self.where.append(mixed((found.form, *world.facts_of(found))))
             self.operands.append(t for t in found.operands if t != ABSENT)
-            self.size.append(len(found.nodes) + len(alone) + (not known.applies(world.facts_of(found))))
+            shown = world.twin.get(place, place) >= place and known.applies(world.facts_of(found))
+            self.size.append(len(found.nodes) + len(alone) + (not shown))  # one that is never met
             self.conditions.append(found.nodes)
             self.alone.append(alone)
             for node in found.nodes:
@@ -112,13 +115,20 @@ class Index:
                 self.watchers.add(tensor, place)
             self.effect_number.append(-2)
             self.by_rule.pop(xfer_id, None)
+            self.has_twin.append(place in world.twin)
+            self.has_twin.data[self.shown(place)] |= place in world.twin
 
     def places_of(self, xfer_id: int) -> np.ndarray:
         """The rule's places in their order, int32 [k]."""
         if xfer_id not in self.by_rule:
             places = np.flatnonzero(self.rule.values == xfer_id)
+            places = places[[self.shown(place) == place for place in places.tolist()]]
             self.by_rule[xfer_id] = np.array(sorted(places.tolist(), key=self.world.order_of), np.int32)
         return self.by_rule[xfer_id]
+
+    def shown(self, place: int) -> int:
+        """The place that stands for this one: of two that name the same nodes in another order, the first known."""
+        return min(place, self.world.twin.get(place, place))
 
     def effects(self, places: np.ndarray) -> np.ndarray:
         """Rows of removed, added and rewired, int32 [k]; −1 where nobody knows."""
@@ -134,12 +144,6 @@ class Index:
             self.added.append(effect.added)
             self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
         return self.effect_number.values[places]
-
-
-def what_of(world: World, node: int) -> int:
-    """A 64-bit hash of a node's kind and its tensors' facts, wherever it is."""
-    kind, inputs, outputs = world.nodes[node]
-    return mixed((kind, *[world.facts[t] if t != ABSENT else 0 for t in inputs], len(inputs), *[world.facts[t] if t != ABSENT else 0 for t in outputs]))
 
 
 class States:
@@ -215,6 +219,42 @@ class States:
             there = np.cumsum(self.open[rows[these][:, None], places] == 0, axis=1)
             found[these] = places[(there <= actions[these, 1:]).sum(axis=1)]
         return found
+
+    def named(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The places with their nodes named as the environment does: of two alike ones that first which is first in the graph's order."""
+        named = places.copy()
+        for k in np.flatnonzero(self.index.has_twin.values[places]).tolist():
+            place, twin = int(places[k]), self.index.world.twin[int(places[k])]
+            one, other = self.index.world.places[place].nodes, self.index.world.places[twin].nodes
+            differ = next(i for i in range(len(one)) if one[i] != other[i])
+            if self.first_of(int(rows[k]), one[differ], other[differ]) == other[differ]:
+                named[k] = twin
+        return named
+
+    def first_of(self, row: int, one: int, other: int) -> int:
+        """Which of two nodes comes first in the canonical order: depth first from the outputs, operands before their readers."""
+        world, maker = self.index.world, self.maker[row]
+        outputs = np.unique(maker[maker >= 0])
+        outputs = [n for n in outputs[self.index.immortal.values[outputs]].tolist()]
+        outputs.sort(key=lambda n: world.order[world.home(n)], reverse=True)  # the k-th output's tensor has the number −2 − k
+        met: set[int] = set()
+        for output in outputs:
+            stack = [(output, iter(world.nodes[output][1]))]
+            while stack:
+                node, inputs = stack[-1]
+                tensor = next(inputs, None)
+                if tensor is None:
+                    if node in (one, other):
+                        return node
+                    stack.pop()
+                elif tensor >= 0:
+                    below = int(maker[tensor])
+                    if below < 0:
+                        below = next((n for n in world.makers[tensor] if maker[world.home(n)] == n), -1)
+                    if below >= 0 and below not in met:
+                        met.add(below)
+                        stack.append((below, iter(world.nodes[below][1])))
+        return one
 
     def surroundings(self, rows: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
         """Keys, uint64 [k] each, of what is next to places in states rows: makers and readers of the operands; the place alone."""

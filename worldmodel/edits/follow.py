@@ -6,24 +6,25 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.edits import Edit
-from worldmodel.edits.dreaming import Index, what_of
+from worldmodel.edits.dreaming import Index
 from worldmodel.edits.learn import Unpacked
-from worldmodel.edits.schemas import Schemas
+from worldmodel.edits.schemas import Facts, Schemas
 from worldmodel.edits.world import Follower, World
 
 UNKNOWN, NO_OP = -1, -2  # in the place of a place
 
 
 class Followed(NamedTuple):
-    """One episode of T steps. places: int64 [T], where each action was; UNKNOWN if its form is, NO_OP. nodes: T + 1 arrays of those there.
+    """One episode of T steps. xfers: int64 [T], NO_OP. places: int64 [T], where each action was; UNKNOWN if its form is, NO_OP. nodes: T + 1 arrays of those there.
 
-    gains: float64 [T], ps that each action took off the runtime. told: (what a node is, its runtime in ps) as often as it was told.
+    gains: float64 [T], ps that each action took off the runtime. told: (kind, facts, runtime in ps) of every node, as often as it was told.
     """
 
+    xfers: np.ndarray
     places: np.ndarray
     nodes: list[np.ndarray]
     gains: np.ndarray
-    told: list[tuple[int, int]]
+    told: list[tuple[int, Facts, int]]
 
 
 class Worlds:
@@ -45,7 +46,7 @@ def follow(index: Index, episode: Unpacked) -> Followed:
     world = index.world
     follower = Follower(world, told[0])
     runtime = {record.id: record.runtime_ps for record in told[0].nodes}
-    prices = [(what_of(world, follower.node[record.id]), record.runtime_ps) for record in told[0].nodes]
+    prices = [(*world.kind_and_facts(follower.node[record.id]), record.runtime_ps) for record in told[0].nodes]
     places, nodes, gains = [], [_array(follower)], []
     for edit, match in zip(told[1:], taken, strict=True):
         place = NO_OP if match is None else follower.place(match)
@@ -56,9 +57,10 @@ def follow(index: Index, episode: Unpacked) -> Followed:
         for record in edit.nodes:
             gains[-1] += runtime.get(record.id, 0) - record.runtime_ps
             runtime[record.id] = record.runtime_ps
-            prices.append((what_of(world, follower.node[record.id]), record.runtime_ps))
+            prices.append((*world.kind_and_facts(follower.node[record.id]), record.runtime_ps))
     index.update()
-    return Followed(np.array(places, np.int64), nodes, np.array(gains, np.float64), prices)
+    xfers = [NO_OP if match is None else match.xfer_id for match in taken]
+    return Followed(np.array(xfers, np.int64), np.array(places, np.int64), nodes, np.array(gains, np.float64), prices)
 
 
 def _array(follower: Follower) -> np.ndarray:

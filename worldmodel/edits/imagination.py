@@ -1,6 +1,6 @@
 """Dreams and observations of the world model "edits", in the numbers of a world."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from rlflow.state import RewriteState
 from worldmodel.base import Imagined
 from worldmodel.edits.dreaming import Index, States
 from worldmodel.edits.follow import initial_runtime
+from worldmodel.edits.latents import Latents
+from worldmodel.edits.prices import NodePrices
 from worldmodel.edits.world import Follower
 
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_SURROUNDINGS = 1.0, 0.5, 0.25  # doubt of a step
@@ -16,16 +18,25 @@ NOTHING = np.zeros(0, np.float32)
 
 
 class PerNode:
-    """What nodes of a world add, [A, …], of what they are; kept up with the world."""
+    """What nodes of a world add, [A, …]; kept up with the world."""
 
-    def __init__(self, index: Index, of_what, width: tuple[int, ...] = ()):
-        self.index, self.of_what, self.values = index, of_what, np.zeros((0, *width))
+    def __init__(self, of_nodes: Callable[[range], np.ndarray], width: tuple[int, ...] = ()):
+        self.of_nodes, self.values = of_nodes, np.zeros((0, *width))
 
     def __call__(self, nodes: np.ndarray) -> np.ndarray:
-        if len(self.values) < self.index.what.size:
-            new = self.index.what.values[len(self.values) :]
-            self.values = np.concatenate([self.values, self.of_what(new)])
+        known, needed = len(self.values), int(nodes.max(initial=-1)) + 1
+        if known < needed:
+            self.values = np.concatenate([self.values, self.of_nodes(range(known, needed))])
         return self.values[nodes]
+
+
+def node_prices(index: Index, prices: NodePrices) -> PerNode:
+    """Runtime in ps."""
+    return PerNode(lambda nodes: np.array([prices(*index.world.kind_and_facts(node)) for node in nodes], np.float64))
+
+
+def node_latents(index: Index, latents: Latents) -> PerNode:
+    return PerNode(lambda nodes: latents.of_nodes(index.what.values[nodes.start : nodes.stop]), (latents.rows.shape[1],))
 
 
 class Dreaming:
@@ -35,16 +46,18 @@ class Dreaming:
         """scale: reward of a ps gained."""
         self.model, self.index, self.scale = model, index, scale
         self.states = States(index, list(nodes), model.spec.n_xfers)
-        self.price = PerNode(index, lambda what: model.prices.nodes(what)[0])
+        self.price = node_prices(index, model.prices.nodes)
 
     def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, object]:
         """Carries out places, int [k], that are complete in the (different) states rows: rewards, their spread, doubt, the change.
 
-        An effect that nobody knows changes nothing.
+        An effect that nobody knows changes nothing, and gains what its rule does on average.
         """
+        places = self.states.named(rows, places)
         effects = self.index.effects(places)
         known = effects >= 0
-        rewards, spread, doubt = np.zeros(len(rows)), np.zeros(len(rows)), np.full(len(rows), UNKNOWN_EFFECT, np.float32)
+        rewards, spread = self.expected(self.index.rule.values[places])
+        doubt = np.full(len(rows), UNKNOWN_EFFECT, np.float32)
         if not known.any():
             return rewards, spread, doubt, None
         rows, places = rows[known], places[known]
@@ -61,6 +74,12 @@ class Dreaming:
         return rewards, spread, doubt, change
 
 
+    def expected(self, xfers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(reward, spread) of rules, int [k], wherever they are carried out."""
+        gain, spread, _ = self.model.prices.rules(xfers.astype(np.uint64))
+        return self.scale * gain, abs(self.scale) * spread
+
+
 class EditsImagination:
     """See `worldmodel.base.Imagination`. The temperature scales the spread that a reward had in its surroundings."""
 
@@ -71,7 +90,7 @@ class EditsImagination:
         self.model, self.limit = model, model.spec.max_locations
         self._start = States(index, [nodes], model.spec.n_xfers)
         self._dreaming = Dreaming(model, index, [nodes] * n, scale)
-        self._rows = PerNode(index, model.latents.of_nodes, (model.latent,))
+        self._rows = node_latents(index, model.latents)
         self._start_sum = model.latents.offset + self._rows(nodes).sum(axis=0)
         self._sums = np.tile(self._start_sum, (n, 1))
         self.h = np.zeros((n, 0), np.float32)
@@ -114,12 +133,12 @@ class EditsObserver:
     def begin(self, state: RewriteState) -> None:
         first = first_edit(state)
         index = self.model.worlds.of(first)
-        self.follower, self.state = Follower(index.world, first), state
-        self._rows = PerNode(index, self.model.latents.of_nodes, (self.model.latent,))
+        self._index, self.follower, self.state = index, Follower(index.world, first), state
+        self._rows = node_latents(index, self.model.latents)
 
     @property
     def z(self) -> np.ndarray:
-        self._rows.index.update()
+        self._index.update()
         nodes = np.array(list(self.follower.node.values()), np.int64)
         return self.model.bounded(self.model.latents.offset + self._rows(nodes).sum(axis=0))
 

@@ -91,7 +91,7 @@ class _Seen:
         taken_over = {t for record in added for t in record.outputs} | {old for old, _ in edit.rewired}
         removed = [p for p, n in enumerate(match.nodes) if n in edit.gone and taken_over.intersection(self.nodes[n][2])]
         rewired = tuple([(numbering(old), numbering(new)) for old, new in edit.rewired])
-        made = [told[t][1:] for t in list(numbering.number)[len(tensors) :]]
+        made = [(told[t].form, told[t].fact) for t in list(numbering.number)[len(tensors) :]]
         return Effect(tuple(removed), shapes, rewired, tuple(made))
 
 

@@ -14,11 +14,11 @@ from rlflow.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.config import EditsConfig
 from worldmodel.description import read_description, write_description
-from worldmodel.edits.follow import NO_OP, Worlds, by_world, follow, initial_runtime
+from worldmodel.edits.follow import NO_OP, Followed, Worlds, by_world, follow, initial_runtime
 from worldmodel.edits.imagination import UNKNOWN_EFFECT, Dreaming, EditsImagination, EditsObserver
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.learn import Unpacked, unpacked
-from worldmodel.edits.prices import Prices
+from worldmodel.edits.prices import NodePrices, Prices
 from worldmodel.edits.schemas import Schemas
 from worldmodel.spaces import Z_BOUND
 
@@ -74,16 +74,20 @@ class EditsWorldModel:
             nodes = [followed[rows[s]].nodes[starts[s]] for s in stretches]
             dreaming = Dreaming(self, index, nodes, scale)
             for t in range(found.rewards.shape[1]):
-                self._replay_step(dreaming, stretches, [_place(followed[rows[s]].places, starts[s] + t) for s in stretches], found, spread, t)
+                actions = [_action(followed[rows[s]], starts[s] + t) for s in stretches]
+                self._replay_step(dreaming, stretches, np.array(actions), found, spread, t)
         return spread
 
-    def _replay_step(self, dreaming: Dreaming, stretches, places: list[int], found: Replay, spread: np.ndarray, t: int) -> None:
-        places, states = np.array(places), dreaming.states
+    def _replay_step(self, dreaming: Dreaming, stretches, actions: np.ndarray, found: Replay, spread: np.ndarray, t: int) -> None:
+        """actions: int64 [k, 2], xfer_id and place."""
+        states = dreaming.states
         states.grow()
-        there = places >= 0
+        places = np.array([dreaming.index.shown(place) if place >= 0 else place for place in actions[:, 1].tolist()])
+        there, moves = places >= 0, places != NO_OP
+        found.rewards[stretches[moves], t], spread[stretches[moves], t] = dreaming.expected(actions[moves, 0])
         there[there] = states.open[np.flatnonzero(there), places[there]] == 0
         at = np.flatnonzero(there)
-        found.doubt[stretches[~there & (places != NO_OP)], t] = UNKNOWN_EFFECT
+        found.doubt[stretches[~there & moves], t] = UNKNOWN_EFFECT
         found.terminated[stretches, t] = places == NO_OP
         if len(at):
             rewards, deviation, doubt, _ = dreaming.step(at, places[at])
@@ -106,9 +110,10 @@ class EditsWorldModel:
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Writes model.json, schemas.json and tables.npz. The same model gives the same bytes."""
+        """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
-        write_json(Path(folder) / "schemas.json", self.worlds.schemas.to_json())
+        learnt = {"schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json()}
+        write_json(Path(folder) / "learnt.json", learnt)
         scales = {"scales": np.array(sorted(self.scales.items()), np.float64)}
         write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | scales)
 
@@ -117,9 +122,10 @@ class EditsWorldModel:
         config, saved = read_description(folder, spec)
         path = Path(folder)
         try:
-            arrays, schemas = read_arrays(path / "tables.npz"), Schemas.from_json(read_json(path / "schemas.json"))
+            arrays, learnt = read_arrays(path / "tables.npz"), read_json(path / "learnt.json")
+            schemas, nodes = Schemas.from_json(learnt["schemas"]), NodePrices.from_json(learnt["prices"])
             scales = {int(runtime): float(scale) for runtime, scale in arrays["scales"]}
-            return cls(saved, config, schemas, Prices.of(arrays), Latents.of(arrays), scales)
+            return cls(saved, config, schemas, Prices.of(nodes, arrays), Latents.of(arrays), scales)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
 
@@ -131,5 +137,5 @@ class EditsWorldModel:
         return train(*arguments, **options)
 
 
-def _place(places: np.ndarray, t: int) -> int:
-    return int(places[t]) if t < len(places) else NO_OP
+def _action(followed: Followed, t: int) -> tuple[int, int]:
+    return (int(followed.xfers[t]), int(followed.places[t])) if t < len(followed.places) else (NO_OP, NO_OP)

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from worldmodel.edits.schemas import Facts
+
+RIDGE = 0.1  # of the slopes of runtimes over sizes
 LEVELS = 2  # of surroundings: all that is next to the operands; the place alone
 
 
@@ -39,37 +42,84 @@ class Means:
         return found
 
 
-class Prices:
-    """nodes: runtime (ps) by what a node is. surroundings: per level, what an edit gains beyond its nodes (ps)."""
+class NodePrices:
+    """Runtime (ps) of nodes: the mean of what was told of such a node; else estimated from others of its kind by their sizes.
 
-    def __init__(self, nodes: Means, surroundings: list[Means], spread: float):
-        self.nodes, self.surroundings, self.spread = nodes, surroundings, spread
+    known: kind → facts → (mean runtime, how often it was told). sizes: fact → elements of such a tensor.
+    """
+
+    def __init__(self, known: dict[int, dict[Facts, tuple[float, int]]], sizes: dict[int, int]):
+        self.known, self.sizes = known, sizes
 
     @classmethod
-    def learn(cls, nodes: Means, keys: list[np.ndarray], extra: np.ndarray) -> "Prices":
-        """keys: per level, uint64 [k]; extra: float64 [k], what the k edits gained beyond their nodes (ps)."""
-        surroundings = [Means(level, extra) for level in keys]
-        return cls(nodes, surroundings, float(extra.std()) if len(extra) else 0.0)
+    def learn(cls, told: Iterable[tuple[int, Facts, int]], sizes: dict[int, int]) -> "NodePrices":
+        """told: (kind, facts, runtime) as often as they were told."""
+        sums: dict[int, dict[Facts, list]] = {}
+        for kind, facts, runtime in told:
+            sum_and_number = sums.setdefault(kind, {}).setdefault(facts, [0, 0])
+            sum_and_number[0] += runtime
+            sum_and_number[1] += 1
+        return cls({kind: {facts: (total / n, n) for facts, (total, n) in of.items()} for kind, of in sums.items()}, sizes)
+
+    def __call__(self, kind: int, facts: Facts) -> float:
+        """0 for a kind that was never seen."""
+        of = self.known.get(kind, {})
+        if facts in of:
+            return of[facts][0]
+        others = [(known, runtime) for known, (runtime, _) in of.items() if runtime > 0 and len(known) == len(facts)]
+        return self._by_size(facts, others) if others else 0.0
+
+    def _by_size(self, facts: Facts, others: list[tuple[Facts, float]]) -> float:
+        """Least squares in logarithms, drawn to the root of the product of the sizes: so a matrix product's work grows with its
+        two operands and its result."""
+        logs = np.log([[max(self.sizes.get(f, self.sizes.get(g, 1)), 1) for f, g in zip(known, facts, strict=True)] for known, _ in others])
+        wanted = np.log([max(self.sizes.get(f, 1), 1) for f in facts])
+        unknown = np.array([f not in self.sizes for f in facts])
+        logs[:, unknown], wanted[unknown] = 0.0, 0.0
+        runtimes = np.log([runtime for _, runtime in others])
+        nearness = np.exp(-np.abs(logs - wanted).sum(axis=1))
+        weights = (nearness + 1e-9) / (nearness + 1e-9).sum()
+        base, level = weights @ logs, weights @ runtimes
+        slopes = np.full(len(facts), 1.0 / max(2, (base > 0).sum() if np.ptp(base[base > 0]) < 1e-9 else 2) if (base > 0).any() else 0.0)
+        inputs, left = logs - base, runtimes - level - (logs - base) @ slopes
+        gram = (inputs * weights[:, None]).T @ inputs + RIDGE * np.eye(len(facts))
+        slopes = slopes + np.linalg.solve(gram, (inputs * weights[:, None]).T @ left)
+        return float(np.exp(level + (wanted - base) @ slopes))
+
+    def to_json(self) -> dict:
+        return {"sizes": sorted(self.sizes.items()), "known": [[kind, [[facts, *seen] for facts, seen in of.items()]] for kind, of in self.known.items()]}
+
+    @classmethod
+    def from_json(cls, saved: dict) -> "NodePrices":
+        known = {int(kind): {tuple([int(f) for f in facts]): (float(mean), int(n)) for facts, mean, n in of} for kind, of in saved["known"]}
+        return cls(known, {int(fact): int(size) for fact, size in saved["sizes"]})
+
+
+class Prices:
+    """nodes: of single nodes. surroundings: per level, what an edit gains beyond its nodes (ps). rules: mean gain by xfer_id (ps)."""
+
+    def __init__(self, nodes: NodePrices, surroundings: list[Means], rules: Means, spread: float):
+        self.nodes, self.surroundings, self.rules, self.spread = nodes, surroundings, rules, spread
 
     def __call__(self, keys: list[np.ndarray], gained: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(gain, its spread (ps), whether the surroundings are known) of edits whose nodes alone gain `gained` (ps)."""
         extra, spread = np.zeros(len(gained)), np.full(len(gained), self.spread)
-        found = None
+        found = np.zeros(len(gained), bool)
         for means, level in reversed(list(zip(self.surroundings, keys, strict=True))):
             mean, deviation, found = means(level)
             extra, spread = np.where(found, mean, extra), np.where(found, deviation, spread)
         return gained + extra, spread, found
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = self.nodes.arrays("nodes") | {"spread": np.float64(self.spread)}
+        found = self.rules.arrays("rules") | {"spread": np.float64(self.spread)}
         for level, means in enumerate(self.surroundings):
             found |= means.arrays(f"surroundings{level}")
         return found
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray]) -> "Prices":
+    def of(cls, nodes: NodePrices, arrays: dict[str, np.ndarray]) -> "Prices":
         surroundings = [Means.of(arrays, f"surroundings{level}") for level in range(LEVELS)]
-        return cls(Means.of(arrays, "nodes"), surroundings, float(arrays["spread"]))
+        return cls(nodes, surroundings, Means.of(arrays, "rules"), float(arrays["spread"]))
 
 
 def mixed(values: Iterable[int]) -> int:

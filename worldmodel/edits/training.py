@@ -10,12 +10,12 @@ from rlflow.errors import RLFlowError
 from rlflow.graph.features import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.dreaming import Index, States
-from worldmodel.edits.follow import Followed, Worlds, by_world, follow, initial_runtime
-from worldmodel.edits.imagination import PerNode
+from worldmodel.edits.follow import NO_OP, UNKNOWN, Followed, Worlds, by_world, follow, initial_runtime
+from worldmodel.edits.imagination import node_prices
 from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.learn import learn, unpacked
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.edits.prices import LEVELS, Means, Prices
+from worldmodel.edits.prices import LEVELS, Means, NodePrices, Prices
 from worldmodel.training import Trained, split_episodes
 
 
@@ -47,26 +47,31 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     worlds = Worlds(learn(episodes, edits))
     groups = by_world(worlds, edits)
     followed = {k: follow(index, edits[k]) for index, numbers in groups.items() for k in numbers}
-    told = np.array([pair for found in followed.values() for pair in found.told], object)
-    nodes = Means(told[:, 0].astype(np.uint64), told[:, 1].astype(np.float64))
+    nodes = NodePrices.learn(
+        (record for found in followed.values() for record in found.told),
+        {tensor.fact: tensor.size for told, _ in edits for edit in told for tensor in edit.tensors if tensor.size >= 0},
+    )
     samples = [_edits_priced(index, [followed[k] for k in numbers], nodes, spec) for index, numbers in groups.items()]
     keys = [np.concatenate([sample[0][level] for sample in samples]) for level in range(LEVELS)]
-    prices = Prices.learn(nodes, keys, np.concatenate([sample[1] for sample in samples]))
+    extra = np.concatenate([sample[1] for sample in samples])
+    xfers, gains = (np.concatenate([getattr(found, name) for found in followed.values()]) for name in ("xfers", "gains"))
+    rules = Means(xfers[xfers != NO_OP].astype(np.uint64), gains[xfers != NO_OP])
+    prices = Prices(nodes, [Means(level, extra) for level in keys], rules, float(extra.std()))
     scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
     return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales)
 
 
-def _edits_priced(index: Index, followed: list[Followed], nodes: Means, spec: EncodingSpec) -> tuple[list[np.ndarray], np.ndarray]:
+def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spec: EncodingSpec) -> tuple[list[np.ndarray], np.ndarray]:
     """Of every edit: the keys of its surroundings, per level, and what it gained beyond its nodes (ps)."""
     states = States(index, [found.nodes[0] for found in followed], spec.n_xfers)
-    price = PerNode(index, lambda what: nodes(what)[0])
+    price = node_prices(index, nodes)
     keys, extra = [[] for _ in range(LEVELS)], []
     for t in range(max(len(found.places) for found in followed)):
-        places = np.array([found.places[t] if t < len(found.places) else -1 for found in followed])
+        places = np.array([int(found.places[t]) if t < len(found.places) else UNKNOWN for found in followed])
         states.grow()
         rows = np.flatnonzero(places >= 0)
-        rows = rows[states.open[rows, places[rows]] == 0]
+        rows = rows[[states.open[row, index.shown(places[row])] == 0 for row in rows]]
         if not len(rows):
             continue
         for level, found in zip(keys, states.surroundings(rows, places[rows]), strict=True):

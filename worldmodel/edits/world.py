@@ -52,6 +52,8 @@ class World:
         self.makers: list[list[int]] = []
         self.place_number: dict[tuple, int] = {}
         self.places: list[Place] = []
+        self.alike: dict[tuple, int] = {}
+        self.twin: dict[int, int] = {}  # of a symmetric rule: the same nodes named in another order, both ways
         self.effects: dict[int, GroundEffect | None] = {}
 
     # -- tensors -----------------------------------------------------------------------------------
@@ -104,6 +106,12 @@ class World:
         """The tensor under which a state holds the node: its first."""
         return next(t for t in self.nodes[node][2] if t != ABSENT)
 
+    def kind_and_facts(self, node: int) -> tuple[int, Facts]:
+        """What a node is, wherever it is: its kind, the facts of the tensors that it reads, how many they are, those of what it makes."""
+        kind, inputs, outputs = self.nodes[node]
+        reads, makes = ([self.facts[t] if t != ABSENT else 0 for t in tensors] for tensors in (inputs, outputs))
+        return kind, (*reads, len(reads), *makes)
+
     # -- places ------------------------------------------------------------------------------------
 
     def place(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
@@ -116,16 +124,14 @@ class World:
         return tuple([self.facts[t] for t in place.tensors])
 
     def _add_place(self, place: Place) -> int:
-        xfer_id = self.schemas.known[place.form].form.xfer_id
-        if xfer_id in self.schemas.symmetric:
-            found = self.place_number.setdefault((xfer_id, frozenset(place.nodes)), len(self.places))
-            if found < len(self.places) and self._order(place) < self._order(self.places[found]):
-                self.places[found] = place
-                self.effects.pop(found, None)
-        else:
-            found = self.place_number.setdefault((xfer_id, place.nodes, place.operands), len(self.places))
+        found = self.place_number.setdefault((place.form, place.nodes, place.operands), len(self.places))
         if found == len(self.places):
             self.places.append(place)
+            xfer_id = self.schemas.known[place.form].form.xfer_id
+            if xfer_id in self.schemas.symmetric:
+                first = self.alike.setdefault((xfer_id, frozenset(place.nodes)), found)
+                if first != found and self.places[first].nodes != place.nodes and first not in self.twin:
+                    self.twin[first], self.twin[found] = found, first
         return found
 
     def order_at(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
@@ -134,10 +140,7 @@ class World:
         return [order[self.home(node)] for node in nodes], [order[t] if t >= 0 else (-1, t) for t in operands]
 
     def order_of(self, place: int) -> tuple:
-        return self._order(self.places[place])
-
-    def _order(self, place: Place) -> tuple:
-        return self.order_at(place.nodes, place.operands)
+        return min(self.order_at(found.nodes, found.operands) for found in (self.places[place], self.places[self.twin.get(place, place)]))
 
     def _occurrences(self, number: int, place: int, node: int) -> None:
         """Adds the places at which the node stands at this place of the form, among all nodes known so far."""
@@ -248,11 +251,11 @@ class Follower:
         """Gives numbers to the tensors that the substitution made."""
         for position, tensor in enumerate(record.inputs):
             if tensor not in self.tensor and tensor != ABSENT:  # a constant
-                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, (), position), *new[tensor][1:], twins)
+                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, (), position), new[tensor].form, new[tensor].fact, twins)
         inputs = self._ground_tensors(record.inputs)
         for slot, tensor in enumerate(record.outputs):
             if tensor not in self.tensor and tensor != ABSENT:
-                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, inputs, slot), *new[tensor][1:], twins)
+                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, inputs, slot), new[tensor].form, new[tensor].fact, twins)
 
     def _ground(self, record: NodeRecord) -> int:
         return self.world.node(record.kind, self._ground_tensors(record.inputs), self._ground_tensors(record.outputs))
