@@ -7,7 +7,7 @@ import numpy as np
 from rlflow.edits import edit_between, first_edit, match_record
 from rlflow.state import RewriteState
 from worldmodel.base import Imagined
-from worldmodel.edits.dreaming import Index, States
+from worldmodel.edits.dreaming import Change, Index, States
 from worldmodel.edits.follow import initial_runtime
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.prices import NodePrices
@@ -48,36 +48,39 @@ class Dreaming:
         self.states = States(index, list(nodes), model.spec.n_xfers)
         self.price = node_prices(index, model.prices.nodes)
 
-    def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, object]:
+    def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Change | None]:
         """Carries out places, int [k], that are complete in the (different) states rows: rewards, their spread, doubt, the change.
 
-        An effect that nobody knows changes nothing, and gains what its rule does on average.
+        An effect that nobody knows changes nothing; what it gains is told by the rule's other places, as for one by analogy.
         """
         places = self.states.named(rows, places)
         effects = self.index.effects(places)
         known = effects >= 0
-        rewards, spread = self.expected(self.index.rule.values[places])
-        doubt = np.full(len(rows), UNKNOWN_EFFECT, np.float32)
-        if not known.any():
-            return rewards, spread, doubt, None
-        rows, places = rows[known], places[known]
-        keys = self.states.surroundings(rows, places)
-        change = self.states.carry_out(rows, places)
-        gained = np.zeros(self.states.n)
-        for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
-            for at, nodes in events:
-                np.add.at(gained, at, sign * self.price(nodes))
-        gain, deviation, familiar = self.model.prices(keys, gained[rows])
-        rewards[known], spread[known] = self.scale * gain, abs(self.scale) * deviation
-        seen = self.index.seen.values[effects[known]]
-        doubt[known] = np.where(seen, np.where(familiar, 0.0, NEW_SURROUNDINGS), BY_ANALOGY)
-        return rewards, spread, doubt, change
+        seen = known & self.index.seen.values[effects]
+        gain, spread, doubt = np.zeros(len(rows)), np.zeros(len(rows)), np.where(known, BY_ANALOGY, UNKNOWN_EFFECT).astype(np.float32)
+        for k in np.flatnonzero(~seen).tolist():
+            gain[k], spread[k] = self._by_analogy(int(places[k]))
+        change = None
+        if known.any():
+            keys = self.states.surroundings(rows, places)
+            change = self.states.carry_out(rows[known], places[known])
+            gained = np.zeros(self.states.n)
+            for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
+                for at, nodes in events:
+                    np.add.at(gained, at, sign * self.price(nodes))
+            told, deviation, familiar = self.model.prices([level[seen] for level in keys], gained[rows[seen]])
+            gain[seen], spread[seen], doubt[seen] = told, deviation, np.where(familiar, 0.0, NEW_SURROUNDINGS)
+        return self.scale * gain, abs(self.scale) * spread, doubt, change
 
+    def _by_analogy(self, place: int) -> tuple[float, float]:
+        found, prices = self.index.world.places[place], self.model.prices
+        size = prices.nodes.sizes.get(self.index.world.facts[found.operands[-1]])
+        return prices.gains(int(self.index.rule.values[place]), found.form, size)
 
     def expected(self, xfers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(reward, spread) of rules, int [k], wherever they are carried out."""
-        gain, spread, _ = self.model.prices.rules(xfers.astype(np.uint64))
-        return self.scale * gain, abs(self.scale) * spread
+        told = np.array([self.model.prices.gains(x, None, None) for x in xfers.tolist()]).reshape(-1, 2)
+        return self.scale * told[:, 0], abs(self.scale) * told[:, 1]
 
 
 class EditsImagination:

@@ -95,11 +95,34 @@ class NodePrices:
         return cls(known, {int(fact): int(size) for fact, size in saved["sizes"]})
 
 
-class Prices:
-    """nodes: of single nodes. surroundings: per level, what an edit gains beyond its nodes (ps). rules: mean gain by xfer_id (ps)."""
+class Gains:
+    """What edits gained of which little is known: by form, by rule, and how large the replaced tensor was."""
 
-    def __init__(self, nodes: NodePrices, surroundings: list[Means], rules: Means, spread: float):
-        self.nodes, self.surroundings, self.rules, self.spread = nodes, surroundings, rules, spread
+    def __init__(self, samples: np.ndarray):
+        """samples: float64 [k, 4]: xfer_id, form, elements of the replaced tensor, gain (ps)."""
+        self.samples = samples
+        self._of: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self, xfer_id: int, form: int | None, size: float | None) -> tuple[float, float]:
+        """(expected gain, its spread) in ps: of the form's others, else the rule's, in proportion to the size where it is known."""
+        others = self._others(1, form) if form is not None else ()
+        others = others if len(others) else self._others(0, xfer_id)
+        if not len(others):
+            return 0.0, 0.0
+        gains = others[:, 3] * (size / others[:, 2] if size else 1.0)
+        return float(np.median(gains)), float(gains.std())
+
+    def _others(self, column: int, number: int) -> np.ndarray:
+        if (column, number) not in self._of:
+            self._of[column, number] = self.samples[self.samples[:, column] == number]
+        return self._of[column, number]
+
+
+class Prices:
+    """nodes: of single nodes. surroundings: per level, what an edit gains beyond its nodes (ps). gains: where that cannot be told."""
+
+    def __init__(self, nodes: NodePrices, surroundings: list[Means], gains: Gains, spread: float):
+        self.nodes, self.surroundings, self.gains, self.spread = nodes, surroundings, gains, spread
 
     def __call__(self, keys: list[np.ndarray], gained: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(gain, its spread (ps), whether the surroundings are known) of edits whose nodes alone gain `gained` (ps)."""
@@ -111,7 +134,7 @@ class Prices:
         return gained + extra, spread, found
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = self.rules.arrays("rules") | {"spread": np.float64(self.spread)}
+        found = {"gains": self.gains.samples, "spread": np.float64(self.spread)}
         for level, means in enumerate(self.surroundings):
             found |= means.arrays(f"surroundings{level}")
         return found
@@ -119,7 +142,7 @@ class Prices:
     @classmethod
     def of(cls, nodes: NodePrices, arrays: dict[str, np.ndarray]) -> "Prices":
         surroundings = [Means.of(arrays, f"surroundings{level}") for level in range(LEVELS)]
-        return cls(nodes, surroundings, Means.of(arrays, "rules"), float(arrays["spread"]))
+        return cls(nodes, surroundings, Gains(arrays["gains"]), float(arrays["spread"]))
 
 
 def mixed(values: Iterable[int]) -> int:

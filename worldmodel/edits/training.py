@@ -1,6 +1,6 @@
 """Training of the world model "edits": a few passes over the episodes, and no gradient."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +10,12 @@ from rlflow.errors import RLFlowError
 from rlflow.graph.features import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.dreaming import Index, States
-from worldmodel.edits.follow import NO_OP, UNKNOWN, Followed, Worlds, by_world, follow, initial_runtime
+from worldmodel.edits.follow import UNKNOWN, Followed, Worlds, by_world, follow, initial_runtime
 from worldmodel.edits.imagination import node_prices
 from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.learn import learn, unpacked
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.edits.prices import LEVELS, Means, NodePrices, Prices
+from worldmodel.edits.prices import LEVELS, Gains, Means, NodePrices, Prices
 from worldmodel.training import Trained, split_episodes
 
 
@@ -54,9 +54,8 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     samples = [_edits_priced(index, [followed[k] for k in numbers], nodes, spec) for index, numbers in groups.items()]
     keys = [np.concatenate([sample[0][level] for sample in samples]) for level in range(LEVELS)]
     extra = np.concatenate([sample[1] for sample in samples])
-    xfers, gains = (np.concatenate([getattr(found, name) for found in followed.values()]) for name in ("xfers", "gains"))
-    rules = Means(xfers[xfers != NO_OP].astype(np.uint64), gains[xfers != NO_OP])
-    prices = Prices(nodes, [Means(level, extra) for level in keys], rules, float(extra.std()))
+    gains = Gains(np.array([sample for index, numbers in groups.items() for k in numbers for sample in _gains(index, followed[k], nodes.sizes)]))
+    prices = Prices(nodes, [Means(level, extra) for level in keys], gains, float(extra.std()))
     scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
     return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales)
@@ -83,6 +82,15 @@ def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spe
                 np.add.at(gained, at, sign * price(there))
         extra.append(np.array([followed[row].gains[t] for row in rows]) - gained[rows])
     return [np.concatenate(level) for level in keys], np.concatenate(extra)
+
+
+def _gains(index: Index, followed: Followed, sizes: dict[int, int]) -> Iterator[tuple[int, int, int, float]]:
+    """For `prices.Gains`."""
+    for place, gain in zip(followed.places.tolist(), followed.gains.tolist(), strict=True):
+        if place >= 0:
+            found = index.world.places[place]
+            size = sizes.get(index.world.facts[found.operands[-1]], 1)
+            yield int(index.rule.values[place]), found.form, max(size, 1), gain
 
 
 def _scale(followed: list[Followed], episodes: list[Episode]) -> float:
