@@ -172,17 +172,44 @@ def _pack_match(flat: list[int], match: MatchRecord) -> None:
 
 
 def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
-    """What `pack` packed. Raises RLFlowError if the array is damaged."""
-    numbers = iter(packed.tolist())
+    """What `pack` packed. Raises RLFlowError if the array is damaged, or speaks of what it never told."""
+    whole = packed.dtype == np.int64 and packed.ndim == 1
+    numbers = iter(packed.tolist() if whole else ())
     try:
         count = next(numbers)
         edits = [_unpack_edit(numbers) for _ in range(count)]
         taken = [_unpack_match(numbers) for _ in range(count - 1)]
-        if next(numbers, None) is not None:
-            raise StopIteration
-    except StopIteration as error:
-        raise RLFlowError("the edits of an episode are damaged") from error
-    return edits, [match if match.xfer_id >= 0 else None for match in taken]
+        whole = count > 0 and next(numbers, None) is None
+    except StopIteration:
+        whole = False
+    if whole:
+        taken = [match if match.xfer_id >= 0 else None for match in taken]
+        whole = _hang_together(edits, taken)
+    if not whole:
+        raise RLFlowError("the edits of an episode are damaged")
+    return edits, taken
+
+
+def _hang_together(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
+    """Whether they name only what was told and is still there."""
+    nodes, tensors, matches = set(), {ABSENT}, set()
+    for edit, match in zip(edits, [None, *taken], strict=True):
+        old, ends = (*edit.lost, match) if match else edit.lost, len(nodes) - len(edit.gone)
+        if not all(m in matches and nodes.issuperset(m.nodes) for m in old) or not nodes.issuperset(edit.gone):
+            return False
+        nodes.difference_update(edit.gone)
+        matches.difference_update(edit.lost)
+        if len(nodes) != ends:
+            return False
+        tensors.update(tensor.id for tensor in edit.tensors)
+        nodes.update(node.id for node in edit.nodes)
+        matches.update(edit.found)
+        named = [t for node in edit.nodes for t in (*node.inputs, *node.outputs)] + [t for pair in edit.rewired for t in pair]
+        if not tensors.issuperset(named) or not all(set(node.outputs) - {ABSENT} for node in edit.nodes):
+            return False
+        if not all(m.xfer_id >= 0 and nodes.issuperset(m.nodes) and tensors.issuperset(m.operands) and m.operands for m in edit.found):
+            return False
+    return True
 
 
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
