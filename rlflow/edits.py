@@ -35,13 +35,14 @@ class TensorRecord(NamedTuple):
 
 
 class NodeRecord(NamedTuple):
-    """One operator: id, kind (int64 hash of operator and attributes), tensors read and made (ABSENT for an omitted one),
-    estimated runtime (ps).
+    """One operator: id, op and kind (int64 hashes of the operator alone, and with its attributes), tensors read and made (ABSENT
+    for an omitted one), estimated runtime (ps).
 
     An output of the whole graph is a node too, with a negative id, that reads one tensor and is never removed.
     """
 
     id: int
+    op: int
     kind: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -114,7 +115,7 @@ def _match(graph: Graph, state: RewriteState, match: Match) -> MatchRecord:
 
 def _record(state: RewriteState, node: Node) -> NodeRecord:
     cost = state.graph_cost.nodes[node.id]
-    return NodeRecord(node.id, _hash((node.key(), len(node.captured))), node.inputs, node.outputs, cost.runtime_ps)
+    return NodeRecord(node.id, _hash(node.key()[:2]), _hash((node.key(), len(node.captured))), node.inputs, node.outputs, cost.runtime_ps)
 
 
 def _tensors(graph: Graph, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
@@ -137,7 +138,7 @@ def _known(state: RewriteState, node_id: int) -> NodeRecord | None:
 
 
 def _outputs(graph: Graph) -> list[NodeRecord]:
-    return [NodeRecord(-2 - k, OUTPUT, (tensor,), (-2 - k,), 0) for k, tensor in enumerate(graph.outputs)]
+    return [NodeRecord(-2 - k, OUTPUT, OUTPUT, (tensor,), (-2 - k,), 0) for k, tensor in enumerate(graph.outputs)]
 
 
 # -- as one array ----------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarr
             flat += tensor
         flat.append(len(edit.nodes))
         for node in edit.nodes:
-            flat += (node.id, node.kind, node.runtime_ps, len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
+            flat += (node.id, node.op, node.kind, node.runtime_ps, len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
         flat.append(len(edit.rewired))
         for pair in edit.rewired:
             flat += pair
@@ -217,8 +218,8 @@ def _unpack_edit(numbers: Iterator[int]) -> Edit:
     tensors = tuple([TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)) for _ in _counted(numbers)])
     nodes = []
     for _ in _counted(numbers):
-        node_id, kind, runtime = next(numbers), next(numbers), next(numbers)
-        nodes.append(NodeRecord(node_id, kind, _some(numbers), _some(numbers), runtime))
+        node_id, op, kind, runtime = next(numbers), next(numbers), next(numbers), next(numbers)
+        nodes.append(NodeRecord(node_id, op, kind, _some(numbers), _some(numbers), runtime))
     rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
     lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
     found = tuple([_unpack_match(numbers) for _ in _counted(numbers)])

@@ -4,12 +4,14 @@ Nothing is searched for in a step: every node knows the places that wait for it 
 which places are complete. The world is asked only about what no dream did before.
 """
 
+from itertools import count
+
 import numpy as np
 
 from rlflow.edits import OUTPUT
 from rlflow.graph.model import ABSENT
 from worldmodel.edits.prices import mixed
-from worldmodel.edits.world import World
+from worldmodel.edits.world import GroundEffect, World
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # spreads hashes before they are added up
 
@@ -74,9 +76,10 @@ class Index:
         self.reads, self.makes, self.waiting = Ragged(), Ragged(), Ragged()  # by node: tensors, tensors, places
         self.conditions, self.rule, self.size = Ragged(), Growing(np.int32), Growing(np.int16)  # by place
         self.watchers, self.alone = Ragged(), Ragged()  # tensor → places that want it to have one reader; and back
-        self.removed, self.added, self.rewired = Ragged(), Ragged(), Ragged()  # by place, once `effects` was asked
+        self.removed, self.added, self.rewired, self.made = Ragged(), Ragged(), Ragged(), Ragged()  # by row, as in GroundEffect
         self.has_twin = Growing(bool)
         self.effect_number = Growing(np.int32)  # place → row of the three; −1 unknown, −2 not asked yet
+        self.copies: dict[tuple[int, int], int] = {}
         self.by_rule: dict[int, np.ndarray] = {}
         self.update()
 
@@ -131,19 +134,26 @@ class Index:
         return min(place, self.world.twin.get(place, place))
 
     def effects(self, places: np.ndarray) -> np.ndarray:
-        """Rows of removed, added and rewired, int32 [k]; −1 where nobody knows."""
+        """Rows of seen, removed, added, rewired and made, int32 [k]; −1 where nobody knows."""
         self.update()
         for place in np.unique(places[self.effect_number.values[places] == -2]).tolist():
             effect = self.world.effect(place)
-            if effect is None:
-                self.effect_number.data[place] = -1
-                continue
-            self.effect_number.data[place] = len(self.removed.lists)
-            self.seen.append(effect.seen)
-            self.removed.append(effect.removed)
-            self.added.append(effect.added)
-            self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
+            self.effect_number.data[place] = -1 if effect is None else self._row(effect)
         return self.effect_number.values[places]
+
+    def effect(self, place: int, copy: int) -> int:
+        """The row of an effect that is known, with other new tensors (see `World.effect`)."""
+        if (place, copy) not in self.copies:
+            self.copies[place, copy] = self._row(self.world.effect(place, copy))
+        return self.copies[place, copy]
+
+    def _row(self, effect: GroundEffect) -> int:
+        self.seen.append(effect.seen)
+        self.removed.append(effect.removed)
+        self.added.append(effect.added)
+        self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
+        self.made.append(effect.made)
+        return len(self.made.lists) - 1
 
 
 class States:
@@ -272,12 +282,23 @@ class States:
 
     def carry_out(self, rows: np.ndarray, places: np.ndarray) -> "Change":
         """Carries out one place in each of the (different) states rows, of which the effect is known."""
-        effects = self.index.effects(places)
+        effects = self._unused(rows, places)
         change = Change(self, rows)
         rewired = change.rewired(effects)
         self.grow()  # before anything changes: counters of new places begin with what is there now
         change.apply(effects, *rewired)
         return change
+
+    def _unused(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The effects, with tensors made that nothing reads yet: what made them may have been carried out there before."""
+        effects = self.index.effects(places).copy()
+        for copy in count(1):
+            self.grow()
+            which, tensors = self.index.made.take(effects)
+            used = np.unique(which[self.readers[rows[which], tensors] > 0])
+            if not len(used):
+                return effects
+            effects[used] = [self.index.effect(place, copy) for place in places[used].tolist()]
 
 
 class Change:

@@ -56,7 +56,8 @@ class Dreaming:
         places = self.states.named(rows, places)
         effects = self.index.effects(places)
         known = effects >= 0
-        seen = known & self.index.seen.values[effects]
+        seen = known.copy()
+        seen[known] = self.index.seen.values[effects[known]]
         gain, spread, doubt = np.zeros(len(rows)), np.zeros(len(rows)), np.where(known, BY_ANALOGY, UNKNOWN_EFFECT).astype(np.float32)
         for k in np.flatnonzero(~seen).tolist():
             gain[k], spread[k] = self._by_analogy(int(places[k]))

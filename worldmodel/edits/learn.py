@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from rlflow.edits import Edit, MatchRecord, unpack
 from rlflow.episodes import Episode
 from rlflow.errors import RLFlowError
-from worldmodel.edits.schemas import Effect, Known, Numbering, Schemas, lift
+from worldmodel.edits.schemas import Effect, Facts, Known, Numbering, Schemas, lift
 from worldmodel.edits.world import Follower, World
 
 Unpacked = tuple[list[Edit], list[MatchRecord | None]]
@@ -46,25 +46,26 @@ def learn_forms(edits: Sequence[Unpacked], symmetric: Iterable[int]) -> Schemas:
     """All forms, facts and effects of these episodes."""
     schemas = Schemas(symmetric)
     for told, taken in edits:
-        seen = _Seen(told[0])
+        seen = _Seen(told[0], schemas.ops)
         for match in told[0].found:
             form, tensors = seen.lift(match)
-            schemas.add(form, seen.facts_of(tensors))
+            schemas.add(form, seen.facts_of(match, tensors))
         for edit, match in zip(told[1:], taken, strict=True):
             if match is not None:
                 form, tensors = seen.lift(match)
-                schemas.add(form, seen.facts_of(tensors))[seen.effect(match, tensors, edit)] += 1
+                schemas.add(form, seen.facts_of(match, tensors))[seen.effect(match, tensors, edit)] += 1
             seen.follow(edit)
             for found in edit.found:
                 form, tensors = seen.lift(found)
-                schemas.add(form, seen.facts_of(tensors))
+                schemas.add(form, seen.facts_of(found, tensors))
     return schemas
 
 
 class _Seen:
     """One episode's nodes and tensors as they were told."""
 
-    def __init__(self, first: Edit):
+    def __init__(self, first: Edit, ops: dict[int, int]):
+        self.ops = ops
         self.nodes: dict[int, tuple] = {}
         self.looks: dict[int, int] = {}
         self.facts: dict[int, int] = {}
@@ -74,14 +75,15 @@ class _Seen:
         for node_id in edit.gone:
             del self.nodes[node_id]
         self.nodes |= {record.id: (record.kind, record.inputs, record.outputs) for record in edit.nodes}
+        self.ops |= {record.kind: record.op for record in edit.nodes}
         for record in edit.tensors:
             self.looks[record.id], self.facts[record.id] = record.form, record.fact
 
     def lift(self, match: MatchRecord):
-        return lift(match.xfer_id, [self.nodes[n] for n in match.nodes], match.operands, self.looks)
+        return lift(match.xfer_id, [self.nodes[n] for n in match.nodes], match.operands, self.looks, self.ops)
 
-    def facts_of(self, tensors: Iterable[int]) -> tuple[int, ...]:
-        return tuple([self.facts[t] for t in tensors])
+    def facts_of(self, match: MatchRecord, tensors: Iterable[int]) -> Facts:
+        return (*[self.nodes[n][0] for n in match.nodes], *[self.facts[t] for t in tensors])
 
     def effect(self, match: MatchRecord, tensors: tuple[int, ...], edit: Edit) -> Effect:
         """What carrying out the match did. A node of it goes with it if its tensors were taken over."""

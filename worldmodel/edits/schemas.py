@@ -1,8 +1,8 @@
 """What is learnt of a rewriting system: where its rules apply and what they do, without a place.
 
-A *form* is how the nodes of a match look and hang together, with tensors numbered by their first mention and without their sizes; its
-*facts* are those of the tensors with their sizes. A rule applies where a form was seen with these facts, and there it does what it
-did before: what was seen in one block of a network is known of all others. Facts that are new are judged by the form.
+A *form* is which operators a match consists of and how they hang together, with tensors numbered by their first mention; its *facts*
+are the operators' attributes and the tensors' sizes. A rule applies where a form was seen with these facts, and there it does what
+it did before: what was seen in one block of a network is known of all others. Facts that are new are judged by the form.
 """
 
 from collections import Counter
@@ -11,8 +11,8 @@ from typing import NamedTuple, Self
 
 from rlflow.graph.model import ABSENT
 
-Shape = tuple[int, tuple[int, ...], tuple[int, ...]]  # kind, tensors read, tensors made
-Facts = tuple[int, ...]  # of a form's tensors, by local number
+Shape = tuple[int, tuple[int, ...], tuple[int, ...]]  # op (in a form) or kind (in an effect), tensors read, tensors made
+Facts = tuple[int, ...]  # the kinds of a form's nodes, then the facts of its tensors by local number
 
 
 class Form(NamedTuple):
@@ -51,8 +51,8 @@ class Numbering:
     def __call__(self, tensor: int) -> int:
         return ABSENT if tensor == ABSENT else self.number.setdefault(tensor, len(self.number))
 
-    def shape(self, kind: int, inputs: Iterable[int], outputs: Iterable[int]) -> Shape:
-        return kind, tuple([self(t) for t in inputs]), tuple([self(t) for t in outputs])
+    def shape(self, what: int, inputs: Iterable[int], outputs: Iterable[int]) -> Shape:
+        return what, tuple([self(t) for t in inputs]), tuple([self(t) for t in outputs])
 
 
 class Known:
@@ -68,72 +68,124 @@ class Known:
         self.alone: tuple[int, ...] = ()
 
     def applies(self, facts: Facts) -> bool:
-        """Facts that were never seen are trusted if none were ever refuted."""
-        return facts in self.effects or not self.refuted
+        """Facts that were never seen are trusted if none were refuted: of the same kinds, or of any if these are new as well."""
+        if facts in self.effects or facts in self.refuted:
+            return facts in self.effects
+        size = len(self.form.nodes)
+        refuted = {known[:size] for known in self.refuted}
+        return facts[:size] not in refuted if any(known[:size] == facts[:size] for known in self.effects) else not refuted
 
-    def effect(self, facts: Facts) -> tuple[Effect | None, bool]:
-        """(what it does, whether that was seen with these facts and not with others); None if it was never carried out."""
-        seen = self.effects.get(facts)
-        if seen:
-            return max(seen, key=seen.__getitem__), True
-        others = [(known, max(seen, key=seen.__getitem__)) for known, seen in self.effects.items() if seen]
-        if not others:
-            return None, False
-        alike = [sum(a == b for a, b in zip(facts, known, strict=True)) for known, _ in others]
-        model = others[alike.index(max(alike))][1]
-        made = [self._fact(facts, k, model, others) for k in range(len(model.made))]
-        return model._replace(made=tuple([(look, fact) for (look, _), fact in zip(model.made, made, strict=True)])), False
+    def usual(self) -> "list[Sample]":
+        """Per facts with which it was carried out, what it mostly did."""
+        return [Sample(self.form, facts, max(seen, key=seen.__getitem__)) for facts, seen in self.effects.items() if seen]
 
-    def _fact(self, facts: Facts, k: int, model: Effect, others: list[tuple[Facts, Effect]]) -> int:
-        """Of the k-th new tensor: that of a tensor which it shared it with every time, or the one that it always had."""
-        same = [(known, effect.made[k][1]) for known, effect in others if effect.added == model.added and len(effect.made) > k]
-        shared = next((j for j in range(len(facts)) if all(known[j] == fact for known, fact in same)), None)
-        if shared is not None:
-            return facts[shared]
-        return same[0][1] if len({fact for _, fact in same}) == 1 else hash((facts, k))  # a new one; of ints, so the same in every process
+
+class Sample(NamedTuple):
+    """What a form did with some facts."""
+
+    form: Form
+    facts: Facts
+    effect: Effect
+
+
+def by_analogy(form: Form, facts: Facts, samples: list[Sample]) -> Effect:
+    """What the rule does here, by what it did to others: as to the most alike, with the kinds and tensors that stand in for its own.
+
+    A new node or tensor is like the one of the match that it was like in all samples; else as in all of them; else unheard of.
+    """
+    size = len(form.nodes)
+    alike = [sum(a == b for a, b in zip((*facts, *form.looks), (*s.facts, *s.form.looks), strict=True)) for s in samples]
+    model = samples[alike.index(max(alike))].effect
+    samples = [sample for sample in samples if _wiring(sample.effect) == _wiring(model)]
+    added = []
+    for k, (_, inputs, outputs) in enumerate(model.added):
+        kind = _transferred(facts[:size], [(sample.facts[:size], sample.effect.added[k][0]) for sample in samples])
+        added.append((kind, inputs, outputs))
+    made = []
+    for k in range(len(model.made)):
+        look = _transferred(form.looks, [(sample.form.looks, sample.effect.made[k][0]) for sample in samples])
+        made.append((look, _transferred(facts[size:], [(sample.facts[size:], sample.effect.made[k][1]) for sample in samples])))
+    return model._replace(added=tuple(added), made=tuple(made))
+
+
+def _wiring(effect: Effect) -> tuple:
+    return effect.removed, [shape[1:] for shape in effect.added], effect.rewired
+
+
+def _transferred(here: tuple[int, ...], there: list[tuple[tuple[int, ...], int]]) -> int:
+    """there: (values, the new one) of each sample; the new one among the values here."""
+    place = next((j for j in range(len(here)) if all(values[j] == new for values, new in there)), None)
+    if place is not None:
+        return here[place]
+    new = there[0][1]
+    return new if all(value == new for _, value in there) else hash((here, len(there)))  # of ints: the same in every process
 
 
 class Schemas:
     """All forms that were seen, by number.
 
     Attributes:
+      ops: kind → op, of all nodes met.
       known: per form, in the order of their first appearance.
-      occasions: kind → (form, place) of every node of a form that is of it.
+      occasions: op → (form, place) of every node of a form that is one.
+      alike: forms of one rule that hang together in the same way, whatever their operators and looks.
       symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
     """
 
     def __init__(self, symmetric: Iterable[int] = ()):
+        self.ops: dict[int, int] = {}
         self.number: dict[Form, int] = {}
         self.known: list[Known] = []
         self.occasions: dict[int, list[tuple[int, int]]] = {}
+        self.alike: dict[tuple, list[int]] = {}
         self.symmetric = frozenset(symmetric)
 
     def to_json(self) -> dict:
-        """Lists of numbers and texts: {"symmetric", "forms": [[form, alone, refuted, [[facts, [[effect, times], …]], …]], …]}."""
+        """Lists of numbers: {"symmetric", "ops": [[kind, op], …], "forms": [[form, alone, refuted, [[facts, [[effect, times], …]], …]], …]}."""
         forms = [
             [known.form, known.alone, sorted(known.refuted), [[facts, list(seen.items())] for facts, seen in known.effects.items()]]
             for known in self.known
         ]
-        return {"symmetric": sorted(self.symmetric), "forms": forms}
+        return {"symmetric": sorted(self.symmetric), "ops": sorted(self.ops.items()), "forms": forms}
 
     @classmethod
     def from_json(cls, saved: dict) -> Self:
         """Raises TypeError, ValueError or KeyError for what `to_json` did not give."""
         schemas = cls(int(x) for x in saved["symmetric"])
+        schemas.ops.update(_tuples(saved["ops"]))
         for form, alone, refuted, effects in _tuples(saved["forms"]):
             for facts, seen in effects:
                 schemas.add(Form(*form), facts).update({Effect(*effect): times for effect, times in seen})
             schemas.known[-1].alone, schemas.known[-1].refuted = alone, set(refuted)
         return schemas
 
+    def effect(self, number: int, facts: Facts) -> tuple[Effect | None, bool]:
+        """(what a form does with these facts, whether that was seen); None if it was never carried out, nor its like."""
+        known = self.known[number]
+        seen = known.effects.get(facts)
+        if seen:
+            return max(seen, key=seen.__getitem__), True
+        samples = known.usual() or [sample for other in self.alike[_skeleton(known.form)] for sample in self.known[other].usual()]
+        if not samples:
+            return None, False
+        effect = by_analogy(known.form, facts, samples)
+        for (kind, _, _), (other, _, _) in zip(effect.added, samples[0].effect.added, strict=False):
+            self.ops.setdefault(kind, self.ops[other])  # an unheard-of kind is of the operator that it stands for
+        return effect, False
+
     def add(self, form: Form, facts: Facts) -> Counter[Effect]:
         """Learns that a form applied with these facts; what is known of its effects then."""
         if form not in self.number:
             self.number[form] = len(self.known)
-            for place, (kind, _, _) in enumerate(form.nodes):
-                self.occasions.setdefault(kind, []).append((len(self.known), place))
+            self.alike.setdefault(_skeleton(form), []).append(len(self.known))
+            for place, (op, _, _) in enumerate(form.nodes):
+                self.occasions.setdefault(op, []).append((len(self.known), place))
             self.known.append(Known(form))
         return self.known[self.number[form]].effects.setdefault(facts, Counter())
+
+
+def _skeleton(form: Form) -> tuple:
+    return form.xfer_id, tuple([shape[1:] for shape in form.nodes]), form.operands
 
 
 def _tuples(value):
@@ -145,10 +197,10 @@ def _tuples(value):
     return value
 
 
-def lift(xfer_id: int, nodes: Iterable[Shape], operands: Iterable[int], looks) -> tuple[Form, tuple[int, ...]]:
-    """The form of a match, and the tensors by their local numbers. `looks`: tensor → look."""
+def lift(xfer_id: int, nodes: Iterable[Shape], operands: Iterable[int], looks, ops) -> tuple[Form, tuple[int, ...]]:
+    """The form of a match, and the tensors by their local numbers. nodes: their kinds first. looks: of tensors. ops: of kinds."""
     numbering = Numbering()
     local = tuple([numbering(t) for t in operands])
-    shapes = tuple([numbering.shape(*node) for node in nodes])
+    shapes = tuple([numbering.shape(ops[kind], inputs, outputs) for kind, inputs, outputs in nodes])
     tensors = tuple(numbering.number)
     return Form(xfer_id, shapes, local, tuple([looks[t] for t in tensors])), tensors

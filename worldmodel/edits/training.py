@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
 from rlflow.graph.features import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.dreaming import Index, States
@@ -23,8 +22,6 @@ def train(
     config: EditsConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int, log=None, progress=None,
 ) -> Trained:  # fmt: skip
     """See `worldmodel.training.train`. A pass takes seconds, so there is no checkpoint: a killed training begins anew."""
-    if config.mode != "offline":
-        raise RLFlowError("the world model 'edits' learns from collected episodes: world_model.mode=offline")
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
     model.save(folder)

@@ -5,8 +5,9 @@ out that was not before; what it holds is shared by all dreams.
 """
 
 import hashlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 from rlflow.edits import Edit, MatchRecord, NodeRecord, TensorRecord
@@ -26,11 +27,13 @@ class Place(NamedTuple):
 
 
 class GroundEffect(NamedTuple):
-    """removed, added: nodes. rewired: (tensor, the one that its readers read instead). seen: in the data with just these facts."""
+    """removed, added: nodes. rewired: (tensor, the one that its readers read instead). made: new tensors. seen: in the data with
+    just these facts."""
 
     removed: tuple[int, ...]
     added: tuple[int, ...]
     rewired: tuple[tuple[int, int], ...]
+    made: tuple[int, ...]
     seen: bool
 
 
@@ -54,18 +57,18 @@ class World:
         self.places: list[Place] = []
         self.alike: dict[tuple, int] = {}
         self.twin: dict[int, int] = {}  # of a symmetric rule: the same nodes named in another order, both ways
-        self.effects: dict[int, GroundEffect | None] = {}
+        self.effects: dict[tuple[int, int], GroundEffect | None] = {}
 
     # -- tensors -----------------------------------------------------------------------------------
 
     def initial_tensor(self, real: int, rank: int, look: int, fact: int) -> int:
         return self._tensor(("initial", real), (rank, real), look, fact)
 
-    def made_tensor(self, owner: int, maker: tuple, look: int, fact: int, twins: Counter) -> int:
+    def made_tensor(self, owner: int, maker: tuple, look: int, fact: int, twins: dict[tuple, int]) -> int:
         """A tensor that a substitution makes: named by the tensor that it was made for, and by what makes it.
 
         maker: kind, tensors read and output of the node; of a new constant kind, () and input of its reader. twins: how many of a
-        name this substitution has made.
+        name there are (see `effect`).
         """
         key = owner, *maker, fact
         key = *key, twins[key]
@@ -98,7 +101,7 @@ class World:
                 self.readers[tensor].append(found)
             for tensor in set(outputs) - {ABSENT}:
                 self.makers[tensor].append(found)
-            for form, place in self.schemas.occasions.get(kind, ()):
+            for form, place in self.schemas.occasions.get(self.schemas.ops[kind], ()):
                 self._occurrences(form, place, found)
         return found
 
@@ -116,12 +119,12 @@ class World:
 
     def place(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
         """The number of a place; None if its form is not known."""
-        form, tensors = lift(xfer_id, [self.nodes[node] for node in nodes], operands, self.looks)
+        form, tensors = lift(xfer_id, [self.nodes[node] for node in nodes], operands, self.looks, self.schemas.ops)
         number = self.schemas.number.get(form)
         return None if number is None else self._add_place(Place(number, nodes, operands, tensors))
 
     def facts_of(self, place: Place) -> Facts:
-        return tuple([self.facts[t] for t in place.tensors])
+        return (*[self.nodes[node][0] for node in place.nodes], *[self.facts[t] for t in place.tensors])
 
     def _add_place(self, place: Place) -> int:
         found = self.place_number.setdefault((place.form, place.nodes, place.operands), len(self.places))
@@ -173,7 +176,7 @@ class World:
     def _unify(self, form: Form, place: int, node: int, bound: dict[int, int]) -> bool:
         """Whether the node can stand there; binds local tensors, different ones to different tensors."""
         wanted, found = form.nodes[place], self.nodes[node]
-        if wanted[0] != found[0]:
+        if wanted[0] != self.schemas.ops[found[0]]:
             return False
         for local, real in zip(wanted[1:], found[1:], strict=True):
             if len(local) != len(real):
@@ -188,17 +191,20 @@ class World:
 
     # -- effects -----------------------------------------------------------------------------------
 
-    def effect(self, place: int) -> "GroundEffect | None":
-        """What carrying it out does here; None if nobody knows."""
-        if place not in self.effects:
-            found = self.places[place]
-            effect, seen = self.schemas.known[found.form].effect(self.facts_of(found))
-            self.effects[place] = None if effect is None else self._grounded(found, effect, seen)
-        return self.effects[place]
+    def effect(self, place: int, copy: int = 0) -> "GroundEffect | None":
+        """What carrying it out does here; None if nobody knows.
 
-    def _grounded(self, place: Place, effect: Effect, seen: bool) -> "GroundEffect":
+        copy: 0; the next number while what is made has a name that is in use (it was carried out before, and others came to read that).
+        """
+        if (place, copy) not in self.effects:
+            found = self.places[place]
+            effect, seen = self.schemas.effect(found.form, self.facts_of(found))
+            self.effects[place, copy] = None if effect is None else self._grounded(found, effect, seen, copy)
+        return self.effects[place, copy]
+
+    def _grounded(self, place: Place, effect: Effect, seen: bool, copy: int) -> "GroundEffect":
         tensors, owner, added = list(place.tensors), place.operands[-1], []
-        made, twins = iter(effect.made), Counter()
+        made, twins = iter(effect.made), defaultdict(lambda: copy)
 
         def tensor(t: int, kind: int, inputs: tuple[int, ...], slot: int) -> int:
             if t == len(tensors):
@@ -210,7 +216,8 @@ class World:
             outputs = tuple([tensor(t, kind, inputs, slot) for slot, t in enumerate(makes)])
             added.append(self.node(kind, inputs, outputs))
         removed = tuple([place.nodes[p] for p in effect.removed])
-        return GroundEffect(removed, tuple(added), tuple([(tensors[old], tensors[new]) for old, new in effect.rewired]), seen)
+        rewired = tuple([(tensors[old], tensors[new]) for old, new in effect.rewired])
+        return GroundEffect(removed, tuple(added), rewired, tuple(tensors[len(place.tensors) :]), seen)
 
     def rewired_node(self, node: int, old: int, new: int) -> int:
         """The node that reads another tensor instead."""
@@ -234,21 +241,33 @@ class Follower:
             self.tensor[record.id] = world.initial_tensor(record.id, rank.get(record.id, -1), record.form, record.fact)
         for record in first.nodes:
             self.node[record.id] = self._ground(record)
+        self._there = set(self.node.values())
         self.matches = set(first.found)
 
     def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
-        owner = self.tensor[taken.operands[-1]] if taken else None
-        new, twins = {record.id: record for record in edit.tensors}, Counter()
-        for record in edit.nodes:
-            self._name(record, owner, new, twins)
-            self.node[record.id] = self._ground(record)
+        if taken is not None:
+            self._name(edit, self.tensor[taken.operands[-1]])
+        self._there.difference_update([self.node[n] for n in (*edit.gone, *[r.id for r in edit.nodes]) if n in self.node])
+        self.node |= {record.id: self._ground(record) for record in edit.nodes}
+        self._there.update([self.node[record.id] for record in edit.nodes])
         for node_id in edit.gone:
             del self.node[node_id]
         self.matches -= set(edit.lost)
         self.matches |= set(edit.found)
 
-    def _name(self, record: NodeRecord, owner: int, new: dict[int, TensorRecord], twins: Counter) -> None:
-        """Gives numbers to the tensors that the substitution made."""
+    def _name(self, edit: Edit, owner: int) -> None:
+        """Gives numbers to the tensors that the substitution made: the first ones of these names that are not in use."""
+        new = [record.id for record in edit.tensors]
+        for copy in count():
+            twins = defaultdict(lambda copy=copy: copy)
+            for record in edit.nodes:
+                self._name_of(record, owner, {tensor.id: tensor for tensor in edit.tensors}, twins)
+            if self._there.isdisjoint(node for tensor in new for node in self.world.readers[self.tensor[tensor]]):
+                return
+            for tensor in new:
+                del self.tensor[tensor]
+
+    def _name_of(self, record: NodeRecord, owner: int, new: dict[int, TensorRecord], twins: dict[tuple, int]) -> None:
         for position, tensor in enumerate(record.inputs):
             if tensor not in self.tensor and tensor != ABSENT:  # a constant
                 self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, (), position), new[tensor].form, new[tensor].fact, twins)
@@ -258,6 +277,7 @@ class Follower:
                 self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, inputs, slot), new[tensor].form, new[tensor].fact, twins)
 
     def _ground(self, record: NodeRecord) -> int:
+        self.world.schemas.ops.setdefault(record.kind, record.op)
         return self.world.node(record.kind, self._ground_tensors(record.inputs), self._ground_tensors(record.outputs))
 
     def _ground_tensors(self, tensors: Iterable[int]) -> tuple[int, ...]:
