@@ -701,9 +701,7 @@ def zoo_or_path(name: str):
 
 def events(run, name: str):
     from worldmodel.monitor import EventWriter
-    from worldmodel.training import prepare_tensorflow
 
-    prepare_tensorflow(run.config.seed, run.config.world_model.threads)
     return EventWriter(run.path / "tensorboard" / name)
 
 
@@ -712,7 +710,8 @@ def load_world_model(run):
     from worldmodel.training import load, prepare_tensorflow
 
     wanted = world_model_config(run.config.world_model)
-    prepare_tensorflow(run.config.seed, wanted.threads)
+    if wanted.uses_tensorflow:
+        prepare_tensorflow(run.config.seed, wanted.threads)
     model = load(run.path / "world-model", run.env_spec().make_task().encoding_spec)
     for name, value in model.config.to_dict().items():
         if name not in ("checkpoint_seconds", "threads") and getattr(wanted, name) != value:
@@ -752,8 +751,11 @@ def random_episodes(run) -> tuple[list | None, list]:
 def make_controller(run, model):
     from controllers import CONTROLLERS
     from worldmodel import spaces
+    from worldmodel.training import prepare_tensorflow
 
     kind = CONTROLLERS.get(run.config.controller.name)
+    if kind.uses_tensorflow:
+        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
     observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
     return kind(make_controller_config(run.config), observation_space, spaces.action_space(model.spec), run.config.seed)
 

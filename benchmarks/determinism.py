@@ -1,7 +1,7 @@
-"""The same seed twice: the same episodes, the same world-model weights, the same actions, byte for byte.
+"""The same seed twice: the same episodes, the same world model, the same actions, byte for byte.
 
 One worker, the analytic cost (the profiled one depends on the machine), separate processes with different
-hash seeds, on a real model with shortened trainings.
+hash seeds, on a real model with a shortened training.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from rlflow.files import read_json
 
 MODEL = "light_squeezenet"
 OPTIONS = [
-    "workers=1", "cost.name=analytic", "collect.episodes=16", "world_model.mdn-rnn.encoder_steps=40", "world_model.mdn-rnn.steps=40",
+    "workers=1", "cost.name=analytic", "collect.episodes=16",
     "controller.ppo.updates=10", "eval.samples=2", "eval.measure_seconds=0", "env.max_steps=20",
 ]  # fmt: skip
 
@@ -33,7 +33,7 @@ def fingerprint(folder: Path, seed: int, hash_seed: str) -> dict[str, str]:
 
     return {
         "episodes": digest(*sorted((run / "episodes").glob("*.npz"))),
-        "world_model": digest(run / "world-model" / "weights.npz"),
+        "world_model": digest(*sorted((run / "world-model").iterdir())),
         "controller": digest(next((run / "controller").glob("*/controller.npz"))),
         "actions": hashlib.sha256(repr([(n, c["path_ms"], c["rules"]) for n, c in result["candidates"].items()]).encode()).hexdigest(),
         "model": digest(folder / "out.onnx"),

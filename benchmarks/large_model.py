@@ -1,7 +1,7 @@
 """`run.py optimise` on a model of 3 GB with external data: how much memory does it take?
 
 The model is a chain of gated blocks, with weights of 59 MB each, written one weight at a time. The command runs in
-a process of its own with the standard checks and measurement and shortened trainings, and the memory of its whole
+a process of its own with the standard checks and measurement and a shortened training, and the memory of its whole
 process tree is sampled up to 20 times a second. `total` is the proportional set size (PSS): anonymous memory plus mapped
 files, what several processes share counted once. `anonymous` is the part of it that no file stands behind. The page
 cache is not counted: the system gives it back when it is needed. TensorFlow's own memory is counted.
@@ -30,8 +30,7 @@ from rlflow.validate import validate
 WIDTH, ROWS = 3840, 8
 LIMIT = 1.5  # times the size of the model
 OPTIONS = [
-    "collect.episodes=8", "env.max_steps=20", "world_model.mdn-rnn.encoder_steps=20", "world_model.mdn-rnn.steps=20",
-    "controller.ppo.updates=10", "eval.samples=2",
+    "collect.episodes=8", "env.max_steps=20", "controller.ppo.updates=10", "eval.samples=2",
 ]  # fmt: skip
 
 

@@ -72,6 +72,7 @@ class Controller:
     name: str  # as registered in controllers/__init__.py
     Config: type  # its dataclass of options
     BUDGET: tuple[str, ...] = ()  # the options that a resumed training may change
+    uses_tensorflow = False
 
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         self.config = config

@@ -178,6 +178,7 @@ class PPO(Controller):
     name = "ppo"
     Config = PPOConfig
     BUDGET = ("updates",)
+    uses_tensorflow = True
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)
@@ -305,7 +306,7 @@ class PPO(Controller):
         rewards = batch.pop("rewards").astype(np.float32)
         outcome = [batch.pop(key) for key in ("next_values", "terminated", "truncated")]
         batch["advantages"] = gae(rewards, batch["values"], *outcome, config.gamma, config.gae_lambda)
-        flat = {key: value.reshape(-1, *value.shape[2:]) for key, value in batch.items()}
+        flat = {key: np.concatenate(value) for key, value in batch.items()}
         targets = flat["values"] + flat["advantages"]
         fraction = self.updates_done / config.updates if config.anneal else 0.0
         self.learning_rate.assign(config.learning_rate * (1.0 - fraction))

@@ -1,4 +1,4 @@
-"""run.py as the tests call it: in this process or in its own, with budgets that take seconds."""
+"""run.py as the tests call it: in this process or in its own, with budgets that take seconds; with the MDN-RNN but for EDITS."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ ROOT = Path(__file__).parent.parent
 
 TINY = (
     "cost.name=analytic", "workers=1", "collect.episodes=6", "env.max_steps=6", "env.max_locations=20",
-    "world_model.mdn-rnn.encoder_steps=2", "world_model.mdn-rnn.steps=2", "world_model.mdn-rnn.hidden=8", "world_model.mdn-rnn.latent=4",
-    "world_model.mdn-rnn.encoder_hidden=8", "world_model.mdn-rnn.message_passing_steps=1", "world_model.mdn-rnn.gaussians=2",
+    "world_model.name=mdn-rnn", "world_model.mdn-rnn.encoder_steps=2", "world_model.mdn-rnn.steps=2", "world_model.mdn-rnn.hidden=8",
+    "world_model.mdn-rnn.latent=4", "world_model.mdn-rnn.encoder_hidden=8", "world_model.mdn-rnn.message_passing_steps=1", "world_model.mdn-rnn.gaussians=2",
     "world_model.mdn-rnn.batch_graphs=4", "world_model.mdn-rnn.batch_episodes=2",
     "controller.ppo.updates=1", "controller.ppo.evaluate_every=1", "controller.ppo.envs=4", "controller.ppo.steps=4",
     "controller.ppo.minibatches=2", "controller.ppo.epochs=1", "controller.ppo.evaluation_dreams=2",
@@ -20,6 +20,7 @@ TINY = (
     "controller.cma-es.max_steps=5", "controller.random.dreams=2", "controller.random.max_steps=5",
     "eval.samples=2", "eval.measure_seconds=0",
 )  # fmt: skip
+EDITS = (*TINY, "world_model.name=edits")
 
 
 class Done(NamedTuple):
@@ -49,7 +50,11 @@ def in_process(capsys, *arguments) -> Done:
     return Done(code, *capsys.readouterr())
 
 
-def in_its_own(*arguments, cwd: Path = ROOT, **environment) -> Done:
-    command = [sys.executable, str(ROOT / "run.py"), *map(str, arguments)]
+def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -> Done:
+    """without: a package that this process cannot import."""
+    program = [str(ROOT / "run.py")]
+    if without:
+        program = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules[{without!r}] = None; import run; sys.exit(run.main())"]
+    command = [sys.executable, *program, *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     return Done(done.returncode, done.stdout, done.stderr)

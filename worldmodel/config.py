@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
 
 from rlflow.errors import RLFlowError
 
@@ -17,6 +18,8 @@ class WorldModelConfig:
     checkpoint_seconds: a checkpoint is written this often.
     threads: TensorFlow's intra-op threads; 0 leaves the choice to TensorFlow.
     """
+
+    uses_tensorflow: ClassVar[bool] = False
 
     name: str
     mode: str = "offline"
@@ -74,6 +77,8 @@ class MDNRNNConfig(WorldModelConfig):
       patience: the training stops after so many looks without a better loss, and the best weights are kept; 0: never.
     """
 
+    uses_tensorflow: ClassVar[bool] = True
+
     name: str = "mdn-rnn"
     latent: int = 32
     encoder_hidden: int = 32
@@ -127,6 +132,11 @@ class EditsConfig(WorldModelConfig):
 
     name: str = "edits"
     latent: int = 32
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.mode != "offline":
+            raise RLFlowError("the world model 'edits' learns from collected episodes: world_model.mode=offline")
 
     @property
     def total_steps(self) -> int:

@@ -1,24 +1,37 @@
-"""TensorBoard events."""
+"""TensorBoard events, written without TensorFlow."""
 
+import os
+import socket
+import time
+from itertools import count
 from pathlib import Path
 from typing import Self
 
-import tensorflow as tf
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+_FILES = count()  # of this process: two opened in one second must not have one name
 
 
 class EventWriter:
-    """Writes scalars to an event file in the folder. A context manager."""
+    """Writes scalars to a new event file in the folder. A context manager."""
 
     def __init__(self, folder: Path | str):
-        self._writer = tf.summary.create_file_writer(str(folder))
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES)}"
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._records = RecordWriter(open(Path(folder) / name, "wb"))
+        self._write(file_version="brain.Event:2")
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        with self._writer.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
+        self._write(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()]))
+
+    def _write(self, **content) -> None:
+        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
+        self._records.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        self._records.close()
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from controllers.cma_es import CMAESConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.errors import RLFlowError
-from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
+from tests.controllers.toy import Identity, Memoryless, Sacrifice, latent_spaces, make, vector
 
 SMALL = {
     "random": RandomConfig(dreams=8),
@@ -64,6 +64,12 @@ def test_actions_are_valid_batched_integers_and_a_function_of_the_generator(name
         np.testing.assert_array_equal(actions, again)
     sampled = [controller.act(observation, greedy=False) for _ in range(2)]
     assert (sampled[0] != sampled[1]).any()
+
+
+def test_a_world_model_that_remembers_nothing_will_do(name, tmp_path):
+    controller = build(name, Memoryless)
+    controller.train(vector(Memoryless), 0, tmp_path)
+    assert controller.act(observations(Memoryless)).shape == (64, 2)
 
 
 def test_training_ends_with_a_typed_reason_and_reports_on_its_way(name, tmp_path):

@@ -23,10 +23,10 @@ def latent_spaces(z, n, locations, h=H):
 class Toy(gym.Env):
     """NO-OP ends an episode; an invalid action is an error, since no controller may give one."""
 
-    Z, N, L, STEPS = 1, 1, 1, 1
+    Z, N, L, STEPS, H = 1, 1, 1, 1, H
 
     def __init__(self):
-        self.observation_space, self.action_space = latent_spaces(self.Z, self.N, self.L)
+        self.observation_space, self.action_space = latent_spaces(self.Z, self.N, self.L, self.H)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -43,7 +43,7 @@ class Toy(gym.Env):
         return self.observe(), reward, terminated, self.t >= self.STEPS, {"cost": self.cost}
 
     def observe(self):
-        return {"z": self.latent().astype(np.float32), "h": np.zeros(H, np.float32), **self.masks()}
+        return {"z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), **self.masks()}
 
     def masks(self):
         """From the counts of locations [N + 1]."""
@@ -78,6 +78,12 @@ class Identity(Toy):
         return reward, False
 
 
+class Memoryless(Identity):
+    """Of a world model that remembers nothing: h is empty."""
+
+    H = 0
+
+
 class Sacrifice(Toy):
     """Only a first step that loses 1 leads to the second one that wins 3; a first step that wins 0.2 ends it."""
 
@@ -107,4 +113,4 @@ def vector(task, autoreset_mode=AutoresetMode.SAME_STEP):
 
 
 def make(controller, config, task, seed=0):
-    return controller(config, *latent_spaces(task.Z, task.N, task.L), seed)
+    return controller(config, *latent_spaces(task.Z, task.N, task.L, task.H), seed)
