@@ -50,6 +50,25 @@ def test_temperature_zero_gives_the_mode_component_whatever_the_seed():
     np.testing.assert_array_equal(mdn.mode_component(mixture), MEANS[0])
 
 
+def test_a_temperature_that_goes_to_zero_gives_the_mode():
+    mixture = known_mixture(1000)
+    distances = [np.abs(mdn.sample(mixture, t, (1, 2)) - MEANS[0]).max() for t in (1e-2, 1e-4, 1e-8)]
+    assert distances[0] > distances[1] > distances[2] and distances[2] < 1e-3
+
+
+def test_a_temperature_of_the_logits_alone_leaves_the_variances_as_they_are():
+    mixture, size = known_mixture(40_000), 40_000
+    for temperature in (0.5, 2.0):
+        expected = np.array(WEIGHTS) ** (1 / temperature)
+        expected /= expected.sum()
+        drawn = mdn.sample(mixture, temperature, (1, 2), scale_sigma=False).numpy()
+        mean = expected @ MEANS
+        variance = expected @ (np.square(SIGMAS) + np.square(MEANS)) - mean**2
+        assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / size)
+        np.testing.assert_allclose(drawn.var(), variance, rtol=0.05)
+    np.testing.assert_array_equal(mdn.sample(known_mixture(10), 0.0, (1, 2), scale_sigma=False), MEANS[0])
+
+
 def test_temperature_divides_the_logits_and_scales_the_variance():
     mixture, size = known_mixture(40_000), 40_000
     for temperature in (0.05, 0.5, 1.0, 2.0):

@@ -120,11 +120,15 @@ def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
 
 
 def test_what_is_logged(tmp_path):
+    """Every loss and its parts, the learning rate and the gradient's norm, of encoder and dynamics."""
     logged = {}
-    config = dataclasses.replace(TINY, holdout=0.2)
+    config = dataclasses.replace(TINY, holdout=0.2, encoder_steps=10, steps=10)
     results = train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__)
-    assert list(logged) == [10]
-    assert {"dynamics/loss", "dynamics/z", "dynamics/learning_rate", "dynamics/gradient_norm"} <= logged[10].keys()
+    assert list(logged) == [10, 20]
+    parts = {"encoder": ("costs", "counts", "operators"), "dynamics": ("z", "reward", "termination", "counts", "xfer_mask")}
+    for values, (phase, names) in zip(logged.values(), parts.items(), strict=True):
+        assert values.keys() == {f"{phase}/{name}" for name in (*names, "loss", "learning_rate", "gradient_norm")}
+        assert values[f"{phase}/loss"] == pytest.approx(sum(values[f"{phase}/{name}"] for name in names), rel=1e-4)
     assert results["interactions"] == sum(map(len, toy.episodes(12)))
     assert results["holdout"].keys() >= {"encoder/loss", "dynamics/loss"}
 
