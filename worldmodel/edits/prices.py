@@ -125,13 +125,13 @@ class Prices:
         self.nodes, self.surroundings, self.gains, self.spread = nodes, surroundings, gains, spread
 
     def __call__(self, keys: list[np.ndarray], gained: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(gain, its spread (ps), whether the surroundings are known) of edits whose nodes alone gain `gained` (ps)."""
+        """(gain, its spread (ps), whether the surroundings are known, or never mattered) of edits whose nodes alone gain `gained` (ps)."""
         extra, spread = np.zeros(len(gained)), np.full(len(gained), self.spread)
         found = np.zeros(len(gained), bool)
         for means, level in reversed(list(zip(self.surroundings, keys, strict=True))):
             mean, deviation, found = means(level)
             extra, spread = np.where(found, mean, extra), np.where(found, deviation, spread)
-        return gained + extra, spread, found
+        return gained + extra, spread, found | (self.spread == 0)
 
     def arrays(self) -> dict[str, np.ndarray]:
         found = {"gains": self.gains.samples, "spread": np.float64(self.spread)}

@@ -1,0 +1,137 @@
+"""Small rewriting systems, and what a model says of their episodes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env import GraphRewriteEnv
+from rlflow.episodes import Episode
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rewards import make_reward
+from rlflow.rollouts import play_random, record
+from rlflow.rules.language import RuleSet, parse
+from rlflow.state import RewriteState, Task
+from worldmodel.config import EditsConfig
+from worldmodel.edits.model import EditsWorldModel
+from worldmodel.edits.training import fit
+
+REWARD = make_reward("relative", 0, 0)
+
+
+def rule_set(text: str) -> RuleSet:
+    return RuleSet(tuple(parse(text, "toy")), "toy")
+
+
+def onnx_model(lines: str, inputs: dict[str, tuple], outputs: str, weights: dict[str, tuple] | None = None, **attributes) -> onnx.ModelProto:
+    """lines: "y = Conv(x, w)", one operator each. weights: names and shapes of constants. attributes: by the operator's first output."""
+    nodes = []
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        made, _, call = line.partition(" = ")
+        op, _, read = call.removesuffix(")").partition("(")
+        made = made.split(", ")
+        nodes.append(helper.make_node(op, read.split(", "), made, **attributes.get(made[0], {})))
+    constants = [
+        numpy_helper.from_array((np.arange(np.prod(shape)) % 7 - 3).reshape(shape).astype(np.float32), name)
+        for name, shape in (weights or {}).items()
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
+    graph = helper.make_graph(nodes, "toy", values, results, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(made)
+
+
+def task_of(model: onnx.ModelProto, rules: RuleSet | str, max_locations: int = 200) -> Task:
+    return Task(load_graph(model), rule_set(rules) if isinstance(rules, str) else rules, AnalyticCost(), max_locations)
+
+
+def random_episodes(task: Task, n: int, max_steps: int, seed: int = 0) -> list[Episode]:
+    return [play_random(task, REWARD, max_steps, np.random.default_rng([seed, k]), k) for k in range(n)]
+
+
+def played(task: Task, actions: list[tuple[int, int]]) -> Episode:
+    states = [task.initial]
+    for action in actions:
+        states.append(states[-1].apply(*action))
+    return record(task, REWARD, states, actions)
+
+
+def only(task: Task, name: str, state: RewriteState | None = None) -> int:
+    """The rule's number; it applies here."""
+    xfer_id = task.rules.index(name)
+    assert (state or task.initial).counts[xfer_id]
+    return xfer_id
+
+
+def fitted(episodes: list[Episode], task: Task, latent: int = 8) -> EditsWorldModel:
+    return fit(EditsConfig(latent=latent), task.encoding_spec, episodes)
+
+
+def real_env(task: Task, max_steps: int) -> GraphRewriteEnv:
+    return GraphRewriteEnv(task, REWARD, max_steps)
+
+
+class Said(NamedTuple):
+    """Of every step of every stretch that lies within its episode: float64 or bool [k], counts int [k, N]."""
+
+    rewards: np.ndarray
+    real_rewards: np.ndarray
+    counts: np.ndarray
+    real_counts: np.ndarray
+    terminated: np.ndarray
+    real_terminated: np.ndarray
+    doubt: np.ndarray
+
+    @property
+    def reward_error(self) -> float:
+        return np.abs(self.rewards - self.real_rewards).max()
+
+    @property
+    def exact(self) -> float:
+        """The share of steps all of whose counts are right."""
+        return (self.counts == self.real_counts).all(axis=1).mean()
+
+
+def said(model, episodes: list[Episode], horizon: int = 10**9) -> Said:
+    """Open loop from every step of every episode on."""
+    lengths = [len(episode) for episode in episodes]
+    rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
+    horizon = min(horizon, max(lengths))
+    replay = model.replay(episodes, rows, starts, horizon)
+    at = [(s, t, rows[s], starts[s] + t) for s in range(len(rows)) for t in range(min(horizon, lengths[rows[s]] - starts[s]))]
+    s, t, row, step = np.array(at).T
+    real = [(episodes[r].rewards[k], episodes[r].counts[k + 1], episodes[r].terminated[k]) for r, k in zip(row, step, strict=True)]
+    rewards, counts, ends = (np.array(values) for values in zip(*real, strict=True))
+    return Said(replay.rewards[s, t], rewards, replay.counts[s, t], counts, replay.terminated[s, t], ends, replay.doubt[s, t])
+
+
+SIGNS_AND_PRODUCTS = """
+apart: two products instead of one
+  Mul(x, Add(y, z)) => Add(Mul(x, y), Mul(x, z))
+
+common-factor: one product instead of two
+  Add(Mul(x, y), Mul(x, z)) => Mul(x, Add(y, z))
+
+neg-neg: signs cancel
+  Neg(Neg(x)) => x
+"""
+
+
+def signs_and_products() -> onnx.ModelProto:
+    return onnx_model(
+        """
+        a = Mul(x, y)
+        b = Mul(x, z)
+        c = Add(a, b)
+        d = Neg(c)
+        e = Neg(d)
+        f = Mul(e, y)
+        g = Mul(e, z)
+        h = Add(f, g)
+        k = Neg(h)
+        o = Neg(k)
+        """, {name: (4, 8) for name in "xyz"}, "o",
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Where the data tell everything, the model is the rewriting system itself."""
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, onnx_model, random_episodes, said, signs_and_products, task_of
+from worldmodel.edits.follow import by_world, follow
+from worldmodel.edits.learn import unpacked
+
+ROUNDING = 1e-6  # of the largest reward; episodes keep float32
+
+
+def is_exact(told) -> bool:
+    scale = np.abs(told.real_rewards).max()
+    return told.exact == 1 and told.reward_error <= ROUNDING * scale and np.array_equal(told.terminated, told.real_terminated)
+
+
+def test_three_rules_are_learnt_exactly():
+    """Every count, reward and end of held-out episodes, from every step to the end; and no doubt."""
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    model = fitted(random_episodes(task, 150, 8), task)
+    told = said(model, random_episodes(task, 40, 8, seed=1))
+    assert len(told.doubt) > 500 and (told.real_counts.max(axis=0) > 1).all() and (np.abs(told.real_rewards) > 0).mean() > 0.5
+    assert is_exact(told) and told.doubt.max() == 0
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
+def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
+    task = tiny_task(name)
+    episodes = random_episodes(task, 15, 20)
+    told = said(fitted(episodes, task), episodes)
+    assert len(told.doubt) > 300 and is_exact(told) and told.doubt.max() == 0
+
+
+def test_nodes_that_are_alike_never_become_one():
+    """A substitution carried out again makes new tensors, while others read what it made before."""
+    for task, n, steps in ((tiny_task("tiny_resnet50"), 30, 30), (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12)):
+        episodes = random_episodes(task, n, steps)
+        model = fitted(episodes, task)
+        edits, again = unpacked(episodes), 0
+        for index, numbers in by_world(model.worlds, edits).items():
+            for k in numbers:
+                for nodes in follow(index, edits[k]).nodes:
+                    assert len(set(nodes.tolist())) == len(nodes)
+            again += sum(key[-1] > 0 for key in index.world.tensor_number if key[0] != "initial")
+        assert again > 0 and is_exact(said(model, episodes, 8))
+
+
+def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
+    other = onnx_model("a = Add(x, y)\nb = Mul(z, a)\nc = Neg(b)\nd = Neg(c)\nk = Neg(d)\no = Neg(k)", {n: (2, 8) for n in "xyz"}, "o")
+    tasks = [task_of(signs_and_products(), SIGNS_AND_PRODUCTS), task_of(other, SIGNS_AND_PRODUCTS)]
+    episodes = [random_episodes(task, 100, 8) for task in tasks]
+    held_out = [random_episodes(task, 25, 8, seed=1) for task in tasks]
+    mixed = fitted(episodes[0] + episodes[1], tasks[0])
+    for task, own, held in zip(tasks, episodes, held_out, strict=True):
+        apart, together = said(fitted(own, task), held), said(mixed, held)
+        assert is_exact(together) and together.doubt.max() == apart.doubt.max() == 0
+        assert np.allclose(together.rewards, apart.rewards, rtol=1e-6, atol=1e-6)
+    both = said(mixed, held_out[0][:5] + held_out[1][:5])  # in one call
+    assert is_exact(both)
