@@ -93,7 +93,7 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
     old, new = before.graph, after.graph
     gone = [node_id for node_id in sorted(new.changed) if node_id in old.nodes and node_id not in new.nodes]
     changed = [node_id for node_id in sorted(after.graph_cost.recounted) if node_id in new.nodes]
-    changed.sort(key=new.rank.__getitem__)
+    changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))  # new ones as the rule made them, wherever they come to lie
     nodes = [record for node_id in changed if (record := _record(after, new.nodes[node_id])) != _known(before, node_id)]
     if new.outputs != old.outputs:
         nodes += [record for record, was in zip(_outputs(new), _outputs(old), strict=True) if record != was]

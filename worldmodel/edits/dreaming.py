@@ -6,6 +6,10 @@ which places are complete. The world is asked only about what no dream did befor
 
 from itertools import count
 
+from bisect import bisect
+from collections.abc import Iterable
+from itertools import chain
+
 import numpy as np
 
 from rlflow.edits import OUTPUT
@@ -17,33 +21,49 @@ MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # spreads hashes before they are add
 
 
 class Ragged:
-    """Lists of numbers of varying length, by number; grows at the end."""
+    """Lists of numbers of varying length, by number. Lists that have changed since the arrays were built are read one by one."""
 
     def __init__(self):
-        self.lists: list[tuple[int, ...]] = []
-        self.clear()
+        self.lists: list[list[int]] = []
+        self._flat, self._offsets = np.zeros(0, np.int32), np.zeros(1, np.int64)
+        self._changed = Growing(bool)
+        self._changes = 0
 
-    def clear(self) -> None:
-        self._flat, self._offsets, self._built = np.zeros(0, np.int32), np.zeros(1, np.int64), 0
-
-    def append(self, values) -> None:
-        self.lists.append(tuple(values))
+    def append(self, values: Iterable[int]) -> None:
+        self.lists.append(list(values))
+        self._changed.append(True)
+        self._changes += 1
 
     def add(self, row: int, value: int) -> None:
         """Appends to a list that is there already."""
-        self.lists[row] = (*self.lists[row], value)
-        self._built = -1
+        self.lists[row].append(value)
+        self._changed.data[row] = True
+        self._changes += 1
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of `rows`, value) of every value of theirs."""
-        if self._built != len(self.lists):
-            self._flat = np.array([v for values in self.lists for v in values], np.int32)
-            self._offsets = np.cumsum([0, *map(len, self.lists)])
-            self._built = len(self.lists)
+        if self._changes > len(self._offsets) // 4:
+            self._build()
+        changed = self._changed.values[rows]
+        if not changed.any():
+            return self._built(np.arange(len(rows)), rows)
+        which, values = self._built(np.flatnonzero(~changed), rows[~changed])
+        new = [(k, value) for k in np.flatnonzero(changed).tolist() for value in self.lists[rows[k]]]
+        more = np.array(new, np.int64).reshape(-1, 2)
+        which, values = np.concatenate([which, more[:, 0]]), np.concatenate([values, more[:, 1].astype(np.int32)])
+        order = np.argsort(which, kind="stable")
+        return which[order], values[order]
+
+    def _built(self, which: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         starts, counts = self._offsets[rows], self._offsets[rows + 1] - self._offsets[rows]
-        which = np.repeat(np.arange(len(rows)), counts)
-        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return which, self._flat[np.repeat(starts, counts) + within]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(which, counts), self._flat[np.repeat(starts, counts) + within]
+
+    def _build(self) -> None:
+        self._flat = np.fromiter(chain.from_iterable(self.lists), np.int32)
+        self._offsets = np.cumsum([0, *map(len, self.lists)])
+        self._changed.values[:] = False
+        self._changes = 0
 
 
 class Growing:
@@ -80,7 +100,7 @@ class Index:
         self.has_twin = Growing(bool)
         self.effect_number = Growing(np.int32)  # place → row of the three; −1 unknown, −2 not asked yet
         self.copies: dict[tuple[int, int], int] = {}
-        self.by_rule: dict[int, np.ndarray] = {}
+        self._sorted: dict[int, tuple[list[tuple], np.ndarray]] = {}  # rule → (orders, places), ascending
         self.update()
 
     def update(self) -> None:
@@ -90,7 +110,7 @@ class Index:
             self.second.append(False)
         for node in range(self.home.size, len(world.nodes)):
             kind, inputs, outputs = world.nodes[node]
-            self.home.append(world.home(node))
+            self.home.append(world.homes[node])
             self.immortal.append(kind == OUTPUT)
             kind, facts = world.kind_and_facts(node)
             self.what.append(mixed((kind, *facts)))
@@ -117,17 +137,26 @@ class Index:
             for tensor in alone:
                 self.watchers.add(tensor, place)
             self.effect_number.append(-2)
-            self.by_rule.pop(xfer_id, None)
             self.has_twin.append(place in world.twin)
             self.has_twin.data[self.shown(place)] |= place in world.twin
+            self._sort(xfer_id, place)
+
+    def _sort(self, xfer_id: int, place: int) -> None:
+        """Puts a place among those of its rule; with a twin, both count as one, by the lesser order."""
+        twin = self.world.twin.get(place, place)
+        if twin > place:
+            return  # it comes with its twin
+        orders, places = self._sorted.get(xfer_id, ([], np.zeros(0, np.int32)))
+        for at in np.flatnonzero(places == twin).tolist():  # it was there before its twin
+            orders, places = orders[:at] + orders[at + 1 :], np.delete(places, at)
+        order = min(self.world.order_at(*self.world.places[each][1:3]) for each in (place, twin))
+        at = bisect(orders, order)
+        orders.insert(at, order)
+        self._sorted[xfer_id] = orders, np.insert(places, at, twin)
 
     def places_of(self, xfer_id: int) -> np.ndarray:
         """The rule's places in their order, int32 [k]."""
-        if xfer_id not in self.by_rule:
-            places = np.flatnonzero(self.rule.values == xfer_id)
-            places = places[[self.shown(place) == place for place in places.tolist()]]
-            self.by_rule[xfer_id] = np.array(sorted(places.tolist(), key=self.world.order_of), np.int32)
-        return self.by_rule[xfer_id]
+        return self._sorted[xfer_id][1]
 
     def shown(self, place: int) -> int:
         """The place that stands for this one: of two that name the same nodes in another order, the first known."""
@@ -222,6 +251,7 @@ class States:
 
     def find(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """The places of valid actions, int [k, 2] in states rows: int [k]."""
+        self.grow()
         found = np.zeros(len(rows), np.int64)
         for xfer_id in np.unique(actions[:, 0]).tolist():
             these = np.flatnonzero(actions[:, 0] == xfer_id)
@@ -243,10 +273,9 @@ class States:
 
     def first_of(self, row: int, one: int, other: int) -> int:
         """Which of two nodes comes first in the canonical order: depth first from the outputs, operands before their readers."""
-        world, maker = self.index.world, self.maker[row]
-        outputs = np.unique(maker[maker >= 0])
-        outputs = [n for n in outputs[self.index.immortal.values[outputs]].tolist()]
-        outputs.sort(key=lambda n: world.order[world.home(n)], reverse=True)  # the k-th output's tensor has the number −2 − k
+        world, maker = self.index.world, self.maker[row].tolist()
+        outputs = [n for n in np.flatnonzero(self.index.immortal.values).tolist() if maker[world.homes[n]] == n]
+        outputs.sort(key=lambda n: world.order[world.homes[n]])
         met: set[int] = set()
         for output in outputs:
             stack = [(output, iter(world.nodes[output][1]))]
@@ -258,9 +287,9 @@ class States:
                         return node
                     stack.pop()
                 elif tensor >= 0:
-                    below = int(maker[tensor])
-                    if below < 0:
-                        below = next((n for n in world.makers[tensor] if maker[world.home(n)] == n), -1)
+                    below = maker[tensor]
+                    if below < 0 and self.index.second.values[tensor]:
+                        below = next((n for n in world.makers[tensor] if maker[world.homes[n]] == n), -1)
                     if below >= 0 and below not in met:
                         met.add(below)
                         stack.append((below, iter(world.nodes[below][1])))
@@ -322,7 +351,7 @@ class Change:
             at, k = np.nonzero(maker[rows[:, None], index.home.values[readers]] == readers)
             become = {node: world.rewired_node(node, tensor, other) for node in np.unique(readers[k]).tolist()}
             for parts, values in zip(found, (rows[at], readers[k], [become[n] for n in readers[k].tolist()]), strict=True):
-                parts.append(values)
+                parts.append(np.array(values, np.int64))
         return tuple([np.concatenate([np.zeros(0, np.int64), *parts]) for parts in found])
 
     def apply(self, effects: np.ndarray, readers_in: np.ndarray, readers: np.ndarray, become: np.ndarray) -> None:

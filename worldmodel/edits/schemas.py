@@ -77,7 +77,12 @@ class Known:
 
     def usual(self) -> "list[Sample]":
         """Per facts with which it was carried out, what it mostly did."""
-        return [Sample(self.form, facts, max(seen, key=seen.__getitem__)) for facts, seen in self.effects.items() if seen]
+        return [Sample(self.form, facts, whole(seen)) for facts, seen in self.effects.items() if seen]
+
+
+def whole(seen: Counter[Effect]) -> Effect:
+    """Of what a form did, that which left out least (a new node that nothing would read is not told); then what it did most often."""
+    return max(seen, key=lambda effect: (len(effect.added), seen[effect]))
 
 
 class Sample(NamedTuple):
@@ -164,7 +169,7 @@ class Schemas:
         known = self.known[number]
         seen = known.effects.get(facts)
         if seen:
-            return max(seen, key=seen.__getitem__), True
+            return whole(seen), True
         samples = known.usual() or [sample for other in self.alike[_skeleton(known.form)] for sample in self.known[other].usual()]
         if not samples:
             return None, False

@@ -38,7 +38,8 @@ class GroundEffect(NamedTuple):
 
 
 class World:
-    """Attributes: nodes, places: what there is, by number. looks, facts, order: per tensor. readers, makers: tensor → nodes.
+    """Attributes: nodes, places: what there is, by number. homes: the first tensor that a node makes, under which states hold it.
+    looks, facts, order: per tensor. readers, makers: tensor → nodes.
 
     nodes[k]: (kind, tensors read, tensors made).
     """
@@ -51,6 +52,7 @@ class World:
         self.facts: list[int] = []
         self.node_number: dict[tuple, int] = {}
         self.nodes: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
+        self.homes: list[int] = []
         self.readers: list[list[int]] = []
         self.makers: list[list[int]] = []
         self.place_number: dict[tuple, int] = {}
@@ -67,8 +69,8 @@ class World:
     def made_tensor(self, owner: int, maker: tuple, look: int, fact: int, twins: dict[tuple, int]) -> int:
         """A tensor that a substitution makes: named by the tensor that it was made for, and by what makes it.
 
-        maker: kind, tensors read and output of the node; of a new constant kind, () and input of its reader. twins: how many of a
-        name there are (see `effect`).
+        maker: kind, tensors read and output of the node; of a new constant kind, () and input of its reader, and owner is what that
+        gives in place of the match, if it does. twins: how many of a name there are (see `effect`).
         """
         key = owner, *maker, fact
         key = *key, twins[key]
@@ -97,6 +99,7 @@ class World:
         if found is None:
             found = self.node_number[key] = len(self.nodes)
             self.nodes.append(key)
+            self.homes.append(next(t for t in outputs if t != ABSENT))
             for tensor in set(inputs) - {ABSENT}:
                 self.readers[tensor].append(found)
             for tensor in set(outputs) - {ABSENT}:
@@ -104,10 +107,6 @@ class World:
             for form, place in self.schemas.occasions.get(self.schemas.ops[kind], ()):
                 self._occurrences(form, place, found)
         return found
-
-    def home(self, node: int) -> int:
-        """The tensor under which a state holds the node: its first."""
-        return next(t for t in self.nodes[node][2] if t != ABSENT)
 
     def kind_and_facts(self, node: int) -> tuple[int, Facts]:
         """What a node is, wherever it is: its kind, the facts of the tensors that it reads, how many they are, those of what it makes."""
@@ -140,10 +139,7 @@ class World:
     def order_at(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
         """By this the places of a rule are numbered; it says nothing of when they were first seen."""
         order = self.order
-        return [order[self.home(node)] for node in nodes], [order[t] if t >= 0 else (-1, t) for t in operands]
-
-    def order_of(self, place: int) -> tuple:
-        return min(self.order_at(found.nodes, found.operands) for found in (self.places[place], self.places[self.twin.get(place, place)]))
+        return [order[self.homes[node]] for node in nodes], [order[t] if t >= 0 else (-1, t) for t in operands]
 
     def _occurrences(self, number: int, place: int, node: int) -> None:
         """Adds the places at which the node stands at this place of the form, among all nodes known so far."""
@@ -206,14 +202,15 @@ class World:
         tensors, owner, added = list(place.tensors), place.operands[-1], []
         made, twins = iter(effect.made), defaultdict(lambda: copy)
 
-        def tensor(t: int, kind: int, inputs: tuple[int, ...], slot: int) -> int:
+        def tensor(t: int, owner: int, maker: tuple) -> int:
             if t == len(tensors):
-                tensors.append(self.made_tensor(owner, (kind, inputs, slot), *next(made), twins))
+                tensors.append(self.made_tensor(owner, maker, *next(made), twins))
             return t if t == ABSENT else tensors[t]
 
         for kind, reads, makes in effect.added:
-            inputs = tuple([tensor(t, kind, (), position) for position, t in enumerate(reads)])
-            outputs = tuple([tensor(t, kind, inputs, slot) for slot, t in enumerate(makes)])
+            gives = next((tensors[t] for t in makes if t in range(len(place.tensors))), owner)
+            inputs = tuple([tensor(t, gives, (kind, (), position)) for position, t in enumerate(reads)])
+            outputs = tuple([tensor(t, owner, (kind, inputs, slot)) for slot, t in enumerate(makes)])
             added.append(self.node(kind, inputs, outputs))
         removed = tuple([place.nodes[p] for p in effect.removed])
         rewired = tuple([(tensors[old], tensors[new]) for old, new in effect.rewired])
@@ -268,9 +265,10 @@ class Follower:
                 del self.tensor[tensor]
 
     def _name_of(self, record: NodeRecord, owner: int, new: dict[int, TensorRecord], twins: dict[tuple, int]) -> None:
+        gives = next((self.tensor[t] for t in record.outputs if t in self.tensor), owner)
         for position, tensor in enumerate(record.inputs):
             if tensor not in self.tensor and tensor != ABSENT:  # a constant
-                self.tensor[tensor] = self.world.made_tensor(owner, (record.kind, (), position), new[tensor].form, new[tensor].fact, twins)
+                self.tensor[tensor] = self.world.made_tensor(gives, (record.kind, (), position), new[tensor].form, new[tensor].fact, twins)
         inputs = self._ground_tensors(record.inputs)
         for slot, tensor in enumerate(record.outputs):
             if tensor not in self.tensor and tensor != ABSENT:
