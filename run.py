@@ -45,6 +45,14 @@ model times its operators) or cost.name=analytic. Ctrl-C ends the search with th
 checked to be equal to the original; FASTER.receipt.json repeats it with `python run.py replay`."""
 
 
+ROUNDS = """.
+
+--rounds N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
+So in every round after the first a controller learns in the dream so far and plays the real graph, and the world
+model learns from that too. All real interactions together stay below rounds.interactions; `collect` plays the first
+of them. Each round tells how far the dream was off about the controller's own episodes, before and after it learnt
+from them. Everything of a round lies in DIR/rounds; a killed command goes on there."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
@@ -104,12 +112,15 @@ def make_parser() -> argparse.ArgumentParser:
         sub.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
         if name == "collect":
             sub.add_argument("--executor", metavar="NAME", help="local: processes of this machine; ray: the cluster of $RAY_ADDRESS, else one on this machine")
+        if name == "train-wm":
+            add_rounds(sub)
         if name == "eval":
             sub.add_argument("--what", choices=tuple(EVALUATIONS), default="controllers", help="controllers (the default), or world-model: how far its predictions are from reality")
     sub = command("optimise", optimise, "all four stages with defaults: a model in, a faster one out")
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
     sub.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
+    add_rounds(sub)
     sub.add_argument("--exact", action="store_true", help="only substitutions that change no rounding: equal bit for bit (env.exact=true)")
     sub.add_argument("--standard-operators-only", action="store_true", help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)")
     add_search(command)
@@ -135,6 +146,12 @@ def make_parser() -> argparse.ArgumentParser:
     add_costs(commands.add_parser("costs", help="the timings of the profiled cost: show, export, clear, calibrate"))
     command("zoo", list_zoo, "list the models that need no download", run=False)
     return parser
+
+
+def add_rounds(sub: argparse.ArgumentParser) -> None:
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.description += ROUNDS
+    sub.add_argument("--rounds", type=int, metavar="N", help="of learning the world model (rounds.count)")
 
 
 def add_search(command) -> None:
@@ -222,6 +239,8 @@ def open_run(parsed, folder):
 
     executor = getattr(parsed, "executor", None)  # of `collect` alone
     overrides = parsed.overrides + ([f"collect.executor={executor}"] if executor else [])
+    rounds = getattr(parsed, "rounds", None)  # of `train-wm` and `optimise`
+    overrides += [f"rounds.count={rounds}"] if rounds is not None else []
     overrides += ["env.exact=true"] if getattr(parsed, "exact", False) else []  # of `optimise` alone
     overrides += ["env.standard_operators_only=true"] if getattr(parsed, "standard_operators_only", False) else []
     return RunFolder.open(
@@ -247,6 +266,8 @@ def check_names(config) -> None:
         registry.check(name)
     load_rules(list(config.env.rules))
     world_model_config(config.world_model)
+    if config.rounds.count > 1 and config.world_model.mode == "online":
+        raise RLFlowError("rounds need episodes on disk: world_model.mode=offline")
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -271,25 +292,22 @@ def collect(run) -> dict:
 
 
 def train_world_model(run) -> dict:
-    """The world model, from disk or online."""
-    from rlflow.episodes import read_episodes
+    """The world model, from disk or online; in several rounds, from the episodes of controllers too."""
     from rlflow.rollouts import online_batches
-    from worldmodel.config import world_model_config
     from worldmodel.fidelity_report import markdown_table
-    from worldmodel.training import train
 
-    config = world_model_config(run.config.world_model)
-    spec = run.env_spec()
-    if config.mode == "offline":
-        run.require("collect")
-        source = read_episodes(run.path / "episodes", run.config.collect.episodes)
-    else:
-        def source(batch, first):
-            return online_batches(spec, batch, run.config.workers, run.config.seed, first, run.config.collect.executor)
+    spec, options = run.env_spec(), run.config.rounds
+
+    def stream(batch, first):
+        return online_batches(spec, batch, run.config.workers, run.config.seed, first, run.config.collect.executor)
 
     def work() -> dict:
-        with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
-            return train(config, spec.make_task().encoding_spec, source, run.path / "world-model", run.config.seed, writer.scalars, bar)
+        from controllers.rounds import learn_in_rounds
+
+        episodes = stream if run.config.world_model.mode == "online" else run.random_episodes()[1]
+        if options.count == 1:
+            return learn_world_model(run, episodes, run.path / "world-model")
+        return learn_in_rounds(RunRounds(run), episodes, options.count, options.interactions, spec.max_steps, run.config.seed, tell_round)
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
@@ -297,29 +315,69 @@ def train_world_model(run) -> dict:
     return results
 
 
+def learn_world_model(run, source, folder: Path) -> dict:
+    from worldmodel.config import world_model_config
+    from worldmodel.training import train
+
+    config = world_model_config(run.config.world_model)
+    with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
+        return train(config, run.env_spec().make_task().encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+
+
+class RunRounds:
+    """What a round is made of (controllers/rounds.py), in a run folder: rounds/K/ holds what round K left."""
+
+    def __init__(self, run):
+        self.run, self.task, self.path = run, run.env_spec().make_task(), run.begin_rounds()
+
+    def learn(self, number: int, episodes) -> dict:
+        """The world model of the last round becomes that of the run."""
+        from rlflow.files import copy_file
+
+        folder = self.path / str(number) / "world-model"
+        results = learn_world_model(self.run, episodes, folder)
+        if number == self.run.config.rounds.count:
+            for file in sorted(folder.iterdir()):
+                copy_file(file, self.run.path / "world-model" / file.name)
+        return results
+
+    def model(self, number: int):
+        return load_world_model(self.run, self.path / str(number))
+
+    def dream(self, number: int, model) -> tuple:
+        config = self.run.config
+        folder, name = self.path / str(number) / "controller", f"round-{number}-{config.controller.name}"
+        controller, results = learn_to_act(self.run, model, self.task, config.dream.temperatures[0], folder, name)
+        return controller, results["best_return"]
+
+    def play(self, number: int, controller, model, interactions: int) -> list:
+        from controllers.recording import Player, collect
+        from rlflow.env import GraphRewriteEnv
+
+        spec, config = self.run.env_spec(), self.run.config
+        player = Player(controller, GraphRewriteEnv(self.task, spec.make_reward(), spec.max_steps), model)
+        with progress_bar(interactions, f"round {number}", "interaction") as bar:
+            return collect(player, self.path / str(number) / "episodes", interactions, config.collect.episodes, (config.seed, number), bar)
+
+
+def tell_round(found: dict) -> None:
+    before, after = (f"{100 * error:.1f} %" if (error := found[key]["improvement"]["relative_error"]) is not None else "–" for key in ("before", "after"))
+    say(
+        f"round {found['round']}: {found['episodes']} episodes of the controller, {found['interactions']} interactions; the world model "
+        f"was {before} off about what they gain, now {after}"
+    )
+
+
 def train_controller(run) -> dict:
     """One controller per temperature, inside the dream alone."""
-    from worldmodel.dream import DreamVectorEnv
-
     run.require("train-wm")
     config, model, task = run.config, load_world_model(run), run.env_spec().make_task()
-    dream = config.dream
 
     def work() -> dict:
         found = []
-        for temperature in dream.temperatures:
-            def make_env(n, temperature=temperature):
-                return DreamVectorEnv(
-                    model, task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty
-                )
-
+        for temperature in config.dream.temperatures:
             folder = controller_folder(run, temperature)
-            with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, folder.name) as writer:
-                def show(done, total):
-                    bar.total = total
-                    bar.update(done - bar.n)
-
-                results = make_controller(run, model).train(make_env, config.seed, folder, writer.scalars, show)
+            _, results = learn_to_act(run, model, task, temperature, folder, folder.name)
             found.append({"temperature": temperature, **results})
         return {"controller": config.controller.name, "trainings": found}
 
@@ -327,6 +385,24 @@ def train_controller(run) -> dict:
     for training in results["trainings"]:
         say(f"τ={training['temperature']:g}: dreamt return {training['best_return']:.3f}, stopped by {training['stop_reason']}")
     return results
+
+
+def learn_to_act(run, model, task, temperature: float, folder: Path, name: str) -> tuple:
+    """(the controller that learnt in the model's dreams, what its training reports)."""
+    from worldmodel.dream import DreamVectorEnv
+
+    dream = run.config.dream
+
+    def make_env(n):
+        return DreamVectorEnv(model, task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty)
+
+    controller = make_controller(run, model)
+    with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:
+        def show(done, total):
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return controller, controller.train(make_env, run.config.seed, folder, writer.scalars, show)
 
 
 def evaluate(run) -> dict:
@@ -705,14 +781,15 @@ def events(run, name: str):
     return EventWriter(run.path / "tensorboard" / name)
 
 
-def load_world_model(run):
+def load_world_model(run, folder: Path | None = None):
+    """The one in the folder, by default that of the run."""
     from worldmodel.config import option_key, world_model_config
     from worldmodel.training import load, prepare_tensorflow
 
     wanted = world_model_config(run.config.world_model)
     if wanted.uses_tensorflow:
         prepare_tensorflow(run.config.seed, wanted.threads)
-    model = load(run.path / "world-model", run.env_spec().make_task().encoding_spec)
+    model = load((folder or run.path) / "world-model", run.env_spec().make_task().encoding_spec)
     for name, value in model.config.to_dict().items():
         if name not in ("checkpoint_seconds", "threads") and getattr(wanted, name) != value:
             key = option_key(model.config, name)
@@ -734,18 +811,25 @@ def check_apart(source: Path | str, out: Path | str) -> None:
 
 
 def random_episodes(run) -> tuple[list | None, list]:
-    """(training, held-out) as the world model's training split them; where it kept none, (None, newly played ones)."""
+    """(what the world model learnt from, random episodes of this run's model that it did not); the latter newly played if it kept none."""
     import numpy as np
 
     from rlflow.episodes import read_episodes
     from rlflow.rollouts import play_random
     from worldmodel.training import split_episodes
 
-    config, spec = run.config, run.env_spec()
+    config, spec, trained, training = run.config, run.env_spec(), run.require("train-wm"), None
     if config.world_model.mode == "offline" and config.world_model.holdout:
-        return split_episodes(read_episodes(run.path / "episodes", config.collect.episodes), config.world_model.holdout, config.seed)
-    task, reward, unused = spec.make_task(), spec.make_reward(), run.require("train-wm")["interactions"]
-    return None, [play_random(task, reward, spec.max_steps, np.random.default_rng([config.seed, k]), k) for k in range(unused, unused + FRESH)]
+        own, episodes = run.random_episodes()
+        for played in trained.get("rounds", [])[1:]:
+            episodes = episodes + read_episodes(run.path / "rounds" / str(played["round"]) / "episodes", played["episodes"])
+        training, held_out = split_episodes(episodes, config.world_model.holdout, config.seed)
+        own = set(map(id, own))
+        held_out = [episode for episode in held_out if id(episode) in own]
+        if held_out:
+            return training, held_out
+    task, reward, unused = spec.make_task(), spec.make_reward(), trained["interactions"]
+    return training, [play_random(task, reward, spec.max_steps, np.random.default_rng([config.seed, k]), k) for k in range(unused, unused + FRESH)]
 
 
 def make_controller(run, model):

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import gymnasium
 
+from controllers.base import derive_seed
 from controllers.evaluation import rollout
 from rlflow.env import GraphRewriteEnv
-from rlflow.episodes import Episode
-from rlflow.rollouts import record
+from rlflow.episodes import Episode, read_shard, write_shard
+from rlflow.errors import RLFlowError
+from rlflow.rollouts import SHARD_EPISODES, record, shard_path
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
@@ -32,10 +35,57 @@ class Recorder(gymnasium.Wrapper):
         return found
 
 
+class Player:
+    """Plays episode k, greedily if k is 0, and sampled with the given seed if it is not."""
+
+    def __init__(self, controller, env: GraphRewriteEnv, model: WorldModel):
+        self.controller, self.env = controller, env
+        self._recorder = Recorder(env)
+        self._latent = LatentEnv(self._recorder, model)
+
+    def episode(self, k: int, seed: int) -> Episode:
+        rollout(self.controller, self._latent, greedy=k == 0, seed=seed)
+        return record(self.env.task, self.env.reward, self._recorder.states, self._recorder.actions, k)
+
+
 def recorded(controller, env: GraphRewriteEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
     """Episodes without end: the greedy one first, then sampled ones. Episode k depends on (seed, k) alone."""
-    recorder = Recorder(env)
-    latent = LatentEnv(recorder, model)
-    for k in count():
-        rollout(controller, latent, greedy=k == 0, seed=seed + k)
-        yield record(env.task, env.reward, recorder.states, recorder.actions, k)
+    player = Player(controller, env, model)
+    return (player.episode(k, seed + k) for k in count())
+
+
+def collect(player: Player, folder: Path | str, interactions: int, most: int, seed: tuple[int, ...], progress=None) -> list[Episode]:
+    """Episodes of the controller, as shards in the folder; those that are there already are not played again.
+
+    Args:
+      interactions: real steps that are not exceeded: no episode begins that might be longer than what is left.
+      most: episodes at most, for a controller that gives up at once.
+      seed: episode k depends on (*seed, k) alone.
+      progress: a tqdm-like object that counts interactions.
+    """
+    episodes: list[Episode] = []
+
+    def more() -> bool:
+        return len(episodes) < most and sum(map(len, episodes)) + player.env.max_steps <= interactions
+
+    for shard in count():
+        if not more():
+            return episodes
+        path, first = shard_path(folder, shard), len(episodes)
+        episodes += _stored(path, first)
+        if len(episodes) == first:
+            while more() and len(episodes) < first + SHARD_EPISODES:
+                k = len(episodes)
+                episodes.append(player.episode(k, derive_seed(*seed, k)))
+            write_shard(path, episodes[first:])
+        if progress is not None:
+            progress.update(sum(map(len, episodes[first:])))
+
+
+def _stored(path: Path, first: int) -> list[Episode]:
+    """The shard's episodes; none if it is not there, damaged, or does not begin with the episode of this index."""
+    try:
+        found = read_shard(path)
+    except RLFlowError:
+        return []
+    return found if [episode.index for episode in found] == list(range(first, first + len(found))) else []

@@ -14,7 +14,7 @@ from rlflow.errors import RLFlowError, first_line
 DEFAULTS = Path(__file__).parent.parent / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
 NULLABLE = {"model": str, "cost.database": str, "dream.doubt_limit": float}  # null by default: the type of a value
-ELEMENTS = {"env.rules": str, "dream.temperatures": float, "eval.seeds": int}
+ELEMENTS = {"env.rules": str, "collect.also": str, "dream.temperatures": float, "eval.seeds": int}
 NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 
 # A number is above 0 (a count at least 1), but for these, whose smallest value is 0.

@@ -11,6 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from rlflow.config import load_config
+from rlflow.episodes import Episode, read_episodes
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_json, write_text
 from rlflow.graph.onnx_reader import model_files
@@ -76,6 +77,42 @@ class RunFolder:
             env.reward, env.alpha, env.beta, env.max_locations, env.max_steps, env.exact, env.standard_operators_only,
         )  # fmt: skip
 
+    def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
+        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).
+
+        Raises RLFlowError if one of the other runs is not collected, or not with the same env and cost.
+        """
+        self.require("collect")
+        own = read_episodes(self.path / "episodes", self.config.collect.episodes)
+        mine, found = read_json(self.path / "model.json"), {}
+        found[mine["sha256"], repr(mine["task"])] = own
+        for other in map(Path, self.config.collect.also):
+            if not (other / "collect.json").exists():
+                raise RLFlowError(f"collect.also: {other} has no finished 'collect'")
+            try:
+                identity, episodes = read_json(other / "model.json"), read_json(other / "collect.json")["episodes"]
+                key, task = (identity["sha256"], repr(identity["task"])), identity["task"]
+                different = [name for name in ("env", "cost") if task[name] != mine["task"][name]]
+            except (KeyError, TypeError) as error:
+                raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error
+            if different:
+                raise RLFlowError(f"collect.also: {other} was begun with other options ('{different[0]}' differs)")
+            found[key] = read_episodes(other / "episodes", episodes)
+        return own, [episode for key in sorted(found) for episode in found[key]]
+
+    def begin_rounds(self) -> Path:
+        """The folder of what the rounds of learning leave (`train-wm --rounds`), which depends on the options of this call.
+
+        Raises RLFlowError if it was begun with others.
+        """
+        folder, options = self.path / "rounds", round_options(self.config)
+        if (folder / "options.json").exists():
+            before = read_json(folder / "options.json")
+            if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
+                raise RLFlowError(f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete that folder")
+        write_json(folder / "options.json", options)
+        return folder
+
     def stage(self, name: str, work: Callable[[], dict]) -> dict:
         """Runs a stage and stores its results with the seconds that it took, earlier interrupted tries not counted."""
         started = time.monotonic()
@@ -99,6 +136,18 @@ def task_of(config: DictConfig) -> dict:
     """The options that the episodes of a run depend on: they cannot change within one folder."""
     chosen = OmegaConf.to_container(config)
     return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"]}
+
+
+def round_options(config: DictConfig) -> dict:
+    """The options that what a round leaves depends on, besides those of the task."""
+    chosen = OmegaConf.to_container(config)
+    options = {f"rounds.{key}": value for key, value in chosen["rounds"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
+    options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
+    for group in ("world_model", "controller"):
+        section = chosen[group]
+        options |= {f"{group}.{key}": v for key, v in section.items() if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")}
+        options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
+    return options
 
 
 def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> Path:

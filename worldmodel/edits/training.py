@@ -51,8 +51,9 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     samples = [_edits_priced(index, [followed[k] for k in numbers], nodes, spec) for index, numbers in groups.items()]
     keys = [np.concatenate([sample[0][level] for sample in samples]) for level in range(LEVELS)]
     extra = np.concatenate([sample[1] for sample in samples])
-    gains = Gains(np.array([sample for index, numbers in groups.items() for k in numbers for sample in _gains(index, followed[k], nodes.sizes)]))
-    prices = Prices(nodes, [Means(level, extra) for level in keys], gains, float(extra.std()))
+    gains = [sample for index, numbers in groups.items() for k in numbers for sample in _gains(index, followed[k], nodes.sizes)]
+    gains = Gains(np.array(gains, np.float64).reshape(-1, 4))
+    prices = Prices(nodes, [Means(level, extra) for level in keys], gains, float(extra.std()) if len(extra) else 0.0)
     scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
     return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales)
@@ -62,7 +63,7 @@ def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spe
     """Of every edit: the keys of its surroundings, per level, and what it gained beyond its nodes (ps)."""
     states = States(index, [found.nodes[0] for found in followed], spec.n_xfers)
     price = node_prices(index, nodes)
-    keys, extra = [[] for _ in range(LEVELS)], []
+    keys, extra = [[np.zeros(0, np.uint64)] for _ in range(LEVELS)], [np.zeros(0)]
     for t in range(max(len(found.places) for found in followed)):
         places = np.array([int(found.places[t]) if t < len(found.places) else UNKNOWN for found in followed])
         states.grow()
