@@ -82,7 +82,7 @@ def read_json(path: Path | str):
         return json.loads(Path(path).read_text())
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RLFlowError(f"{path} is not valid JSON: {error}") from error
 
 

@@ -6,6 +6,8 @@ location counts and the runtime of the training states best. It is linear, so an
 
 import numpy as np
 
+from worldmodel.edits.tables import table
+
 RIDGE = 1e-3  # of the variance of the inputs
 STATES = 4000  # that it is fitted to, at most
 
@@ -18,10 +20,12 @@ class Latents:
 
     @classmethod
     def learn(cls, keys: np.ndarray, occurrences: np.ndarray, targets: np.ndarray, latent: int) -> "Latents":
-        """keys: uint64 [C], ascending; occurrences: [S, C]; targets: [S, N]; of the training states."""
+        """keys: uint64 [C], ascending; occurrences: [S, C]; targets: [S, N]; of the training states. The last target is
+        worth as much as all others."""
         inputs, means = occurrences - occurrences.mean(axis=0), occurrences.mean(axis=0)
         spread = targets.std(axis=0)
-        wanted = (targets - targets.mean(axis=0))[:, spread > 0] / spread[spread > 0]
+        worth = np.append(np.ones(len(spread) - 1), np.sqrt((spread > 0).sum()))
+        wanted = (worth * (targets - targets.mean(axis=0)))[:, spread > 0] / spread[spread > 0]
         gram = inputs.T @ inputs
         gram += RIDGE * max(np.trace(gram) / max(len(gram), 1), 1e-9) * np.eye(len(gram))
         weights = np.linalg.solve(gram, inputs.T @ wanted)
@@ -43,4 +47,5 @@ class Latents:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> "Latents":
-        return cls(*(arrays[f"latents/{part}"] for part in ("keys", "rows", "offset")))
+        keys, offset = table(arrays, "latents/keys", np.uint64, None), table(arrays, "latents/offset", np.float64, None)
+        return cls(keys, table(arrays, "latents/rows", np.float64, len(keys), len(offset)), offset)

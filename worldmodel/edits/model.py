@@ -20,6 +20,7 @@ from worldmodel.edits.latents import Latents
 from worldmodel.edits.learn import Unpacked, unpacked
 from worldmodel.edits.prices import NodePrices, Prices
 from worldmodel.edits.schemas import Schemas
+from worldmodel.edits.tables import table
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
@@ -124,9 +125,14 @@ class EditsWorldModel:
         try:
             arrays, learnt = read_arrays(path / "tables.npz"), read_json(path / "learnt.json")
             schemas, nodes = Schemas.from_json(learnt["schemas"]), NodePrices.from_json(learnt["prices"])
-            scales = {int(runtime): float(scale) for runtime, scale in arrays["scales"]}
-            return cls(saved, config, schemas, Prices.of(nodes, arrays), Latents.of(arrays), scales)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            scales = {int(runtime): float(scale) for runtime, scale in table(arrays, "scales", np.float64, None, 2)}
+            latents, rules = Latents.of(arrays), [known.form.xfer_id for known in schemas.known]
+            if latents.offset.shape != (config.latent,) or not len(latents.keys) or not set(rules) <= set(range(saved.n_xfers)):
+                raise ValueError("it is of other options or of another encoding")
+            if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
+                raise ValueError("'scales' are no rewards")
+            return cls(saved, config, schemas, Prices.of(nodes, arrays), latents, scales)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
             raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
 
     @staticmethod

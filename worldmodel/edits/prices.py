@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from worldmodel.edits.schemas import Facts
+from worldmodel.edits.tables import table
 
 RIDGE = 0.1  # of the slopes of runtimes over sizes
 LEVELS = 2  # of surroundings: all that is next to the operands; the place alone
@@ -37,8 +38,9 @@ class Means:
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], name: str) -> "Means":
         found = cls.__new__(cls)
-        for part in ("keys", "mean", "spread", "number"):
-            setattr(found, part, arrays[f"{name}/{part}"])
+        found.keys = table(arrays, f"{name}/keys", np.uint64, None)
+        found.mean, found.spread = (table(arrays, f"{name}/{part}", np.float64, len(found.keys)) for part in ("mean", "spread"))
+        found.number = table(arrays, f"{name}/number", np.int64, len(found.keys))
         return found
 
 
@@ -91,8 +93,12 @@ class NodePrices:
 
     @classmethod
     def from_json(cls, saved: dict) -> "NodePrices":
+        """Raises TypeError or ValueError for what `to_json` did not give."""
         known = {int(kind): {tuple([int(f) for f in facts]): (float(mean), int(n)) for facts, mean, n in of} for kind, of in saved["known"]}
-        return cls(known, {int(fact): int(size) for fact, size in saved["sizes"]})
+        sizes = {int(fact): int(size) for fact, size in saved["sizes"]}
+        if not np.isfinite([mean for of in known.values() for mean, _ in of.values()]).all() or max(sizes.values(), default=0) >= 2**63:
+            raise ValueError("a price or a size is no number")
+        return cls(known, sizes)
 
 
 class Gains:
@@ -142,7 +148,7 @@ class Prices:
     @classmethod
     def of(cls, nodes: NodePrices, arrays: dict[str, np.ndarray]) -> "Prices":
         surroundings = [Means.of(arrays, f"surroundings{level}") for level in range(LEVELS)]
-        return cls(nodes, surroundings, Gains(arrays["gains"]), float(arrays["spread"]))
+        return cls(nodes, surroundings, Gains(table(arrays, "gains", np.float64, None, 4)), float(table(arrays, "spread", np.float64)))
 
 
 def mixed(values: Iterable[int]) -> int:

@@ -156,12 +156,16 @@ class Schemas:
     @classmethod
     def from_json(cls, saved: dict) -> Self:
         """Raises TypeError, ValueError or KeyError for what `to_json` did not give."""
-        schemas = cls(int(x) for x in saved["symmetric"])
-        schemas.ops.update(_tuples(saved["ops"]))
+        schemas = cls(_tuples(saved["symmetric"]))
+        schemas.ops.update({_number(kind): _number(op) for kind, op in _tuples(saved["ops"])})
         for form, alone, refuted, effects in _tuples(saved["forms"]):
+            form = _form(*form)
             for facts, seen in effects:
-                schemas.add(Form(*form), facts).update({Effect(*effect): times for effect, times in seen})
-            schemas.known[-1].alone, schemas.known[-1].refuted = alone, set(refuted)
+                counted = {_effect(form, schemas.ops, *effect): _number(times) for effect, times in seen}
+                schemas.add(form, _facts(form, facts)).update(counted)
+            known = schemas.known[schemas.number[form]]
+            known.alone, known.refuted = alone, {_facts(form, facts) for facts in refuted}
+            _expect(all(t in range(len(form.looks)) for t in alone))
         return schemas
 
     def effect(self, number: int, facts: Facts) -> tuple[Effect | None, bool]:
@@ -191,6 +195,40 @@ class Schemas:
 
 def _skeleton(form: Form) -> tuple:
     return form.xfer_id, tuple([shape[1:] for shape in form.nodes]), form.operands
+
+
+def _expect(holds: bool) -> None:
+    if not holds:
+        raise ValueError("what was learnt does not hang together")
+
+
+def _number(value) -> int:
+    _expect(type(value) is int)
+    return value
+
+
+def _facts(form: Form, facts: Facts) -> Facts:
+    _expect(len(facts) == len(form.nodes) + len(form.looks))
+    return tuple(map(_number, facts))
+
+
+def _form(xfer_id: int, nodes: tuple, operands: tuple, looks: tuple) -> Form:
+    """A form whose tensors are numbered as `lift` does."""
+    numbering = Numbering()
+    _expect(operands[-1] != ABSENT and tuple([numbering(t) for t in operands]) == operands)
+    _expect(all(numbering.shape(_number(op), inputs, outputs) == (op, inputs, outputs) for op, inputs, outputs in nodes))
+    _expect({t for _, inputs, outputs in nodes for t in (*inputs, *outputs)} - {ABSENT} == set(range(len(looks))))
+    return Form(_number(xfer_id), nodes, operands, tuple(map(_number, looks)))
+
+
+def _effect(form: Form, ops: dict[int, int], removed: tuple, added: tuple, rewired: tuple, made: tuple) -> Effect:
+    """An effect on this form, whose new tensors are numbered as they come up."""
+    numbering = Numbering(range(len(form.looks)))
+    _expect(all(kind in ops and numbering.shape(kind, inputs, outputs) == (kind, inputs, outputs) for kind, inputs, outputs in added))
+    _expect(all(set(outputs) - {ABSENT} for _, _, outputs in added) and len(numbering.number) == len(form.looks) + len(made))
+    _expect(all(place in range(len(form.nodes)) for place in removed))
+    _expect(all(old in numbering.number and new in numbering.number for old, new in rewired))
+    return Effect(removed, added, rewired, tuple([(_number(look), _number(fact)) for look, fact in made]))
 
 
 def _tuples(value):
