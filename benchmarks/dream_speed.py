@@ -90,8 +90,9 @@ def single(job: Job, model, parsed) -> dict:
     env, rng, times = job.dream(model), np.random.default_rng(parsed.seed), []
     observation, _ = env.reset(seed=parsed.seed)
     while sum(times) < parsed.seconds:
-        xfer = rng.choice(np.flatnonzero(observation["xfer_mask"][:-1])) if observation["xfer_mask"][:-1].any() else job.task.no_op
-        action = np.array([xfer, rng.integers(observation["location_masks"][xfer].sum())])
+        counts = observation["counts"]
+        xfer = rng.choice(np.flatnonzero(counts[:-1])) if counts[:-1].any() else job.task.no_op
+        action = np.array([xfer, rng.integers(counts[xfer])])
         began = time.perf_counter()
         observation, _, terminated, truncated, _ = env.step(action)
         times.append(time.perf_counter() - began)

@@ -2,10 +2,10 @@
 
 A controller sees batched latent observations, a dict of NumPy arrays
 
-    z              float32 [B, Z]          the latent of the graph
-    h              float32 [B, H]          the recurrent state of the world model
-    xfer_mask      int8    [B, N + 1]      which xfers are valid now; the last one is NO-OP, always valid
-    location_masks int8    [B, N + 1, L]   which locations of each xfer are valid; NO-OP has location 0
+    z       float32 [B, Z]      the latent of the graph
+    h       float32 [B, H]      the recurrent state of the world model
+    counts  int32   [B, N + 1]  locations per xfer, of which those below the count are valid; 0: the xfer is not
+                                valid now. The last xfer is NO-OP, which always has one
 
 and answers with int64 [B, 2]: (xfer, location). The memory is in `h`, so a controller has no state of its own
 between two calls.
@@ -53,14 +53,14 @@ class LatentShapes:
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
         """Raises RLFlowError if the spaces are not the latent ones."""
         try:
-            shapes = {key: observation_space[key].shape for key in ("z", "h", "xfer_mask", "location_masks")}
-            (z,), (h,), (xfers, locations) = shapes["z"], shapes["h"], shapes["location_masks"]
-            agree = shapes["xfer_mask"] == (xfers,) and action_space.nvec.tolist() == [xfers, locations]
+            (z,), (h,), counted = (observation_space[key].shape for key in ("z", "h", "counts"))
+            xfers, locations = action_space.nvec.tolist()
+            agree = counted == (xfers,)
         except (KeyError, TypeError, ValueError, AttributeError):
             agree = False
         if not agree:
             raise RLFlowError(
-                "a controller needs the observation Dict(z [Z], h [H], xfer_mask [N+1], location_masks [N+1, L]) "
+                "a controller needs the observation Dict(z [Z], h [H], counts [N+1]) "
                 f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
         return cls(z, h, xfers, locations)
@@ -157,18 +157,15 @@ class Controller:
         return env
 
     def batch(self, observation: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """[z, h, xfer_mask, location_masks] in the dtypes stated above, checked to be batched."""
+        """[z, h, counts] in the dtypes stated above, checked to be batched."""
         s = self.shapes
-        expected = {
-            "z": (np.float32, (s.z,)),
-            "h": (np.float32, (s.h,)),
-            "xfer_mask": (np.int8, (s.xfers,)),
-            "location_masks": (np.int8, (s.xfers, s.locations)),
-        }
+        expected = {"z": (np.float32, (s.z,)), "h": (np.float32, (s.h,)), "counts": (np.int32, (s.xfers,))}
         arrays = [np.asarray(observation[key], dtype) for key, (dtype, _) in expected.items()]
         for (key, (_, shape)), array in zip(expected.items(), arrays, strict=True):
             if array.shape[1:] != shape or len(array) != len(arrays[0]):
                 raise RLFlowError(f"act takes batched observations: {key} of shape (B, *{shape}), got {array.shape}")
+        if (arrays[-1][:, -1] != 1).any():
+            raise RLFlowError("counts must give NO-OP, the last xfer, its one location")
         return arrays
 
 

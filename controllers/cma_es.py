@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.evaluation import play
-from controllers.masked import TwoStage, valid_locations, valid_xfers
+from controllers.masked import TwoStage, count_of
 from rlflow.errors import RLFlowError
 
 
@@ -39,22 +39,23 @@ class CMAESConfig:
             raise RLFlowError("cma-es needs popsize ≥ 4, and generations, dreams, evaluate_every, max_steps ≥ 1")
 
 
-def linear_policy(weights, z, h, xfer_mask, location_masks) -> TwoStage:
+def linear_policy(weights, z, h, counts, locations) -> TwoStage:
     """The distribution of P individuals on a batch of B rows, of which each individual owns B / P in a row.
 
-    `weights` float32 [P, Z + H + 1, N + 2]; the last input is the constant 1, so its row is b.
+    `weights` float32 [P, Z + H + 1, N + 2]; the last input is the constant 1, so its row is b. `counts` int32
+    [B, N + 1]; `locations` is L.
     """
     inputs = tf.concat([z, h, tf.ones_like(z[:, :1])], axis=1)
     inputs = tf.reshape(inputs, [tf.shape(weights)[0], -1, inputs.shape[1]])
     outputs = tf.reshape(tf.einsum("pdi,pio->pdo", inputs, weights), [-1, weights.shape[2]])
     scores, coordinate = outputs[:, :-1], tf.sigmoid(outputs[:, -1:])
 
-    def locations(xfer):
-        valid = valid_locations(location_masks, xfer)
-        rank = tf.cumsum(tf.cast(valid, tf.float32), axis=1) - 1.0  # the number of each valid location
-        return -tf.abs(rank - coordinate * rank[:, -1:]), valid
+    def distances(xfer):
+        count = count_of(counts, xfer)
+        nearest = coordinate * tf.cast(count[:, None] - 1, tf.float32)
+        return -tf.abs(tf.range(locations, dtype=tf.float32) - nearest), count
 
-    return TwoStage(scores, valid_xfers(xfer_mask, location_masks), locations)
+    return TwoStage(scores, counts > 0, distances)
 
 
 class Search:
@@ -107,12 +108,12 @@ class CMAES(Controller):
             tf.TensorSpec([None, *self.weight_shape], tf.float32),
             tf.TensorSpec([None, s.z], tf.float32),
             tf.TensorSpec([None, s.h], tf.float32),
-            tf.TensorSpec([None, s.xfers], tf.int8),
-            tf.TensorSpec([None, s.xfers, s.locations], tf.int8),
+            tf.TensorSpec([None, s.xfers], tf.int32),
         ]
-        self.mode = tf.function(lambda *x: linear_policy(*x).mode(), input_signature=inputs)
+        self.mode = tf.function(lambda *x: linear_policy(*x, s.locations).mode(), input_signature=inputs)
         self.sample = tf.function(
-            lambda *x: linear_policy(*x[:-1]).sample(x[-1]), input_signature=[*inputs, tf.TensorSpec([2, 2], tf.int64)]
+            lambda *x: linear_policy(*x[:-1], s.locations).sample(x[-1]),
+            input_signature=[*inputs, tf.TensorSpec([2, 2], tf.int64)],
         )
 
     def act(self, observation, greedy=True, rng=None):

@@ -1,7 +1,7 @@
 """The one masked distribution over actions, for sampling, log-probability, entropy and argmax.
 
-An action is chosen in two stages (paper, section 3.1.3): first the xfer under `xfer_mask`, then the
-location under that xfer's row of `location_masks`:
+An action is chosen in two stages (paper, section 3.1.3): first one of the xfers that have a location, then one
+of its locations, which are those below its count:
 
     π(xfer, location) = π(xfer) · π(location | xfer)
 
@@ -18,20 +18,9 @@ LIMIT = 1e30  # logits are clipped to ±LIMIT, so that differences of two of the
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def valid_xfers(xfer_mask: tf.Tensor, location_masks: tf.Tensor) -> tf.Tensor:
-    """bool [B, N + 1]: the xfers that are allowed and have a location. NO-OP always is.
-
-    Takes xfer_mask int8 [B, N + 1] and location_masks int8 [B, N + 1, L].
-    """
-    allowed = (xfer_mask > 0) & tf.reduce_any(location_masks > 0, axis=2)
-    return tf.concat([allowed[:, :-1], tf.ones_like(allowed[:, -1:])], axis=1)
-
-
-def valid_locations(location_masks: tf.Tensor, xfer: tf.Tensor) -> tf.Tensor:
-    """bool [B, L]: the locations of `xfer` int [B]. NO-OP has the one location 0."""
-    no_op, locations = location_masks.shape[1] - 1, location_masks.shape[2]
-    rows = tf.gather(location_masks, xfer, batch_dims=1) > 0
-    return tf.where((xfer == no_op)[:, None], tf.range(locations)[None] == 0, rows)
+def count_of(counts: tf.Tensor, xfer: tf.Tensor) -> tf.Tensor:
+    """int32 [B]: of counts int32 [B, N + 1] those of `xfer` int32 [B]."""
+    return tf.gather(counts, xfer, batch_dims=1)
 
 
 class MaskedCategorical:
@@ -72,7 +61,7 @@ class TwoStage:
     """π(xfer, location), where the second stage may depend on the xfer.
 
     `xfer_logits` float32 [B, N + 1], `xfers` bool [B, N + 1]; `locations(xfer int32 [B])` gives the logits
-    float32 [B, L] and the valid locations bool [B, L] of that xfer, so only rows that are asked for are made.
+    float32 [B, L] and the count of locations int32 [B] of that xfer, so only rows that are asked for are made.
     """
 
     def __init__(
@@ -81,8 +70,12 @@ class TwoStage:
         xfers: tf.Tensor,
         locations: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
     ):
-        self.xfers = MaskedCategorical(xfer_logits, xfers)
-        self.locations = lambda xfer: MaskedCategorical(*locations(xfer))
+        self.xfers, self._locations = MaskedCategorical(xfer_logits, xfers), locations
+
+    def locations(self, xfer: tf.Tensor) -> MaskedCategorical:
+        """The distribution over the locations of `xfer` int32 [B]."""
+        logits, count = self._locations(xfer)
+        return MaskedCategorical(logits, tf.sequence_mask(count, logits.shape[1]))
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
         """int32 [B, 2] (xfer, location); `seeds` int [2, 2] holds one seed for each stage."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.evaluation import play
-from controllers.masked import TwoStage, valid_locations, valid_xfers
+from controllers.masked import TwoStage, count_of
 from rlflow.errors import RLFlowError
 
 
@@ -85,8 +85,7 @@ class Policy(snt.Module):
         observation = [
             tf.TensorSpec([None, s.z], tf.float32),
             tf.TensorSpec([None, s.h], tf.float32),
-            tf.TensorSpec([None, s.xfers], tf.int8),
-            tf.TensorSpec([None, s.xfers, s.locations], tf.int8),
+            tf.TensorSpec([None, s.xfers], tf.int32),
         ]
         self.mode = tf.function(self._mode, input_signature=observation)
         self.sample = tf.function(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
@@ -103,29 +102,28 @@ class Policy(snt.Module):
         """float32 [B], in units of the scaled reward."""
         return tf.squeeze(self.value_head(features), axis=1)
 
-    def distribution(self, features, xfers, location_row) -> TwoStage:
-        """`xfers` bool [B, N + 1]; `location_row(xfer)` gives the valid locations bool [B, L] of an xfer."""
+    def distribution(self, features, xfers, count) -> TwoStage:
+        """`xfers` bool [B, N + 1]; `count(xfer)` gives the locations of an xfer int32 [B]."""
 
         def locations(xfer):
             x = tf.concat([features, self.embedding(tf.one_hot(xfer, self.shapes.xfers))], axis=1)
-            return self.location_head(tf.tanh(self.location_hidden(x))), location_row(xfer)
+            return self.location_head(tf.tanh(self.location_hidden(x))), count(xfer)
 
         return TwoStage(self.xfer_head(features), xfers, locations)
 
-    def _mode(self, z, h, xfer_mask, location_masks):
-        xfers = valid_xfers(xfer_mask, location_masks)
-        return self.distribution(self.features(z, h), xfers, lambda x: valid_locations(location_masks, x)).mode()
+    def _mode(self, z, h, counts):
+        return self.distribution(self.features(z, h), counts > 0, lambda xfer: count_of(counts, xfer)).mode()
 
-    def _sample(self, z, h, xfer_mask, location_masks, seeds):
-        """What the learner stores of a step: of the masks, only the chosen xfer's row of locations."""
-        xfers, features = valid_xfers(xfer_mask, location_masks), self.features(z, h)
-        distribution = self.distribution(features, xfers, lambda x: valid_locations(location_masks, x))
+    def _sample(self, z, h, counts, seeds):
+        """What the learner stores of a step: of the counts, only which are there, and the chosen xfer's."""
+        features = self.features(z, h)
+        distribution = self.distribution(features, counts > 0, lambda xfer: count_of(counts, xfer))
         actions = distribution.sample(seeds)
         return {
             "z": z,
             "h": h,
-            "xfers": xfers,
-            "locations": valid_locations(location_masks, actions[:, 0]),
+            "xfers": counts > 0,
+            "count": count_of(counts, actions[:, 0]),
             "actions": actions,
             "log_probs": distribution.log_prob(actions),
             "values": self.values(features),
@@ -200,7 +198,7 @@ class PPO(Controller):
                     "z": tf.TensorSpec([None, s.z], tf.float32),
                     "h": tf.TensorSpec([None, s.h], tf.float32),
                     "xfers": tf.TensorSpec([None, s.xfers], tf.bool),
-                    "locations": tf.TensorSpec([None, s.locations], tf.bool),
+                    "count": tf.TensorSpec([None], tf.int32),
                     "actions": tf.TensorSpec([None, 2], tf.int32),
                     "log_probs": tf.TensorSpec([None], tf.float32),
                     "values": tf.TensorSpec([None], tf.float32),
@@ -330,8 +328,8 @@ class PPO(Controller):
         advantages = (advantages - tf.reduce_mean(advantages)) / (tf.math.reduce_std(advantages) + 1e-8)
         with tf.GradientTape() as tape:
             features = self.learner.features(batch["z"], batch["h"])
-            # Only the rows of the taken xfers are asked for, and these are stored.
-            distribution = self.learner.distribution(features, batch["xfers"], lambda _: batch["locations"])
+            # Only the counts of the taken xfers are asked for, and these are stored.
+            distribution = self.learner.distribution(features, batch["xfers"], lambda _: batch["count"])
             log_probs, entropy = distribution.log_prob_and_entropy(batch["actions"])
             log_ratio = log_probs - batch["log_probs"]
             ratio = tf.exp(log_ratio)

@@ -23,18 +23,13 @@ class RandomController(Controller):
 
     def act(self, observation, greedy=True, rng=None):
         """int64 [B, 2], uniform over all valid pairs; `greedy` changes nothing."""
-        _, _, xfer_mask, location_masks = self.batch(observation)
+        *_, counts = self.batch(observation)
         rng = rng or self.rng
-        counts = np.count_nonzero(location_masks, axis=2) * (xfer_mask != 0)
-        counts[:, -1] = 1  # NO-OP
-        ends = np.cumsum(counts, axis=1)
-        pick = rng.integers(ends[:, -1])[:, None]  # the number of the pair, in the order of xfer, then location
-        xfer = np.sum(ends <= pick, axis=1)
+        ends = np.cumsum(counts, axis=1, dtype=np.int64)
+        pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of xfer, then location
+        xfer = np.sum(ends <= pick[:, None], axis=1)
         row = np.arange(len(xfer))
-        rank = pick - (ends[row, xfer] - counts[row, xfer])[:, None]  # among the valid locations of the xfer
-        location = np.argmax(np.cumsum(location_masks[row, xfer] != 0, axis=1) > rank, axis=1)
-        location[xfer == self.shapes.xfers - 1] = 0
-        return np.stack([xfer, location], axis=1)
+        return np.stack([xfer, pick - (ends[row, xfer] - counts[row, xfer])], axis=1)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         """Learns nothing; measures the mean return that the other controllers have to beat."""

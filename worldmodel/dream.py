@@ -53,11 +53,7 @@ class Dreams:
 
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
-        xfer_mask, location_masks = spaces.masks_from_counts(self.imagined.counts, self.spec.max_locations)
-        return {
-            "z": self.imagined.z.copy(), "h": self.imagined.h.copy(),
-            "xfer_mask": xfer_mask, "location_masks": location_masks,
-        }
+        return spaces.observation(self.imagined.z, self.imagined.h, self.imagined.counts)
 
 
 class DreamVectorEnv(VectorEnv):
@@ -100,7 +96,7 @@ class DreamVectorEnv(VectorEnv):
         if ended.any():
             final = np.full(self.num_envs, None, object)
             for i in np.flatnonzero(ended):
-                final[i] = {name: values[i].copy() for name, values in observation.items()}
+                final[i] = {name: values[i] for name, values in observation.items()}
             infos = {"final_obs": final, "_final_obs": ended, "final_info": {}, "_final_info": ended.copy()}
             self._dreams.restart(ended)
             observation = self._dreams.observe()
@@ -134,8 +130,7 @@ class DreamEnv(gymnasium.Env):
 
     def action_masks(self) -> np.ndarray:
         """bool [N + 1 + L]: the valid xfers, then the union of their locations (sb3-contrib, MultiDiscrete)."""
-        observation = self._observe()
-        return spaces.flat_action_masks(observation["xfer_mask"], observation["location_masks"])
+        return spaces.flat_action_masks(self._observe()["counts"], self._dreams.spec.max_locations)
 
     def _observe(self) -> dict[str, np.ndarray]:
         return {name: values[0] for name, values in self._dreams.observe().items()}

@@ -10,8 +10,8 @@ from worldmodel.base import WorldModel
 class LatentEnv(gymnasium.Wrapper):
     """Wears the dream's spaces over a real environment (docs/ARCHITECTURE.md), in the model's numbering of locations.
 
-    z, h and the masks are what the model's observer makes of the real states. An invalid action changes nothing, h
-    included. Of locations that the environment leaves out (near its padding), as many are left out here.
+    z, h and the counts are what the model's observer makes of the real states. An invalid action changes nothing, h
+    included. Of locations that the environment's masks leave out (near its padding), as many are left out here.
 
     Args:
       env: a GraphRewriteEnv, or any whose unwrapped `state` is a RewriteState and another one after a valid substitution.
@@ -43,16 +43,11 @@ class LatentEnv(gymnasium.Wrapper):
 
     def action_masks(self) -> np.ndarray:
         """bool [N + 1 + L], as sb3-contrib wants it."""
-        observation = self._observe()
-        return spaces.flat_action_masks(observation["xfer_mask"], observation["location_masks"])
+        return spaces.flat_action_masks(self._observe()["counts"], self.model.spec.max_locations)
 
     def _see(self, observation: dict) -> None:
         allowed = observation["location_masks"][:-1].sum(axis=-1, dtype=np.int32)
         self._counts = np.minimum(self._observer.counts, allowed)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        xfer_mask, location_masks = spaces.masks_from_counts(self._counts, self.model.spec.max_locations)
-        return {
-            "z": self._observer.z.copy(), "h": self._observer.h.copy(),
-            "xfer_mask": xfer_mask, "location_masks": location_masks,
-        }
+        return spaces.observation(self._observer.z, self._observer.h, self._counts)

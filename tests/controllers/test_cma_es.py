@@ -35,15 +35,14 @@ def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equatio
     weights = rng.standard_normal((individuals, z + h + 1, n + 2)).astype(np.float32)
     inputs = rng.standard_normal((individuals * dreams, z + h)).astype(np.float32)
     counts = rng.integers(1, locations + 1, (individuals * dreams, n + 1))
-    location_masks = (np.arange(locations) < counts[:, :, None]).astype(np.int8)
-    xfer_mask = np.ones((individuals * dreams, n + 1), np.int8)
-    actions = linear_policy(weights, inputs[:, :z], inputs[:, z:], xfer_mask, location_masks).mode().numpy()
+    counts[:, -1] = 1
+    policy = linear_policy(weights, inputs[:, :z], inputs[:, z:], counts.astype(np.int32), locations)
+    actions = policy.mode().numpy()
     for row, (xfer, location) in enumerate(actions):
         w = weights[row // dreams]
         outputs = w[:-1].T @ inputs[row] + w[-1]
         assert xfer == outputs[:-1].argmax()
-        count = counts[row, xfer] if xfer < n else 1
-        assert location == np.rint((count - 1) / (1 + np.exp(-outputs[-1])))
+        assert location == np.rint((counts[row, xfer] - 1) / (1 + np.exp(-outputs[-1])))
 
 
 def test_a_budget_can_be_raised(tmp_path):

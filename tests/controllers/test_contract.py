@@ -58,8 +58,7 @@ def test_actions_are_valid_batched_integers_and_a_function_of_the_generator(name
         assert actions.shape == (64, 2)
         assert actions.dtype == np.int64
         row = np.arange(64)
-        assert observation["xfer_mask"][row, actions[:, 0]].all()
-        assert observation["location_masks"][row, actions[:, 0], actions[:, 1]].all()
+        assert (actions >= 0).all() and (actions[:, 1] < observation["counts"][row, actions[:, 0]]).all()
         again = controller.act(observation, greedy=greedy, rng=np.random.default_rng(1))
         np.testing.assert_array_equal(actions, again)
     sampled = [controller.act(observation, greedy=False) for _ in range(2)]
@@ -160,6 +159,13 @@ def test_an_observation_without_its_batch_is_refused(name):
     single = {key: value[0] for key, value in observations().items()}
     with pytest.raises(RLFlowError, match=r"batched observations: z of shape \(B, \*\(11,\)\), got \(11,\)"):
         build(name).act(single)
+
+
+def test_counts_without_a_way_to_stop_are_refused(name):
+    observation = observations()
+    observation["counts"][5, -1] = 0
+    with pytest.raises(RLFlowError, match="counts must give NO-OP"):
+        build(name).act(observation)
 
 
 def test_spaces_that_are_not_latent_are_refused():

@@ -6,34 +6,29 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from controllers.masked import LIMIT, TwoStage, valid_locations, valid_xfers
+from controllers.masked import LIMIT, MaskedCategorical, TwoStage, count_of
 
 B, X, L = 3, 5, 4  # X = N + 1
 
 
-def masks(rng):
-    """Random masks that need not be prefixes; row 0 allows NO-OP alone, one xfer is allowed but has no location."""
-    location_masks = rng.integers(0, 2, (B, X, L)).astype(np.int8)
-    xfer_mask = rng.integers(0, 2, (B, X)).astype(np.int8)
-    xfer_mask[0] = 0
-    xfer_mask[1, 1], location_masks[1, 1] = 1, 0
-    return xfer_mask, location_masks
+def random_counts(rng):
+    """Row 0 allows NO-OP alone; all locations and none of an xfer occur."""
+    counts = rng.integers(0, L + 1, (B, X)).astype(np.int32)
+    counts[0], counts[1, :2], counts[:, -1] = 0, (0, L), 1
+    return counts
 
 
-def two_stage(rng, scale=1.0, xfer_mask=None, location_masks=None):
+def two_stage(rng, scale=1.0):
     """A distribution whose location logits depend on the xfer, and its valid pairs bool [B, X, L]."""
-    if xfer_mask is None:
-        xfer_mask, location_masks = masks(rng)
+    counts = random_counts(rng)
     xfer_logits = (scale * rng.standard_normal((B, X))).astype(np.float32)
     table = tf.constant(scale * rng.standard_normal((X, L)), tf.float32)
     distribution = TwoStage(
         tf.constant(xfer_logits),
-        valid_xfers(xfer_mask, location_masks),
-        lambda xfer: (tf.gather(table, xfer), valid_locations(location_masks, xfer)),
+        counts > 0,
+        lambda xfer: (tf.gather(table, xfer), count_of(counts, xfer)),
     )
-    valid = (xfer_mask[:, :, None] > 0) & (location_masks > 0)
-    valid[:, -1] = np.arange(L) == 0
-    return distribution, valid
+    return distribution, np.arange(L) < counts[:, :, None]
 
 
 def enumerate_pairs(distribution):
@@ -83,6 +78,17 @@ def test_mode_is_the_best_valid_xfer_and_then_its_best_valid_location():
         assert location == log_probs[b, xfer].argmax()
 
 
+def test_a_count_gives_the_distribution_that_a_mask_of_its_locations_gives():
+    """Bit for bit, and so the same samples."""
+    distribution, valid = two_stage(np.random.default_rng(4))
+    xfer = tf.constant([X - 1, 1, 1])
+    counted, row = distribution.locations(xfer), valid[np.arange(B), xfer]
+    masked = MaskedCategorical(distribution._locations(xfer)[0], tf.constant(row))
+    np.testing.assert_array_equal(counted.valid, row)
+    np.testing.assert_array_equal(counted.log_probs, masked.log_probs)
+    np.testing.assert_array_equal(counted.sample(tf.constant([1, 2])), masked.sample(tf.constant([1, 2])))
+
+
 def test_the_same_seeds_give_the_same_sample():
     distribution, _ = two_stage(np.random.default_rng(2))
     seeds = tf.constant([[1, 2], [3, 4]])
@@ -92,42 +98,32 @@ def test_the_same_seeds_give_the_same_sample():
 @pytest.mark.parametrize("worst", [1e9, LIMIT, 3e38, np.inf])
 def test_extreme_logits_never_give_a_masked_action(worst):
     """Every valid logit is as low as can be, every masked one as high."""
-    xfer_mask = np.array([[0, 1, 0, 1, 0]] * B, np.int8)
-    location_masks = np.zeros((B, X, L), np.int8)
-    location_masks[:, [0, 1, 3], 2] = 1
+    counts = np.array([[0, 1, 0, 1, 1]] * B, np.int32)
     xfer_logits = np.where([1, 0, 1, 0, 0], worst, -worst).astype(np.float32)
-    location_logits = np.where([1, 1, 0, 1], worst, -worst).astype(np.float32)
+    location_logits = np.where([0, 1, 1, 1], worst, -worst).astype(np.float32)
     distribution = TwoStage(
         tf.tile(xfer_logits[None], [B, 1]),
-        valid_xfers(xfer_mask, location_masks),
-        lambda xfer: (tf.tile(location_logits[None], [B, 1]), valid_locations(location_masks, xfer)),
+        counts > 0,
+        lambda xfer: (tf.tile(location_logits[None], [B, 1]), count_of(counts, xfer)),
     )
-    allowed = {(1, 2), (3, 2), (4, 0)}
+    allowed = {(1, 0), (3, 0), (4, 0)}
     rng = np.random.default_rng(0)
     samples = [distribution.sample(tf.constant(rng.integers(2**31, size=(2, 2)))).numpy() for _ in range(50)]
     seen = {tuple(action) for actions in [distribution.mode().numpy(), *samples] for action in actions.tolist()}
     assert seen <= allowed
     assert len(seen) == 3  # the three equal logits are all drawn
-    log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 2]] * B))
+    log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 0]] * B))
     np.testing.assert_allclose(log_prob, -np.log(3), rtol=1e-5)
     np.testing.assert_allclose(entropy, np.log(3), rtol=1e-5)
 
 
 def test_gradients_are_finite_where_logits_are_masked_and_extreme():
-    logits = tf.Variable([[1e30, 0.0, 1.0], [-1e30, 5.0, 1e30]])
-    valid = tf.constant([[False, True, True], [True, False, False]])
+    logits = tf.Variable([[0.0, 1.0, 1e30], [-1e30, 5.0, 1e30]])
+    valid = tf.constant([[True, True, False], [True, False, False]])
     with tf.GradientTape() as tape:
-        distribution = TwoStage(logits, valid, lambda xfer: (logits, valid))
-        log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 2], [0, 0]]))
+        distribution = TwoStage(logits, valid, lambda xfer: (logits, tf.constant([2, 1])))
+        log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 1], [0, 0]]))
         loss = tf.reduce_sum(log_prob + entropy)
     gradient = tape.gradient(loss, logits).numpy()
     assert np.isfinite(gradient).all()
     np.testing.assert_array_equal(gradient[~valid.numpy()], 0.0)
-
-
-def test_no_op_is_valid_whatever_the_masks_say():
-    nothing = np.zeros((B, X), np.int8), np.zeros((B, X, L), np.int8)
-    distribution, _ = two_stage(np.random.default_rng(0), 10.0, *nothing)
-    np.testing.assert_array_equal(distribution.mode(), [[X - 1, 0]] * B)
-    np.testing.assert_array_equal(distribution.sample(tf.constant([[1, 2], [3, 4]])), [[X - 1, 0]] * B)
-    np.testing.assert_allclose(distribution.log_prob(tf.constant([[X - 1, 0]] * B)), 0.0, atol=1e-6)

@@ -84,15 +84,15 @@ def test_a_rollout_in_which_no_episode_ends_has_no_mean_return():
     assert ppo.collect(env, np.random.default_rng(0))[1] == {}
 
 
-def test_the_stored_rows_give_the_acting_log_probabilities():
-    """The learner, which sees one row of location masks for each step, starts from a ratio of exactly one."""
+def test_the_stored_counts_give_the_acting_log_probabilities():
+    """The learner, which sees one count of locations for each step, starts from a ratio of exactly one."""
     ppo = make(PPO, PPOConfig(updates=10, envs=16, steps=4), Identity)
     env = vector(Identity)(16)
     ppo.start(env, 0)
     batch, _ = ppo.collect(env, np.random.default_rng(0))
     flat = {key: value.reshape(-1, *value.shape[2:]) for key, value in batch.items()}
     features = ppo.learner.features(flat["z"], flat["h"])
-    distribution = ppo.learner.distribution(features, flat["xfers"], lambda xfer: flat["locations"])
+    distribution = ppo.learner.distribution(features, flat["xfers"], lambda xfer: flat["count"])
     np.testing.assert_allclose(distribution.log_prob(flat["actions"]), flat["log_probs"], atol=1e-5)
 
 

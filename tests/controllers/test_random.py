@@ -4,20 +4,28 @@ from controllers.random import RandomConfig, RandomController
 from tests.controllers.toy import latent_spaces
 
 
+def observation(counts):
+    n = len(counts)
+    return {"z": np.zeros((n, 1), np.float32), "h": np.zeros((n, 3), np.float32), "counts": np.asarray(counts, np.int32)}
+
+
 def test_every_valid_pair_is_equally_probable():
-    """χ² with 5 degrees of freedom stays under its 99.9 % quantile (20.5); masks need not be prefixes."""
-    location_masks = np.array([[[1, 0, 1, 1], [1, 1, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1]]], np.int8)
-    xfer_mask = np.array([[1, 0, 1, 1]], np.int8)  # the second xfer is masked though it has locations
-    valid = {(0, 0), (0, 2), (0, 3), (2, 1), (2, 3), (3, 0)}
-    n = 12_000
-    observation = {
-        "z": np.zeros((n, 1), np.float32),
-        "h": np.zeros((n, 3), np.float32),
-        "xfer_mask": np.repeat(xfer_mask, n, axis=0),
-        "location_masks": np.repeat(location_masks, n, axis=0),
-    }
+    """χ² with 5 degrees of freedom stays under its 99.9 % quantile (20.5)."""
+    n, counts = 12_000, [3, 0, 2, 1]
+    valid = {(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (3, 0)}
     controller = RandomController(RandomConfig(), *latent_spaces(1, 3, 4), seed=0)
-    pairs, counts = np.unique(controller.act(observation), axis=0, return_counts=True)
+    pairs, found = np.unique(controller.act(observation([counts] * n)), axis=0, return_counts=True)
     assert {tuple(pair) for pair in pairs.tolist()} == valid
     expected = n / len(valid)
-    assert ((counts - expected) ** 2 / expected).sum() < 20.5
+    assert ((found - expected) ** 2 / expected).sum() < 20.5
+
+
+def test_a_number_is_drawn_in_the_list_of_valid_pairs():
+    """By xfer, then location: what the generator draws is all that decides."""
+    counts = np.random.default_rng(0).integers(0, 5, (50, 4))
+    counts[:, -1] = 1
+    pairs = [[(xfer, location) for xfer in range(4) for location in range(row[xfer])] for row in counts]
+    picks = np.random.default_rng(1).integers([len(row) for row in pairs])
+    controller = RandomController(RandomConfig(), *latent_spaces(1, 3, 4))
+    actions = controller.act(observation(counts), rng=np.random.default_rng(1))
+    assert [tuple(action) for action in actions.tolist()] == [row[pick] for row, pick in zip(pairs, picks, strict=True)]

@@ -13,8 +13,7 @@ def latent_spaces(z, n, locations, h=H):
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
-            "xfer_mask": gym.spaces.MultiBinary(n + 1),
-            "location_masks": gym.spaces.MultiBinary((n + 1, locations)),
+            "counts": gym.spaces.Box(0, locations, (n + 1,), np.int32),
         }
     )
     return observation, gym.spaces.MultiDiscrete([n + 1, locations])
@@ -36,22 +35,17 @@ class Toy(gym.Env):
 
     def step(self, action):
         xfer, location = (int(x) for x in action)
-        masks = self.masks()
-        assert masks["xfer_mask"][xfer] and masks["location_masks"][xfer, location], (xfer, location)
+        assert 0 <= location < self.shown()[xfer], (xfer, location)
         reward, terminated = (0.0, True) if xfer == self.N else self.play(xfer, location)
         self.t, self.cost = self.t + 1, self.cost - reward
         return self.observe(), reward, terminated, self.t >= self.STEPS, {"cost": self.cost}
 
     def observe(self):
-        return {"z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), **self.masks()}
+        return {"z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), "counts": self.shown()}
 
-    def masks(self):
-        """From the counts of locations [N + 1]."""
-        counts = np.append(self.counts(), 1)
-        return {
-            "xfer_mask": (counts > 0).astype(np.int8),
-            "location_masks": (np.arange(self.L) < counts[:, None]).astype(np.int8),
-        }
+    def shown(self):
+        """The counts with NO-OP's, int32 [N + 1]."""
+        return np.append(self.counts(), 1).astype(np.int32)
 
 
 class Identity(Toy):

@@ -18,7 +18,6 @@ from gymnasium import spaces
 
 from rlflow.episodes import Episode
 from rlflow.graph.features import EncodingSpec, GraphArrays
-from worldmodel.spaces import masks_from_counts
 
 A, B, C = 1, 2, 3
 COST = {A: 3.0, B: 2.0, C: 4.0}
@@ -124,7 +123,8 @@ class ToyEnv(gymnasium.Env):
 
     def _observe(self):
         arrays = self.state.arrays()
-        xfer_mask, location_masks = masks_from_counts(self.state.counts, SPEC.max_locations)
+        location_masks = (np.arange(SPEC.max_locations) < np.append(self.state.counts, 1)[:, None]).astype(np.int8)
+        xfer_mask = location_masks[:, 0]
         padded = {
             name: np.concatenate([values, np.zeros((self.max_nodes - len(values), *values.shape[1:]), values.dtype)])
             for name, values in arrays._asdict().items() if name != "globals"

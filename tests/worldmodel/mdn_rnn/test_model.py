@@ -70,7 +70,7 @@ def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
         if reward == -100:  # the dream denies what was possible: from here on it is another episode
             break
         np.testing.assert_allclose(replay.rewards[0, k], reward, atol=1e-4)
-        np.testing.assert_array_equal(replay.counts[0, k], observation["location_masks"][:-1].sum(-1))
+        np.testing.assert_array_equal(replay.counts[0, k], observation["counts"][:-1])
         assert replay.terminated[0, k] == terminated
     assert k == len(episode) - 1
 
