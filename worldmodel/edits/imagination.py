@@ -35,6 +35,11 @@ def node_prices(index: Index, prices: NodePrices) -> PerNode:
     return PerNode(lambda nodes: np.array([prices(*index.world.kind_and_facts(node)) for node in nodes], np.float64))
 
 
+def price_is_guessed(index: Index, prices: NodePrices) -> PerNode:
+    """1 where nobody told such a node's runtime, else 0."""
+    return PerNode(lambda nodes: np.array([not prices.knows(*index.world.kind_and_facts(node)) for node in nodes], np.float64))
+
+
 def node_latents(index: Index, latents: Latents) -> PerNode:
     return PerNode(lambda nodes: latents.of_nodes(index.what.values[nodes.start : nodes.stop]), (latents.rows.shape[1],))
 
@@ -46,12 +51,13 @@ class Dreaming:
         """scale: reward of a ps gained."""
         self.model, self.index, self.scale = model, index, scale
         self.states = States(index, list(nodes), model.spec.n_xfers)
-        self.price = node_prices(index, model.prices.nodes)
+        self.price, self.guessed = node_prices(index, model.prices.nodes), price_is_guessed(index, model.prices.nodes)
 
     def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Change | None]:
         """Carries out places, int [k], that are complete in the (different) states rows: rewards, their spread, doubt, the change.
 
-        An effect that nobody knows changes nothing; what it gains is told by the rule's other places, as for one by analogy.
+        An effect that nobody knows changes nothing. What it gains is told by the rule's other places, as for one by analogy that
+        concerns nodes whose runtimes nobody knows.
         """
         places = self.states.named(rows, places)
         effects = self.index.effects(places)
@@ -65,12 +71,14 @@ class Dreaming:
         if known.any():
             keys = self.states.surroundings(rows, places)
             change = self.states.carry_out(rows[known], places[known])
-            gained = np.zeros(self.states.n)
+            gained, unpriced = np.zeros(self.states.n), np.zeros(self.states.n)
             for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
                 for at, nodes in events:
                     np.add.at(gained, at, sign * self.price(nodes))
-            told, deviation, familiar = self.model.prices([level[seen] for level in keys], gained[rows[seen]])
-            gain[seen], spread[seen], doubt[seen] = told, deviation, np.where(familiar, 0.0, NEW_SURROUNDINGS)
+                    np.add.at(unpriced, at, self.guessed(nodes))
+            sure = seen | (known & (unpriced[rows] == 0))
+            gain[sure], spread[sure], familiar = self.model.prices([level[sure] for level in keys], gained[rows[sure]])
+            doubt[seen] = np.where(familiar[seen[sure]], 0.0, NEW_SURROUNDINGS)
         return self.scale * gain, abs(self.scale) * spread, doubt, change
 
     def _by_analogy(self, place: int) -> tuple[float, float]:

@@ -63,6 +63,9 @@ class NodePrices:
             sum_and_number[1] += 1
         return cls({kind: {facts: (total / n, n) for facts, (total, n) in of.items()} for kind, of in sums.items()}, sizes)
 
+    def knows(self, kind: int, facts: Facts) -> bool:
+        return facts in self.known.get(kind, ())
+
     def __call__(self, kind: int, facts: Facts) -> float:
         """0 for a kind that was never seen."""
         of = self.known.get(kind, {})

@@ -13,7 +13,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.rewards import make_reward
 from rlflow.rollouts import play_random, record
 from rlflow.rules.language import RuleSet, parse
-from rlflow.state import RewriteState, Task
+from rlflow.state import Task
 from worldmodel.config import EditsConfig
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.training import fit
@@ -53,17 +53,11 @@ def random_episodes(task: Task, n: int, max_steps: int, seed: int = 0) -> list[E
 
 
 def played(task: Task, actions: list[tuple[int, int]]) -> Episode:
+    """The episode of these actions, NO-OP after them."""
     states = [task.initial]
     for action in actions:
         states.append(states[-1].apply(*action))
-    return record(task, REWARD, states, actions)
-
-
-def only(task: Task, name: str, state: RewriteState | None = None) -> int:
-    """The rule's number; it applies here."""
-    xfer_id = task.rules.index(name)
-    assert (state or task.initial).counts[xfer_id]
-    return xfer_id
+    return record(task, REWARD, [*states, states[-1]], [*actions, (task.no_op, 0)])
 
 
 def fitted(episodes: list[Episode], task: Task, latent: int = 8) -> EditsWorldModel:

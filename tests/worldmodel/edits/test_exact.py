@@ -3,8 +3,22 @@
 import numpy as np
 import pytest
 
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.state import Task
+from rlflow.zoo.random_model import random_model
 from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, onnx_model, random_episodes, said, signs_and_products, task_of
+from tests.worldmodel.edits.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    onnx_model,
+    random_episodes,
+    said,
+    signs_and_products,
+    task_of,
+)
+from worldmodel.edits.dreaming import States
 from worldmodel.edits.follow import by_world, follow
 from worldmodel.edits.learn import unpacked
 
@@ -28,14 +42,14 @@ def test_three_rules_are_learnt_exactly():
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
 def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
     task = tiny_task(name)
-    episodes = random_episodes(task, 15, 20)
+    episodes = random_episodes(task, 12, 15)
     told = said(fitted(episodes, task), episodes)
-    assert len(told.doubt) > 300 and is_exact(told) and told.doubt.max() == 0
+    assert len(told.doubt) > 200 and is_exact(told) and told.doubt.max() == 0
 
 
 def test_nodes_that_are_alike_never_become_one():
     """A substitution carried out again makes new tensors, while others read what it made before."""
-    for task, n, steps in ((tiny_task("tiny_resnet50"), 30, 30), (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12)):
+    for task, n, steps in ((tiny_task("tiny_resnet50"), 20, 30), (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12)):
         episodes = random_episodes(task, n, steps)
         model = fitted(episodes, task)
         edits, again = unpacked(episodes), 0
@@ -59,3 +73,32 @@ def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
         assert np.allclose(together.rewards, apart.rewards, rtol=1e-6, atol=1e-6)
     both = said(mixed, held_out[0][:5] + held_out[1][:5])  # in one call
     assert is_exact(both)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
+    """All rules: what the effects say of what they were learnt from is what happened, node by node, in the same numbers."""
+    task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
+    episodes = random_episodes(task, 12, 10, seed)
+    model, edits = fitted(episodes, task), unpacked(episodes)
+    for index, numbers in by_world(model.worlds, edits).items():
+        for k in numbers:
+            followed = follow(index, edits[k])
+            moves = np.flatnonzero(followed.xfers >= 0)
+            if not len(moves):
+                continue
+            states = States(index, [followed.nodes[t] for t in moves], len(task.rules))
+            assert np.array_equal(states.counts, episodes[k].counts[moves])
+            places = np.array([index.shown(place) for place in followed.places[moves].tolist()], np.int64)
+            assert np.array_equal(states.named(np.arange(len(moves)), places), followed.places[moves])
+            states.carry_out(np.arange(len(moves)), followed.places[moves])
+            for maker, t in zip(states.maker, moves, strict=True):
+                assert sorted(maker[maker >= 0]) == sorted(followed.nodes[t + 1])
+            assert np.array_equal(states.counts, episodes[k].counts[moves + 1])
+
+
+def test_a_graph_to_which_nothing_applies_can_be_learnt():
+    task = task_of(onnx_model("a = Abs(x)", {"x": (2,)}, "a"), SIGNS_AND_PRODUCTS)
+    episodes = random_episodes(task, 3, 5)
+    told = said(fitted(episodes, task), episodes)
+    assert len(told.doubt) == 3 and told.terminated.all() and not told.counts.any() and not told.rewards.any() and not told.doubt.any()

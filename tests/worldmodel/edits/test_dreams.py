@@ -1,0 +1,256 @@
+"""A dream is the reality, as long as it is not in doubt."""
+
+import numpy as np
+import pytest
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.state import Task
+from rlflow.zoo.random_model import random_model
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    onnx_model,
+    played,
+    random_episodes,
+    real_env,
+    signs_and_products,
+    task_of,
+)
+from worldmodel.dream import DreamEnv, DreamVectorEnv
+from worldmodel.latent_env import LatentEnv
+
+
+def toy_task() -> Task:
+    return task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """(model, task) of signs and products, all of which it knows."""
+    task = toy_task()
+    return fitted(random_episodes(task, 80, 10), task), task
+
+
+def random_task(seed: int) -> Task:
+    return Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
+
+
+def choose(rng: np.random.Generator, counts: np.ndarray) -> np.ndarray:
+    """Of one observation a valid action other than NO-OP; NO-OP if there is none."""
+    valid = [(xfer_id, location) for xfer_id, count in enumerate(counts[:-1]) for location in range(count)]
+    return np.array(valid[rng.integers(len(valid))] if valid else (len(counts) - 1, 0))
+
+
+# -- dream and reality -----------------------------------------------------------------------------
+
+
+def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
+    """Plays the same random actions in dreams and in as many real environments; the steps that it compared."""
+    dream = DreamVectorEnv(model, task.initial, dreams, max_steps=steps + 1, temperature=0.0)
+    real = [LatentEnv(real_env(task, steps + 1), model) for _ in range(dreams)]
+    rng, compared, alive = np.random.default_rng(seed), 0, np.ones(dreams, bool)
+    seen, shown = dream.reset(seed=0)[0], [env.reset(seed=0)[0] for env in real]
+    for _ in range(steps):
+        for i in np.flatnonzero(alive):
+            assert np.allclose(seen["z"][i], shown[i]["z"], atol=1e-4) and seen["h"][i].shape == shown[i]["h"].shape == (0,)
+            assert np.array_equal(seen["counts"][i], shown[i]["counts"])
+        actions = np.stack([choose(rng, seen["counts"][i]) for i in range(dreams)])
+        moves = alive & (actions[:, 0] < model.spec.n_xfers)
+        told = dream._dreams.imagined.advance(actions, moves, 0.0, (0, 0))
+        seen, alive = dream._dreams.observe(), moves & (told.doubt == 0)
+        for i in np.flatnonzero(moves):
+            shown[i], reward, terminated, truncated, _ = real[i].step(actions[i])
+            assert not terminated and not truncated and reward > -100
+            if alive[i]:
+                compared += 1
+                assert abs(reward - told.rewards[i]) < 1e-5
+    return compared
+
+
+def test_dream_and_reality_show_the_same_on_the_toy(toy):
+    assert compare(*toy, dreams=16, steps=12) > 150
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
+def test_dream_and_reality_show_the_same_on_models_of_the_zoo(name):
+    task = tiny_task(name)
+    assert compare(fitted(random_episodes(task, 30, 12), task), task, dreams=6, steps=10) >= 30
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
+    """All rules; what it learnt from, in its own numbering of locations."""
+    task = random_task(seed)
+    episodes = random_episodes(task, 10, 8, seed)
+    model = fitted(episodes, task)
+    for episode in episodes:
+        dream, real = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model)
+        shown = real.reset(seed=0)[0]
+        for (xfer_id, location), reward in zip(episode.actions.tolist(), episode.rewards, strict=True):
+            assert np.array_equal(dream.counts[0], shown["counts"][:-1])
+            assert np.allclose(dream.z[0], shown["z"], atol=1e-4)
+            if xfer_id == task.no_op:
+                break
+            numbers = [k for k in range(dream.counts[0, xfer_id]) if real._observer.real_action((xfer_id, k)) == (xfer_id, location)]
+            assert len(numbers) == 1  # it numbers every location once
+            told = dream.advance(np.array([[xfer_id, numbers[0]]]), np.ones(1, bool), 0.0, (0, 0))
+            shown, real_reward, *_ = real.step(np.array([xfer_id, numbers[0]]))
+            assert abs(told.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(real_reward - reward) < 1e-5 * max(1, abs(reward))
+            assert told.doubt[0] == 0
+
+
+def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
+    model, task = toy
+    dream, real = DreamEnv(model, task.initial, max_steps=3), LatentEnv(real_env(task, 3), model)
+    for last in (np.array([1, 0]), np.array([task.no_op, 0])):
+        for env in (dream, real):
+            env.reset(seed=0)
+        for action in (np.array([1, 0]), np.array([0, 99]), last):
+            (_, one, *ends), (_, other, *real_ends) = dream.step(action), real.step(action)
+            assert one == pytest.approx(other, abs=1e-5) and ends[:2] == real_ends[:2]
+        assert any(ends[:2])
+
+
+# -- dreams side by side ---------------------------------------------------------------------------
+
+
+def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, seed=(3, 1)) -> list:
+    """What dream number `row` of n is told, while the others do other things."""
+    imagined, rng, found = model.imagine(task.initial, n), np.random.default_rng(7), []
+    for action in actions:
+        taken = np.tile(np.array([task.no_op, 0]), (n, 1))
+        for i in range(n):
+            count = imagined.counts[i, 1]
+            taken[i] = (1, rng.integers(count)) if count else (task.no_op, 0)
+        taken[row] = action
+        told = imagined.advance(taken, taken[:, 0] < task.no_op, temperature, seed)
+        found.append((told.rewards[row], told.doubt[row], imagined.z[row].tolist(), imagined.counts[row].tolist()))
+    return found
+
+
+def valid_walk(task: Task, model, steps: int) -> list:
+    imagined, rng, found = model.imagine(task.initial, 1), np.random.default_rng(1), []
+    for _ in range(steps):
+        counts = imagined.counts[0]
+        xfer_id = int(rng.choice(np.flatnonzero(counts)))
+        found.append((xfer_id, int(rng.integers(counts[xfer_id]))))
+        imagined.advance(np.array([found[-1]]), np.ones(1, bool), 0.0, (0, 0))
+    return found
+
+
+def test_what_stands_beside_a_dream_changes_nothing(toy):
+    model, task = toy
+    walk = valid_walk(task, model, 6)
+    alone = dreamt(model, task, 1, 0, walk, 0.0)
+    assert len({str(counts) for *_, counts in alone}) > 2
+    assert dreamt(model, task, 9, 4, walk, 0.0) == alone
+    again = fitted(random_episodes(task, 80, 10), task)  # one that dreamt nothing else before
+    assert dreamt(again, task, 1, 0, walk, 0.0) == alone
+
+
+def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread(toy):
+    _, task = toy
+    model = fitted(random_episodes(task, 80, 10), task)
+    means = model.prices.surroundings
+    model.prices.surroundings = [means[0], means[1]]
+    for level in means:
+        level.spread = np.full_like(level.mean, 1e6)  # ps
+    walk = valid_walk(task, model, 5)
+    one = dreamt(model, task, 4, 2, walk, 1.0, (3, 1))
+    assert dreamt(model, task, 4, 2, walk, 1.0, (3, 1)) == one
+    other, calm = dreamt(model, task, 4, 2, walk, 1.0, (4, 1)), dreamt(model, task, 4, 2, walk, 0.0, (4, 1))
+    half = dreamt(model, task, 4, 2, walk, 0.5, (4, 1))
+    for k in range(len(walk)):
+        assert one[k][0] != other[k][0] and one[k][1:] == other[k][1:]
+        assert half[k][0] - calm[k][0] == pytest.approx((other[k][0] - calm[k][0]) / 2)
+    imagined = model.imagine(task.initial, 4000)
+    told = imagined.advance(np.tile([[1, 0]], (4000, 1)), np.ones(4000, bool), 1.0, (0, 0))
+    assert told.rewards.std() == pytest.approx(1e6 * model.scale_of(task.initial.cost.runtime_ps), rel=0.1)
+
+
+def test_a_restart_brings_back_the_start_and_leaves_the_others(toy):
+    model, task = toy
+    imagined = model.imagine(task.initial, 3)
+    first = imagined.z.copy(), imagined.counts.copy()
+    for _ in range(3):
+        actions = np.array([(1, 0) if row[1] else (0, 0) for row in imagined.counts])
+        imagined.advance(actions, np.array([True, True, False]), 0.0, (0, 0))
+    z, counts = imagined.z.copy(), imagined.counts.copy()
+    assert (counts[:2] != first[1][:2]).any(axis=1).all() and np.array_equal(counts[2], first[1][2])
+    imagined.restart(np.array([True, False, False]))
+    assert np.array_equal(imagined.z[0], first[0][0]) and np.array_equal(imagined.counts[0], first[1][0])
+    assert np.array_equal(imagined.z[1:], z[1:]) and np.array_equal(imagined.counts[1:], counts[1:])
+    fresh, action = model.imagine(task.initial, 3), np.array([[2, 0], [task.no_op, 0], [2, 0]])
+    one, other = (dream.advance(action, np.array([True, False, True]), 0.0, (0, 0)) for dream in (imagined, fresh))
+    assert np.array_equal(one.rewards[[0, 2]], other.rewards[[0, 2]])
+    assert np.array_equal(imagined.counts[[0, 2]], fresh.counts[[0, 2]]) and np.allclose(imagined.z[[0, 2]], fresh.z[[0, 2]])
+
+
+def test_a_dream_does_not_touch_its_start(toy):
+    model, task = toy
+    a, b = model.imagine(task.initial, 2), model.imagine(task.initial, 2)
+    before = b.counts.copy(), b.z.copy()
+    a.advance(np.array([[1, 0], [1, 1]]), np.ones(2, bool), 0.0, (0, 0))
+    assert np.array_equal(b.counts, before[0]) and np.array_equal(b.z, before[1])
+
+
+# -- doubt -----------------------------------------------------------------------------------------
+
+TWO_SIZES = "a = Neg(x)\nb = Neg(a)\nc = Neg(y)\nd = Neg(c)\ne = Abs(z)\nf = Abs(e)"
+UNUSED = """
+neg-neg: signs cancel
+  Neg(Neg(x)) => x
+
+abs-abs: the second changes nothing
+  Abs(Abs(x)) => Abs(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def doubtful():
+    """(model, task, locations). Of three substitutions the model saw one carried out; it saw the second's rule on another size.
+
+    locations: in the model's numbering, of Neg(Neg(x)), which it saw, and of Neg(Neg(y)).
+    """
+    task = task_of(onnx_model(TWO_SIZES, {"x": (2, 8), "y": (4, 32), "z": (2, 8)}, "b d f"), UNUSED)
+    table, types = task.initial.table, task.initial.graph.types
+    real = [types[table.location(0, k).bindings["x"]].shape for k in range(2)]
+    model = fitted([played(task, [(0, real.index((2, 8)))])] * 2, task)
+    observer = model.observer()
+    observer.begin(task.initial)
+    shown = [real[observer.real_action((0, k))[1]] for k in range(2)]
+    return model, task, (shown.index((2, 8)), shown.index((4, 32)))
+
+
+def test_doubt_says_how_much_is_known(doubtful):
+    model, task, (seen, other) = doubtful
+    for action, doubt in (((0, seen), 0.0), ((0, other), 0.5), ((1, 0), 1.0)):
+        told = model.imagine(task.initial, 1).advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0))
+        assert told.doubt[0] == doubt
+
+
+def test_what_nobody_knows_changes_nothing_and_the_limit_on_doubt_ends_the_dream(doubtful):
+    model, task, _ = doubtful
+    dream = DreamVectorEnv(model, task.initial, 1, max_steps=9, temperature=0.0, doubt_limit=0.7, doubt_penalty=2.0)
+    counts = [dream.reset(seed=0)[0]["counts"][0, :-1].tolist()]
+    for _ in range(2):
+        seen, _, terminated, truncated, _ = dream.step(np.array([[0, 0]]))
+        counts.append(seen["counts"][0, :-1].tolist())
+        assert not terminated[0] and not truncated[0]
+    _, rewards, terminated, truncated, infos = dream.step(np.array([[1, 0]]))
+    counts.append(infos["final_obs"][0]["counts"][:-1].tolist())
+    assert truncated[0] and not terminated[0] and counts == [[2, 1], [1, 1], [0, 1], [0, 1]]
+    assert rewards[0] == model.imagine(task.initial, 1).advance(np.array([[1, 0]]), np.ones(1, bool), 0.0, (0, 0)).rewards[0] - 2.0
+
+
+def test_by_analogy_a_rule_does_the_right_thing_to_another_size(doubtful):
+    model, task, (_, other) = doubtful
+    dream, real = DreamEnv(model, task.initial, max_steps=9, temperature=0.0), LatentEnv(real_env(task, 9), model)
+    for env in (dream, real):
+        env.reset(seed=0)
+    (seen, reward, *_), (shown, real_reward, *_) = (env.step(np.array([0, other])) for env in (dream, real))
+    assert np.array_equal(seen["counts"], shown["counts"]) and np.allclose(seen["z"], shown["z"], atol=1e-4)
+    assert reward == pytest.approx(real_reward, rel=1e-6) and reward != 0
