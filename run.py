@@ -321,14 +321,14 @@ def learn_world_model(run, source, folder: Path) -> dict:
 
     config = world_model_config(run.config.world_model)
     with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
-        return train(config, run.env_spec().make_task().encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+        return train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
 
 
 class RunRounds:
     """What a round is made of (controllers/rounds.py), in a run folder: rounds/K/ holds what round K left."""
 
     def __init__(self, run):
-        self.run, self.task, self.path = run, run.env_spec().make_task(), run.begin_rounds()
+        self.run, self.path = run, run.begin_rounds()
 
     def learn(self, number: int, episodes) -> dict:
         """The world model of the last round becomes that of the run."""
@@ -347,7 +347,7 @@ class RunRounds:
     def dream(self, number: int, model) -> tuple:
         config = self.run.config
         folder, name = self.path / str(number) / "controller", f"round-{number}-{config.controller.name}"
-        controller, results = learn_to_act(self.run, model, self.task, config.dream.temperatures[0], folder, name)
+        controller, results = learn_to_act(self.run, model, config.dream.temperatures[0], folder, name)
         return controller, results["best_return"]
 
     def play(self, number: int, controller, model, interactions: int) -> list:
@@ -355,7 +355,7 @@ class RunRounds:
         from rlflow.env import GraphRewriteEnv
 
         spec, config = self.run.env_spec(), self.run.config
-        player = Player(controller, GraphRewriteEnv(self.task, spec.make_reward(), spec.max_steps), model)
+        player = Player(controller, GraphRewriteEnv(self.run.task, spec.make_reward(), spec.max_steps), model)
         with progress_bar(interactions, f"round {number}", "interaction") as bar:
             return collect(player, self.path / str(number) / "episodes", interactions, config.collect.episodes, (config.seed, number), bar)
 
@@ -371,13 +371,13 @@ def tell_round(found: dict) -> None:
 def train_controller(run) -> dict:
     """One controller per temperature, inside the dream alone."""
     run.require("train-wm")
-    config, model, task = run.config, load_world_model(run), run.env_spec().make_task()
+    config, model = run.config, load_world_model(run)
 
     def work() -> dict:
         found = []
         for temperature in config.dream.temperatures:
             folder = controller_folder(run, temperature)
-            _, results = learn_to_act(run, model, task, temperature, folder, folder.name)
+            _, results = learn_to_act(run, model, temperature, folder, folder.name)
             found.append({"temperature": temperature, **results})
         return {"controller": config.controller.name, "trainings": found}
 
@@ -387,14 +387,14 @@ def train_controller(run) -> dict:
     return results
 
 
-def learn_to_act(run, model, task, temperature: float, folder: Path, name: str) -> tuple:
+def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
     """(the controller that learnt in the model's dreams, what its training reports)."""
     from worldmodel.dream import DreamVectorEnv
 
     dream = run.config.dream
 
     def make_env(n):
-        return DreamVectorEnv(model, task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty)
+        return DreamVectorEnv(model, run.task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty)
 
     controller = make_controller(run, model)
     with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:
@@ -418,7 +418,7 @@ def evaluate(run) -> dict:
 
     trained = run.require("train-controller")
     config, spec, model = run.config, run.env_spec(), load_world_model(run)
-    options, task = config.eval, spec.make_task()
+    options, task = config.eval, run.task
     folder = run.path / "eval"
 
     def work() -> dict:
@@ -483,7 +483,7 @@ def evaluate_world_model(run) -> dict:
     training, held_out = random_episodes(run)
     found = {"held-out random": fidelity(model, held_out, training, **options)}
     if run.results("train-controller"):
-        real = GraphRewriteEnv(spec.make_task(), spec.make_reward(), spec.max_steps)
+        real = GraphRewriteEnv(run.task, spec.make_reward(), spec.max_steps)
         for temperature in config.dream.temperatures:
             controller = make_controller(run, model)
             controller.load(controller_folder(run, temperature))
@@ -535,7 +535,7 @@ def search(parsed) -> dict:
     with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
         run = open_run(parsed, folder)
         check_apart(run.source, out)
-        config, task, options = run.config, run.env_spec().make_task(), run.config.search
+        config, task, options = run.config, run.task, run.config.search
         limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
         with progress_bar(None, parsed.method, " substitutions") as bar:
             found = run_search(parsed.method, task.initial, limits, config.seed, bar, **options[parsed.method])
@@ -789,7 +789,7 @@ def load_world_model(run, folder: Path | None = None):
     wanted = world_model_config(run.config.world_model)
     if wanted.uses_tensorflow:
         prepare_tensorflow(run.config.seed, wanted.threads)
-    model = load((folder or run.path) / "world-model", run.env_spec().make_task().encoding_spec)
+    model = load((folder or run.path) / "world-model", run.task.encoding_spec)
     for name, value in model.config.to_dict().items():
         if name not in ("checkpoint_seconds", "threads") and getattr(wanted, name) != value:
             key = option_key(model.config, name)
@@ -828,7 +828,7 @@ def random_episodes(run) -> tuple[list | None, list]:
         held_out = [episode for episode in held_out if id(episode) in own]
         if held_out:
             return training, held_out
-    task, reward, unused = spec.make_task(), spec.make_reward(), trained["interactions"]
+    task, reward, unused = run.task, spec.make_reward(), trained["interactions"]
     return training, [play_random(task, reward, spec.max_steps, np.random.default_rng([config.seed, k]), k) for k in range(unused, unused + FRESH)]
 
 

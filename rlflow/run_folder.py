@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.receipt import file_hash
 from rlflow.rollouts import EnvSpec
+from rlflow.state import Task
 from rlflow.zoo import ZOO, load
 
 PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
@@ -69,6 +71,10 @@ class RunFolder:
     @property
     def shapes(self) -> dict:
         return {name: tuple(s) if isinstance(s, list) else s for name, s in OmegaConf.to_container(self.config.shapes).items()}
+
+    @cached_property
+    def task(self) -> Task:
+        return self.env_spec().make_task()
 
     def env_spec(self) -> EnvSpec:
         env, cost = self.config.env, self.config.cost

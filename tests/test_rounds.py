@@ -5,10 +5,10 @@ import shutil
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from controllers import recording
+from controllers.random import RandomConfig, RandomController
 from controllers.recording import Player, collect, recorded
 from controllers.rounds import learn_in_rounds
 from rlflow.env import GraphRewriteEnv
@@ -21,8 +21,10 @@ from tests.conftest import once
 from tests.controllers.test_recording import Backwards, Script, same
 from tests.test_run import files
 from tests.tiny import tiny_task
+from worldmodel import spaces
+from worldmodel.config import world_model_config
 from worldmodel.fidelity import fidelity
-from worldmodel.training import load
+from worldmodel.training import load, train
 
 BUDGET = 120
 ROUNDS = ("--rounds", "3", f"rounds.interactions={BUDGET}")
@@ -91,19 +93,12 @@ def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
 # -- what a controller plays -----------------------------------------------------------------------
 
 
-class Dice:
-    """Plays at random, and stops with NO-OP now and then. What it plays when asked to be greedy is always the same."""
-
-    def act(self, observation, greedy, rng):
-        rng = np.random.default_rng(0) if greedy else rng
-        if not greedy and rng.random() < 0.1:
-            return np.array([[observation["xfer_mask"].shape[1] - 1, 0]])
-        xfer = rng.choice(np.flatnonzero(observation["xfer_mask"][0, :-1]))
-        return np.array([[xfer, rng.choice(np.flatnonzero(observation["location_masks"][0, xfer]))]])
-
-
 def player(task, controller=None) -> Player:
-    return Player(controller or Dice(), GraphRewriteEnv(task, relative, 6), Backwards(task))
+    """Of random play, unless a controller is given."""
+    model = Backwards(task)
+    if controller is None:
+        controller = RandomController(RandomConfig(), spaces.observation_space(model.spec, 1, 1), spaces.action_space(model.spec))
+    return Player(controller, GraphRewriteEnv(task, relative, 6), model)
 
 
 def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_budget(task, tmp_path):
@@ -147,14 +142,14 @@ def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_p
 
 def test_another_round_plays_other_episodes(task, tmp_path):
     one, other = (collect(player(task), tmp_path / str(k), 60, 100, (3, k)) for k in (2, 3))
-    same(one[0], other[0])  # the greedy one
-    assert not {e.actions.tobytes() for e in one[1:5]} & {e.actions.tobytes() for e in other[1:5]}
+    assert not {episode.actions.tobytes() for episode in one} & {episode.actions.tobytes() for episode in other}
 
 
 def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
     """The recorder that evaluations use: the third episode alone is the third of three."""
-    three = list(islice(recorded(Dice(), GraphRewriteEnv(task, relative, 6), Backwards(task), 5), 3))
-    same(player(task).episode(2, 7), three[2])
+    alone = player(task)
+    three = list(islice(recorded(alone.controller, alone.env, Backwards(task), 5), 3))
+    same(alone.episode(2, 7), three[2])
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -201,9 +196,7 @@ def test_killed_in_any_step_it_goes_on_and_gives_the_same(rounds, tmp_path, caps
     import run as command_line
 
     folder = shutil.copytree(rounds / "collected", tmp_path / "run")
-    for target, name in (
-        (command_line, "learn_world_model"), (command_line, "learn_to_act"), (recording, "write_shard"), (command_line, "tell_round"),
-    ):  # fmt: skip
+    for target, name in ((command_line, "learn_world_model"), (command_line, "learn_to_act"), (recording, "write_shard")):
         calls, original = [], getattr(target, name)
 
         def killed(*arguments, calls=calls, original=original):
@@ -224,7 +217,7 @@ def test_killed_in_any_step_it_goes_on_and_gives_the_same(rounds, tmp_path, caps
 def test_rounds_of_other_options_are_refused(rounds, tmp_path, capsys):
     folder = shutil.copytree(rounds / "run", tmp_path / "run")
     before = [files(folder, pattern) for pattern in PATTERNS]
-    for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "rounds.interactions=200", "dream.max_steps=7"):
+    for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "rounds.interactions=200"):
         message = in_process(capsys, "train-wm", "--run", folder, *ROUNDS, override).error
         assert f"'{override.split('=')[0]}' differs" in message and "another --run" in message
     assert "mode=offline" in in_process(capsys, "train-wm", "--run", folder, *ROUNDS, "world_model.name=mdn-rnn", "world_model.mode=online").error
@@ -246,32 +239,29 @@ def test_the_stages_after_it_use_what_the_rounds_learnt(rounds, tmp_path, capsys
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Two runs, each of which learnt from the episodes of both; and what they learnt alone."""
+    """Two runs, each of which learnt from the episodes of both."""
     import run
 
     base = tmp_path_factory.mktemp("mixed")
     for name in ("tiny_resnet18", "tiny_vit_base"):
         assert run.main(["collect", "--run", str(base / name), "--model", name, *EDITS, "collect.episodes=12"]) == 0
     for one, other in (("tiny_resnet18", "tiny_vit_base"), ("tiny_vit_base", "tiny_resnet18")):
-        alone = shutil.copytree(base / one, base / f"{one}-alone")
-        assert run.main(["train-wm", "--run", str(alone)]) == 0
         assert run.main(["train-wm", "--run", str(base / one), f"collect.also=[{base / other}]"]) == 0
     return base
 
 
 def test_one_world_model_of_two_models_is_the_same_whichever_run_asks_for_it(mixed):
     assert files(mixed / "tiny_resnet18", "world-model/*") == files(mixed / "tiny_vit_base", "world-model/*") != {}
-    alone = files(mixed / "tiny_resnet18-alone", "world-model/tables.npz")
-    assert alone != files(mixed / "tiny_resnet18", "world-model/tables.npz")
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_vit_base"])
-def test_one_dream_serves_both(mixed, name):
+def test_one_dream_serves_both(mixed, tmp_path, name):
     """What it says of a model's own episodes is what a world model of that model alone says, or better."""
     run = RunFolder.open(mixed / name)
-    spec, (own, every) = run.env_spec(), run.random_episodes()
+    own, every = run.random_episodes()
     assert len(every) == 2 * len(own) == 24
-    both, alone = (load(mixed / folder / "world-model", spec.make_task().encoding_spec) for folder in (name, f"{name}-alone"))
+    train(world_model_config(run.config.world_model), run.task.encoding_spec, own, tmp_path, 0)
+    both, alone = (load(folder, run.task.encoding_spec) for folder in (mixed / name / "world-model", tmp_path))
     errors = [fidelity(model, own)["horizons"]["5"]["model"]["cumulative_reward_error"] for model in (both, alone)]
     assert errors[0] <= errors[1] + 1e-6
 

@@ -38,10 +38,11 @@ def test_help(capsys, command):
     assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
-        "optimise": ["--out", "--run", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
+        "optimise": ["--out", "--run", "--rounds", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"], "bound": ["--model", "--seconds"],
         "costs": ["show", "export", "clear", "calibrate", "fit"],
+        "train-wm": ["--run", "--rounds N", "before and after it learnt", "rounds.interactions", "DIR/rounds"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
 
