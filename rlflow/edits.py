@@ -16,16 +16,16 @@ import numpy as np
 from rlflow.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
-from rlflow.rules.match import Match
+from rlflow.rules.match import Match, attributes_of
 from rlflow.state import RewriteState
 
 OUTPUT = 0  # the kind of the node that stands for an output of the whole graph
 
 
 class TensorRecord(NamedTuple):
-    """One tensor. form: int64 hash of its data type, its rank, whether it is constant, and a small constant's content.
+    """One tensor. form: int64 hash of its data type, its rank, and whether it is constant.
 
-    fact: the same with its sizes. size: elements, −1 if that is not known.
+    fact: the same with its sizes and, of a small constant, its content. size: elements, −1 if that is not known.
     """
 
     id: int
@@ -35,7 +35,7 @@ class TensorRecord(NamedTuple):
 
 
 class NodeRecord(NamedTuple):
-    """One operator: id, op and kind (int64 hashes of the operator alone, and with its attributes), tensors read and made (ABSENT
+    """One operator: id, op and kind (int64 hashes of the operator alone, and with its attributes, defaults filled in), tensors read and made (ABSENT
     for an omitted one), estimated runtime (ps).
 
     An output of the whole graph is a node too, with a negative id, that reads one tensor and is never removed.
@@ -115,7 +115,7 @@ def _match(graph: Graph, state: RewriteState, match: Match) -> MatchRecord:
 
 def _record(state: RewriteState, node: Node) -> NodeRecord:
     cost = state.graph_cost.nodes[node.id]
-    return NodeRecord(node.id, _hash(node.key()[:2]), _hash((node.key(), len(node.captured))), node.inputs, node.outputs, cost.runtime_ps)
+    return NodeRecord(node.id, _hash(node.key()[:2]), _hash((*node.key()[:2], sorted(attributes_of(state.graph, node)[0].items()), len(node.captured))), node.inputs, node.outputs, cost.runtime_ps)
 
 
 def _tensors(graph: Graph, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
@@ -129,7 +129,7 @@ def _tensor(graph: Graph, tensor: int) -> TensorRecord:
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
     form = (kind.dtype, None if kind.shape is None else len(kind.shape)) if kind else None
     size = kind.size if kind and kind.shape is not None else -1
-    return TensorRecord(tensor, _hash((form, content)), _hash((kind, content)), size)
+    return TensorRecord(tensor, _hash((form, bool(content))), _hash((kind, content)), size)
 
 
 def _known(state: RewriteState, node_id: int) -> NodeRecord | None:

@@ -4,11 +4,9 @@ Nothing is searched for in a step: every node knows the places that wait for it 
 which places are complete. The world is asked only about what no dream did before.
 """
 
-from itertools import count
-
 from bisect import bisect
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 
@@ -128,7 +126,7 @@ class Index:
             self.rule.append(xfer_id)
             self.where.append(mixed((found.form, *world.facts_of(found))))
             self.operands.append(t for t in found.operands if t != ABSENT)
-            shown = world.twin.get(place, place) >= place and known.applies(world.facts_of(found))
+            shown = world.twin.get(place, place) >= place and schemas.applies(found.form, world.facts_of(found))
             self.size.append(len(found.nodes) + len(alone) + (not shown))  # one that is never met
             self.conditions.append(found.nodes)
             self.alone.append(alone)
@@ -347,7 +345,7 @@ class Change:
         old, new = pairs[::2], pairs[1::2]
         for tensor, other in {*zip(old.tolist(), new.tolist(), strict=True)}:
             rows = self.rows[which[::2][(old == tensor) & (new == other)]]
-            readers = np.array(world.readers[tensor], np.int64)
+            readers = np.array([n for n in world.readers[tensor] if n < index.home.size], np.int64)  # without those that this loop makes
             at, k = np.nonzero(maker[rows[:, None], index.home.values[readers]] == readers)
             become = {node: world.rewired_node(node, tensor, other) for node in np.unique(readers[k]).tolist()}
             for parts, values in zip(found, (rows[at], readers[k], [become[n] for n in readers[k].tolist()]), strict=True):

@@ -67,13 +67,10 @@ class Known:
         self.refuted: set[Facts] = set()
         self.alone: tuple[int, ...] = ()
 
-    def applies(self, facts: Facts) -> bool:
-        """Facts that were never seen are trusted if none were refuted: of the same kinds, or of any if these are new as well."""
-        if facts in self.effects or facts in self.refuted:
-            return facts in self.effects
-        size = len(self.form.nodes)
-        refuted = {known[:size] for known in self.refuted}
-        return facts[:size] not in refuted if any(known[:size] == facts[:size] for known in self.effects) else not refuted
+    def verdict(self, kinds: Facts) -> tuple[bool, bool]:
+        """(whether it applied to such kinds, whether it was refuted for such)."""
+        size = len(kinds)
+        return any(facts[:size] == kinds for facts in self.effects), any(facts[:size] == kinds for facts in self.refuted)
 
     def usual(self) -> "list[Sample]":
         """Per facts with which it was carried out, what it mostly did."""
@@ -93,18 +90,19 @@ class Sample(NamedTuple):
     effect: Effect
 
 
-def by_analogy(form: Form, facts: Facts, samples: list[Sample]) -> Effect:
+def by_analogy(form: Form, facts: Facts, samples: list[Sample], relatives: list[Sample]) -> Effect:
     """What the rule does here, by what it did to others: as to the most alike, with the kinds and tensors that stand in for its own.
 
-    A new node or tensor is like the one of the match that it was like in all samples; else as in all of them; else unheard of.
+    samples: of forms that hang together in the same way. relatives: of all with the same operators, from which kinds may be told.
     """
     size = len(form.nodes)
     alike = [sum(a == b for a, b in zip((*facts, *form.looks), (*s.facts, *s.form.looks), strict=True)) for s in samples]
     model = samples[alike.index(max(alike))].effect
     samples = [sample for sample in samples if _wiring(sample.effect) == _wiring(model)]
+    relatives = samples + [sample for sample in relatives if len(sample.effect.added) == len(model.added)]
     added = []
     for k, (_, inputs, outputs) in enumerate(model.added):
-        kind = _transferred(facts[:size], [(sample.facts[:size], sample.effect.added[k][0]) for sample in samples])
+        kind = _transferred(facts[:size], [(sample.facts[:size], sample.effect.added[k][0]) for sample in relatives])
         added.append((kind, inputs, outputs))
     made = []
     for k in range(len(model.made)):
@@ -118,10 +116,19 @@ def _wiring(effect: Effect) -> tuple:
 
 
 def _transferred(here: tuple[int, ...], there: list[tuple[tuple[int, ...], int]]) -> int:
-    """there: (values, the new one) of each sample; the new one among the values here."""
-    place = next((j for j in range(len(here)) if all(values[j] == new for values, new in there)), None)
-    if place is not None:
-        return here[place]
+    """The new value for the values here, by (values, the new one) of samples, the most alike first.
+
+    It is like the one value that it was like in all of them; else what it always was beside the same value at some place that
+    decided it in all; else unheard of, and matches nothing.
+    """
+    places = range(len(here))
+    for j in places:
+        if all(values[j] == new for values, new in there):
+            return here[j]
+    for j in places:
+        decided = {values[j]: new for values, new in there}
+        if here[j] in decided and all(decided[values[j]] == new for values, new in there):
+            return decided[here[j]]
     new = there[0][1]
     return new if all(value == new for _, value in there) else hash((here, len(there)))  # of ints: the same in every process
 
@@ -134,6 +141,7 @@ class Schemas:
       known: per form, in the order of their first appearance.
       occasions: op → (form, place) of every node of a form that is one.
       alike: forms of one rule that hang together in the same way, whatever their operators and looks.
+      relatives: forms of one rule with the same operators, however they hang together.
       symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
     """
 
@@ -143,7 +151,21 @@ class Schemas:
         self.known: list[Known] = []
         self.occasions: dict[int, list[tuple[int, int]]] = {}
         self.alike: dict[tuple, list[int]] = {}
+        self.relatives: dict[tuple, list[int]] = {}
         self.symmetric = frozenset(symmetric)
+
+    def applies(self, number: int, facts: Facts) -> bool:
+        """Whether a form applies with these facts. New ones are judged by what was seen of the same kinds: of the form, else of the
+        rule's other forms of these operators; where that is nothing, they are trusted if none of the form were refuted."""
+        known = self.known[number]
+        if facts in known.effects or facts in known.refuted:
+            return facts in known.effects
+        kinds = facts[: len(known.form.nodes)]
+        for forms in ([number], self.relatives[_operators(known.form)]):
+            applied, refuted = (any(told) for told in zip(*[self.known[form].verdict(kinds) for form in forms], strict=True))
+            if applied or refuted:
+                return not refuted
+        return not known.refuted
 
     def to_json(self) -> dict:
         """Lists of numbers: {"symmetric", "ops": [[kind, op], …], "forms": [[form, alone, refuted, [[facts, [[effect, times], …]], …]], …]}."""
@@ -177,7 +199,8 @@ class Schemas:
         samples = known.usual() or [sample for other in self.alike[_skeleton(known.form)] for sample in self.known[other].usual()]
         if not samples:
             return None, False
-        effect = by_analogy(known.form, facts, samples)
+        relatives = [sample for other in self.relatives[_operators(known.form)] for sample in self.known[other].usual()]
+        effect = by_analogy(known.form, facts, samples, relatives)
         for (kind, _, _), (other, _, _) in zip(effect.added, samples[0].effect.added, strict=False):
             self.ops.setdefault(kind, self.ops[other])  # an unheard-of kind is of the operator that it stands for
         return effect, False
@@ -187,10 +210,15 @@ class Schemas:
         if form not in self.number:
             self.number[form] = len(self.known)
             self.alike.setdefault(_skeleton(form), []).append(len(self.known))
+            self.relatives.setdefault(_operators(form), []).append(len(self.known))
             for place, (op, _, _) in enumerate(form.nodes):
                 self.occasions.setdefault(op, []).append((len(self.known), place))
             self.known.append(Known(form))
         return self.known[self.number[form]].effects.setdefault(facts, Counter())
+
+
+def _operators(form: Form) -> tuple:
+    return form.xfer_id, tuple([op for op, _, _ in form.nodes])
 
 
 def _skeleton(form: Form) -> tuple:
