@@ -16,6 +16,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.rewards import make_reward
 from rlflow.rollouts import play_random, record
 from rlflow.rules.language import load_rules
+from rlflow.rules.match import attributes_of
 from rlflow.state import RewriteState, Task
 from rlflow.zoo.random_model import random_model
 from tests.tiny import tiny_task
@@ -85,11 +86,14 @@ def test_following_the_edits_gives_every_node_and_match_of_every_state(walks):
 
 
 def test_the_kind_of_a_node_is_its_operator_and_attributes(walks):
+    """Defaults are filled in: it is the same whether a file tells them or not."""
     kinds: dict[int, set] = {}
     for states, _ in walks:
         for node in first_edit(states[0]).nodes:
             if node.kind != OUTPUT:
-                kinds.setdefault(node.kind, set()).add(states[0].graph.nodes[node.id].key())
+                real = states[0].graph.nodes[node.id]
+                attributes = sorted(attributes_of(states[0].graph, real)[0].items())
+                kinds.setdefault(node.kind, set()).add((real.op, real.domain, repr(attributes), len(real.captured)))
     assert all(len(keys) == 1 for keys in kinds.values())
     keys = [key for found in kinds.values() for key in found]
     assert len(keys) == len(set(keys)) > 20
@@ -106,6 +110,21 @@ def test_an_episode_tells_the_match_of_each_action_and_its_rows(walks):
             shown = [n for n in state.graph.order if not state.graph.nodes[n].constant]
             assert [shown[row] for row in rows] == [n for n in match.nodes if n in shown]
             assert set(found.operands) <= {t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)}
+
+
+def test_new_nodes_are_told_as_the_rule_made_them_wherever_they_come_to_lie(walks):
+    """So what a rule does is told in one way: each after what it reads, by id, and before old ones that read another tensor now."""
+    for states, actions in walks:
+        edits, _ = unpack(told(states, actions).edits)
+        for edit, before in zip(edits[1:], states, strict=False):
+            new = [node.id not in before.graph.nodes for node in edit.nodes if node.kind != OUTPUT]
+            assert new == sorted(new, reverse=True)
+            ids = [node.id for node in edit.nodes[: sum(new)]]
+            assert ids == sorted(ids)
+            made = {t for node in edit.nodes[: sum(new)] for t in node.outputs} - before.graph.types.keys()
+            for node in edit.nodes[: sum(new)]:
+                assert not made.intersection(node.inputs)
+                made.difference_update(node.outputs)
 
 
 def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reader_left(walks):

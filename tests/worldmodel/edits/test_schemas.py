@@ -101,7 +101,9 @@ def test_what_was_learnt_survives_being_written_as_json(rules):
     lines = "a = Neg(x)\nb = Abs(a)\nc = Neg(x)\nd = Add(a, c)\ne = Neg(d)"
     task = task_of(onnx_model(lines, {"x": (2, 8)}, "b e"), rules)
     schemas = fitted(random_episodes(task, 20, 8), task).worlds.schemas
+    schemas.symmetric = frozenset({0, 2})
     back = Schemas.from_json(json.loads(json.dumps(schemas.to_json())))
+    assert back.symmetric == schemas.symmetric and back.ops == schemas.ops
     assert back.to_json() == schemas.to_json() and back.number == schemas.number and back.occasions == schemas.occasions
     for one, other in zip(schemas.known, back.known, strict=True):
         assert (one.form, one.effects, one.refuted, one.alone) == (other.form, other.effects, other.refuted, other.alone)
