@@ -6,6 +6,7 @@ no immutable graph can do, are timed in the same run as the bound.
 """
 
 import gc
+import math
 import resource
 import statistics
 import sys
@@ -29,7 +30,7 @@ from rlflow.zoo import load
 MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")
 EPISODE = 50  # steps
 SIZES = (100, 316, 1000, 3162, 10000)  # nodes
-RULE_COUNTS = (10, 20, 40)  # and all
+RULE_COUNTS = (40, 80, 160)  # and all
 CHANNELS = 8
 
 
@@ -191,7 +192,7 @@ def by_rules(n_rules: int, steps: int, seed: int) -> dict:
     every, graph, rng = load_rules(), load_graph(load("inception_v3")), np.random.default_rng(seed)
     applies = Task(graph, every, AnalyticCost()).initial.counts > 0
     share = n_rules / len(every)
-    chosen = [rng.permutation(np.flatnonzero(kind))[: round(share * kind.sum())] for kind in (applies, ~applies)]
+    chosen = [rng.permutation(np.flatnonzero(kind))[: math.ceil(share * kind.sum())] for kind in (applies, ~applies)]
     task = Task(graph, RuleSet(tuple(every[k] for k in sorted(np.concatenate(chosen)))), AnalyticCost())
     list(play(task, steps // 4, seed + 1))
     return {"rules": n_rules, **step_times(task, steps, seed)}
