@@ -19,6 +19,7 @@ from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 from rlflow.state import RewriteState
 
+FORMAT = 1  # of what edits tell; changed with what a kind, a look or a fact is, since what was learnt from others does not fit
 OUTPUT = 0  # the kind of the node that stands for an output of the whole graph
 
 
@@ -146,9 +147,8 @@ def _outputs(graph: Graph) -> list[NodeRecord]:
 
 def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarray:
     """int64 [...]: the edits of an episode, the first one of its initial state, and the match that each action took."""
-    flat: list[int] = []
     edits, taken = list(edits), list(taken)
-    flat.append(len(edits))
+    flat = [FORMAT, len(edits)]
     for edit in edits:
         flat += (len(edit.gone), *edit.gone, len(edit.tensors))
         for tensor in edit.tensors:
@@ -173,21 +173,21 @@ def _pack_match(flat: list[int], match: MatchRecord) -> None:
 
 
 def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
-    """What `pack` packed. Raises RLFlowError if the array is damaged, or speaks of what it never told."""
+    """What `pack` packed. Raises RLFlowError if the array is damaged, of another format, or speaks of what it never told."""
     whole = packed.dtype == np.int64 and packed.ndim == 1
     numbers = iter(packed.tolist() if whole else ())
     try:
-        count = next(numbers)
+        format_number, count = next(numbers), next(numbers)
         edits = [_unpack_edit(numbers) for _ in range(count)]
         taken = [_unpack_match(numbers) for _ in range(count - 1)]
-        whole = count > 0 and next(numbers, None) is None
+        whole = format_number == FORMAT and count > 0 and next(numbers, None) is None
     except StopIteration:
         whole = False
     if whole:
         taken = [match if match.xfer_id >= 0 else None for match in taken]
         whole = _hang_together(edits, taken)
     if not whole:
-        raise RLFlowError("the edits of an episode are damaged")
+        raise RLFlowError(f"the edits of an episode are damaged, or not of format {FORMAT}; collect it anew")
     return edits, taken
 
 

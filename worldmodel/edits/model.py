@@ -6,6 +6,7 @@ from typing import Self
 
 import numpy as np
 
+from rlflow.edits import FORMAT
 from rlflow.episodes import Episode
 from rlflow.errors import RLFlowError
 from rlflow.files import read_arrays, read_json, write_arrays, write_json
@@ -113,7 +114,7 @@ class EditsWorldModel:
     def save(self, folder: Path | str) -> None:
         """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
-        learnt = {"schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json()}
+        learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json()}
         write_json(Path(folder) / "learnt.json", learnt)
         scales = {"scales": np.array(sorted(self.scales.items()), np.float64)}
         write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | scales)
@@ -124,6 +125,8 @@ class EditsWorldModel:
         path = Path(folder)
         try:
             arrays, learnt = read_arrays(path / "tables.npz"), read_json(path / "learnt.json")
+            if learnt["format"] != FORMAT:
+                raise ValueError(f"it learnt from edits of format {learnt['format']}, not {FORMAT}; train it anew")
             schemas, nodes = Schemas.from_json(learnt["schemas"]), NodePrices.from_json(learnt["prices"])
             scales = {int(runtime): float(scale) for runtime, scale in table(arrays, "scales", np.float64, None, 2)}
             latents, rules = Latents.of(arrays), [known.form.xfer_id for known in schemas.known]
