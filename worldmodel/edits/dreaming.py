@@ -5,7 +5,7 @@ which places are complete. The world is asked only about what no dream did befor
 """
 
 from bisect import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, count
 
 import numpy as np
@@ -337,6 +337,12 @@ class Change:
         self.come: list[tuple[np.ndarray, np.ndarray]] = []
         self.read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # (states, tensors, ±1)
 
+    def add_to(self, totals: np.ndarray, worth: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Adds to totals, [n, …], what the nodes that came are worth, less what those that went were."""
+        for events, sign in ((self.gone, -1.0), (self.come, 1.0)):
+            for rows, nodes in events:
+                np.add.at(totals, rows, sign * worth(nodes))
+
     def rewired(self, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(states, nodes that will read another tensor, the nodes that they become)."""
         world, index, maker = self.index.world, self.index, self.states.maker
@@ -361,8 +367,7 @@ class Change:
         still = self._remove(readers_in, readers)  # the removed ones may have been among the readers
         self._add(readers_in[still], become[still])
         made_by, made = index.makes.take(nodes)
-        _, pairs = index.rewired.take(effects)
-        rewired_in, _ = index.rewired.take(effects)
+        rewired_in, pairs = index.rewired.take(effects)
         self._sweep([(rows[which][made_by], made), (rows[rewired_in], pairs)])
         self._settle()
 

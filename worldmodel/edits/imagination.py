@@ -71,13 +71,12 @@ class Dreaming:
         if known.any():
             keys = self.states.surroundings(rows, places)
             change = self.states.carry_out(rows[known], places[known])
-            gained, unpriced = np.zeros(self.states.n), np.zeros(self.states.n)
-            for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
-                for at, nodes in events:
-                    np.add.at(gained, at, sign * self.price(nodes))
-                    np.add.at(unpriced, at, self.guessed(nodes))
+            added, unpriced = np.zeros(self.states.n), np.zeros(self.states.n)
+            change.add_to(added, self.price)
+            for at, nodes in (*change.gone, *change.come):
+                np.add.at(unpriced, at, self.guessed(nodes))
             sure = seen | (known & (unpriced[rows] == 0))
-            gain[sure], spread[sure], familiar = self.model.prices([level[sure] for level in keys], gained[rows[sure]])
+            gain[sure], spread[sure], familiar = self.model.prices([level[sure] for level in keys], -added[rows[sure]])
             doubt[seen] = np.where(familiar[seen[sure]], 0.0, NEW_SURROUNDINGS)
         return self.scale * gain, abs(self.scale) * spread, doubt, change
 
@@ -128,9 +127,8 @@ class EditsImagination:
             mean, spread, doubt[moved], change = self._dreaming.step(moved, places)
             noise = np.random.default_rng(seed).standard_normal(n)[moved] if temperature > 0 else 0.0
             rewards[moved] = mean + temperature * spread * noise
-            for events, sign in ((change.gone, -1.0), (change.come, 1.0)) if change is not None else ():
-                for at, nodes in events:
-                    np.add.at(self._sums, at, sign * self._rows(nodes))
+            if change is not None:
+                change.add_to(self._sums, self._rows)
         return Imagined(rewards, np.zeros(n, bool), doubt)
 
 

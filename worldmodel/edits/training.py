@@ -74,11 +74,9 @@ def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spe
         for level, found in zip(keys, states.surroundings(rows, places[rows]), strict=True):
             level.append(found)
         change = states.carry_out(rows, places[rows])
-        gained = np.zeros(states.n)
-        for events, sign in ((change.gone, 1.0), (change.come, -1.0)):
-            for at, there in events:
-                np.add.at(gained, at, sign * price(there))
-        extra.append(np.array([followed[row].gains[t] for row in rows]) - gained[rows])
+        added = np.zeros(states.n)
+        change.add_to(added, price)
+        extra.append(np.array([followed[row].gains[t] for row in rows]) + added[rows])
     return [np.concatenate(level) for level in keys], np.concatenate(extra)
 
 

@@ -254,11 +254,11 @@ class Follower:
 
     def _name(self, edit: Edit, owner: int) -> None:
         """Gives numbers to the tensors that the substitution made: the first ones of these names that are not in use."""
-        new = [record.id for record in edit.tensors]
+        new = {record.id: record for record in edit.tensors}
         for copy in count():
             twins = defaultdict(lambda copy=copy: copy)
             for record in edit.nodes:
-                self._name_of(record, owner, {tensor.id: tensor for tensor in edit.tensors}, twins)
+                self._name_of(record, owner, new, twins)
             if self._there.isdisjoint(node for tensor in new for node in self.world.readers[self.tensor[tensor]]):
                 return
             for tensor in new:
