@@ -410,10 +410,12 @@ def evaluate(run) -> dict:
     from controllers.evaluation import best_of
     from rlflow.delivery import Candidate, DeliveryOptions, deliver, follow
     from rlflow.env import GraphRewriteEnv
+    from rlflow.html_report import write_html
     from rlflow.report import summary_line, write_report
     from rlflow.rollouts import best_random
     from rlflow.runtime import machine
     from rlflow.search.greedy import greedy
+    from worldmodel.curves import read_curves
     from worldmodel.latent_env import LatentEnv
 
     trained = run.require("train-controller")
@@ -443,6 +445,7 @@ def evaluate(run) -> dict:
             config.env.exact,
         )  # fmt: skip
         outcome = deliver(task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules))
+        outcome["actions"] = {candidate.name: [[int(x), int(k)] for x, k in candidate.actions] for candidate in candidates}
         outcome["dreamt"] = [
             {
                 "temperature": training["temperature"],
@@ -459,12 +462,13 @@ def evaluate(run) -> dict:
             for step, milliseconds in enumerate(found["path_ms"]):
                 writer.scalars(step, {"eval/estimated_ms": milliseconds})
     stages = {name: found for name in STAGES if (found := run.results(name))}
-    report = write_report(folder, {
+    results = {
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
-        "versions": read_json(run.path / "versions.json"),
-    })  # fmt: skip
+        "versions": read_json(run.path / "versions.json"), "curves": read_curves(run.path / "tensorboard"),
+    }  # fmt: skip
+    write_report(folder, results)
     say(summary_line(outcome))
-    say(f"model:  {outcome['optimised']}\nreport: {report}")
+    say(f"model:  {outcome['optimised']}\nreport: {write_html(folder, results, task)}")
     return outcome
 
 

@@ -8,7 +8,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.prover", "rlflow.generator", "rlflow.costs", "rlflow.search", "rlflow.zoo",
-        "rlflow.validate", "rlflow.saturation", "worldmodel", "worldmodel.mdn_rnn", "worldmodel.edits",
+        "rlflow.validate", "rlflow.saturation", "rlflow.pages", "worldmodel", "worldmodel.mdn_rnn", "worldmodel.edits",
         "controllers", "configs",
     ],
     package_data={"rlflow.rules": ["*.rules"], "rlflow.prover": ["proofs.json"], "configs": ["*.yaml"]},

@@ -1,0 +1,30 @@
+"""Curves are read back from TensorBoard's events as they were written."""
+
+import pytest
+
+from worldmodel.curves import read_curves
+from worldmodel.monitor import EventWriter
+
+
+def write(folder, values: dict[int, dict[str, float]]):
+    with EventWriter(folder) as writer:
+        for step, scalars in values.items():
+            writer.scalars(step, scalars)
+
+
+def test_what_was_written_is_read_and_a_restart_counts(tmp_path):
+    write(tmp_path / "ppo-1", {0: {"return": 1.0, "loss": 0.5}, 10: {"return": 2.0}})
+    write(tmp_path / "ppo-1", {10: {"return": 3.0}, 20: {"return": 4.0}})
+    write(tmp_path / "deep" / "wm", {5: {"x": -1.0}})
+    assert read_curves(tmp_path) == {
+        "deep/wm": {"x": [(5, -1.0)]}, "ppo-1": {"loss": [(0, 0.5)], "return": [(0, 1.0), (10, 3.0), (20, 4.0)]},
+    }  # fmt: skip
+    assert read_curves(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize("lost", [1, 20])
+def test_a_file_that_a_kill_cut_off_gives_what_is_whole(tmp_path, lost):
+    write(tmp_path / "a", {k: {"x": float(k)} for k in range(5)})
+    (file,) = (tmp_path / "a").iterdir()
+    file.write_bytes(file.read_bytes()[:-lost])
+    assert read_curves(tmp_path)["a"]["x"] == [(k, float(k)) for k in range(4)]
