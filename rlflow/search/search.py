@@ -116,11 +116,11 @@ def run_search(
     except KeyboardInterrupt:
         stop = "interrupted"
     seconds = search.seconds
-    state, actions = _numbered(start, search.best_path)
+    state, actions = numbered(start, search.best_path)
     return SearchResult(state, actions, search.interactions, stop, seconds, search.trace)
 
 
-def _numbered(start: RewriteState, path: "Path | None") -> tuple[RewriteState, list[tuple[int, int]]]:
+def numbered(start: RewriteState, path: "Path | None") -> tuple[RewriteState, list[tuple[int, int]]]:
     """The actions of a path, without the detours that return to a graph that it had before, and the state at their end."""
     matches = []
     while path is not None:
