@@ -13,7 +13,7 @@ from rlflow.errors import RLFlowError, first_line
 
 DEFAULTS = Path(__file__).parent.parent / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
-NULLABLE = {"model": str, "cost.database": str, "dream.doubt_limit": float}  # null by default: the type of a value
+NULLABLE = {"model": str, "cost.database": str, "dream.doubt_limit": float, "optimise.seconds": float}  # null by default: the type of a value
 ELEMENTS = {"env.rules": str, "collect.also": str, "dream.temperatures": float, "eval.seeds": int}
 NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 
@@ -40,9 +40,9 @@ def load_config(
     Raises RLFlowError for a missing or malformed file, an unknown key (naming the nearest), a wrong type, a
     number out of range, or an interpolation: a config says what it says, whatever the environment.
     """
-    config = _read(DEFAULTS)
+    config = read_options(DEFAULTS)
     defaults = OmegaConf.to_container(config)
-    layers = [(str(path), _read(path)) for path in ([base] if base else []) + list(files)]
+    layers = [(str(path), read_options(path)) for path in ([base] if base else []) + list(files)]
     for text in overrides:
         key, equals, _ = text.partition("=")
         if not equals or not key:
@@ -60,7 +60,13 @@ def load_config(
     return config
 
 
-def _read(path: Path | str) -> DictConfig:
+def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]:
+    """The groups of options that files and overrides say anything about."""
+    return {key for path in files for key in read_options(path)} | {text.partition("=")[0].partition(".")[0] for text in overrides}
+
+
+def read_options(path: Path | str) -> DictConfig:
+    """A YAML file that is a mapping, nothing of it checked. Raises RLFlowError for anything else."""
     try:
         config = OmegaConf.load(path)
     except OSError as error:
@@ -76,7 +82,7 @@ def _check(values: dict, defaults: dict, source: str, prefix: str = "") -> None:
     for key, value in values.items():
         name = f"{prefix}{key}"
         if key not in defaults:
-            known = [prefix + k for k in defaults] + list(_leaves(OmegaConf.to_container(_read(DEFAULTS))))
+            known = [prefix + k for k in defaults] + list(_leaves(OmegaConf.to_container(read_options(DEFAULTS))))
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             raise RLFlowError(f"{source}: unknown option '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         default = defaults[key]

@@ -1,6 +1,6 @@
 """From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class Candidate:
     """A rewritten graph and who found it.
 
     Attributes:
-      name: "controller", "greedy" or "random"; the order of candidates breaks ties.
+      name: "controller", "random" or a search; the order of candidates breaks ties.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
       interactions: steps of the real environment that were spent on finding it.
       seconds: time that was spent on finding it.
@@ -71,13 +71,17 @@ def improvement(before: float, after: float) -> float:
 
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
-    shapes: dict, families: list[str],
+    shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda found: True,
 ) -> dict:
-    """Checks and measures every candidate, writes the best one with its receipt into the folder.
+    """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
     Delivered is the one with the lowest estimated cost among those that passed every check and were measured
     to be faster than the original; if none was, among those that were not measured to be slower. If there is
     none that is estimated to be faster either, the original is what is delivered.
+
+    Args:
+      go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this one and
+        those after it are left out.
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `delivered` (a name or "original"),
       `reason`, and `optimised`, the path of the delivered file.
@@ -86,6 +90,8 @@ def deliver(
     found: dict[str, dict] = {}
     with progress_bar(len(candidates), "check and measure", "candidate") as bar:
         for candidate in candidates:
+            if found and not go_on(found):
+                break
             twin = _same_graph(candidate, candidates[: len(found)], task)
             if twin == "original":
                 checks = dict(zip(CHECKS, (True, 0.0, [], None), strict=True))
@@ -95,7 +101,7 @@ def deliver(
                 checks = _check(candidate, source, folder, options, shapes)
             found[candidate.name] = _describe(task, candidate) | {"same_as": twin} | checks
             bar.update(1)
-    name, reason = _choose(initial, candidates, found)
+    name, reason = _choose(initial, candidates[: len(found)], found)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
