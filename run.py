@@ -45,6 +45,21 @@ model times its operators) or cost.name=analytic. Ctrl-C ends the search with th
 checked to be equal to the original; FASTER.receipt.json repeats it with `python run.py replay`."""
 
 
+SWEEPING = """\
+Runs a sweep: every combination of some options (or so many that a sampler proposes), each with several seeds.
+
+  python run.py sweep configs/sweeps/temperature.yaml --run runs/temperature
+
+A sweep file says `model`, `base` (options of all trials), `parameters` (option: list, or {low, high, log} for samplers; or a
+name of one's own with cases {NAME: {OPTION: value}}), `seeds`, `sampler` (grid, random or tpe, with `trials` and `sampler_seed`),
+`pruner` (none, or median: a trial that is behind after its first seeds gets no more), `objective` ({figure, direction}),
+`executor` (local or ray) and `workers`. Each run is a run folder in DIR/trials; what runs have in common (episodes, world
+models) is made once, in DIR/shared. Killed at any moment, the same command goes on, and so does one with a longer file.
+
+DIR/report.md has the table and plots, trials.csv and trials.json one row a run, optuna.db Optuna's study;
+`tensorboard --logdir DIR/tensorboard` shows the HParams view."""
+
+
 ROUNDS = """.
 
 --rounds N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
@@ -124,6 +139,11 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--exact", action="store_true", help="only substitutions that change no rounding: equal bit for bit (env.exact=true)")
     sub.add_argument("--standard-operators-only", action="store_true", help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)")
     add_search(command)
+    sub = command("sweep", sweep, "compare options: every combination, or what a sampler proposes, over several seeds", run=False)
+    sub.formatter_class = argparse.RawDescriptionHelpFormatter
+    sub.description = SWEEPING
+    sub.add_argument("file", metavar="SWEEP.yaml", help="configs/sweeps/ has examples")
+    sub.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep; everything goes there")
     sub = command("bound", bound, "how far from the best a model is: what no graph that the substitutions make costs less than", run=False)
     sub.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
     sub.add_argument("--seconds", type=float, default=600.0, metavar="S", help="in which an answer is wanted (default: 600)")
@@ -563,6 +583,42 @@ def search(parsed) -> dict:
     say(f"{'the original' if outcome['delivered'] == 'original' else 'the result'} is in {out}: {outcome['reason']}")
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in found.trace]
     return {"method": parsed.method, "stop": found.stop, "trace": trace, **outcome, "optimised": str(out)}
+
+
+def sweep(parsed) -> dict:
+    """All trials of a sweep; tables and pages are written after every block of trials."""
+    from rlflow.sweeps.file import load_sweep
+    from rlflow.sweeps.report import write_tables
+    from rlflow.sweeps.trials import run_sweep
+
+    options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)
+    check_writable(folder / "report.md")
+    results = {}
+
+    def tell(trials) -> None:
+        results.update(write_tables(folder, options, trials, Path(parsed.file).stem))
+        show_parameters(folder / "tensorboard", options, results["rows"])
+
+    run_sweep(options, folder, (sys.executable, str(Path(__file__).resolve())), tell)
+    failed = sum(row["state"] == "failed" for row in results["rows"])
+    say(f"report: {folder / 'report.md'}" + (f"; {failed} runs failed, the same command tries them again" if failed else ""))
+    return {"ok": not failed, **results}
+
+
+def show_parameters(folder: Path, options, rows: list[dict]) -> None:
+    """TensorBoard's HParams view of the rows, written anew."""
+    from shutil import rmtree
+
+    from rlflow.sweeps.runs import FIGURES
+    from worldmodel.monitor import EventWriter
+
+    rmtree(folder, ignore_errors=True)
+    for row in rows:
+        if row["state"] != "failed":
+            name = f"trial-{row['trial']:04d}"
+            with EventWriter(folder / f"{name}-seed-{row['seed']}") as writer:
+                writer.parameters(name, {parameter.name: row[parameter.name] for parameter in options.parameters})
+                writer.scalars(0, {figure: row[figure] for figure in FIGURES})
 
 
 # -- other commands --------------------------------------------------------------------------------

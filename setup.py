@@ -8,10 +8,10 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.prover", "rlflow.generator", "rlflow.costs", "rlflow.search", "rlflow.zoo",
-        "rlflow.validate", "rlflow.saturation", "rlflow.pages", "worldmodel", "worldmodel.mdn_rnn", "worldmodel.edits",
+        "rlflow.validate", "rlflow.saturation", "rlflow.pages", "rlflow.sweeps", "worldmodel", "worldmodel.mdn_rnn", "worldmodel.edits",
         "controllers", "configs",
     ],
-    package_data={"rlflow.rules": ["*.rules"], "rlflow.prover": ["proofs.json"], "configs": ["*.yaml"]},
+    package_data={"rlflow.rules": ["*.rules"], "rlflow.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"]},
     py_modules=["run"],
     entry_points={"console_scripts": ["rlflow = run:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.
@@ -28,6 +28,7 @@ setup(
         "graph_nets>=1.1,<2",
         "cma>=4.0,<5",
         "tensorboard>=2.20,<3",
+        "optuna>=5,<6",
     ],
     extras_require={
         "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3", "z3-solver>=4.13,<6", "scipy>=1.15,<2"],

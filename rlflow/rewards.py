@@ -20,6 +20,7 @@ REWARDS = Registry(
         "incremental": "rlflow.rewards:incremental",
         "combined": "rlflow.rewards:combined",
         "relative": "rlflow.rewards:relative",
+        "new-runtime": "rlflow.rewards:new_runtime",
     },
 )
 
@@ -40,6 +41,14 @@ def combined(before: NodeCost, after: NodeCost, initial: NodeCost, alpha: float 
 def relative(before: NodeCost, after: NodeCost, initial: NodeCost) -> float:
     """100 (RT_{t-1} − RT_t) / RT_0: percent of the unchanged graph's runtime (X-RLflow, equation 2)."""
     return 100.0 * (before.runtime_ps - after.runtime_ps) / max(initial.runtime_ps, 1)
+
+
+def new_runtime(before: NodeCost, after: NodeCost, initial: NodeCost) -> float:
+    """RT_0 − RT_t in ms: how far the new graph is below the unchanged one, at every step anew.
+
+    The paper compares a "new runtime reward" (R2 in its figure 5) and gives no formula. Taken from RT_0 it is 0 for NO-OP, as the others.
+    """
+    return runtime_ms(initial) - runtime_ms(after)
 
 
 def make_reward(name: str, alpha: float, beta: float) -> Reward:

@@ -3,12 +3,15 @@
 import os
 import socket
 import time
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Self
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 _FILES = count()  # of this process: two opened in one second must not have one name
@@ -25,6 +28,15 @@ class EventWriter:
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         self._write(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()]))
+
+    def parameters(self, name: str, values: Mapping[str, object]) -> None:
+        """What TensorBoard's HParams view shows of this folder as one session, beside the scalars; None is told as "null"."""
+        info = SessionStartInfo(group_name=name, start_time_secs=time.time())
+        for key, value in values.items():
+            kind = "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "string"
+            setattr(info.hparams[key], f"{kind}_value", "null" if value is None else value)
+        told = metadata.create_summary_metadata(HParamsPluginData(session_start_info=info))
+        self._write(summary=Summary(value=[Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=told, tensor=metadata.NULL_TENSOR)]))
 
     def _write(self, **content) -> None:
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
