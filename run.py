@@ -144,6 +144,9 @@ def make_parser() -> argparse.ArgumentParser:
     sub.description = SWEEPING
     sub.add_argument("file", metavar="SWEEP.yaml", help="configs/sweeps/ has examples")
     sub.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep; everything goes there")
+    sub = command("report", report, "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page", run=False)
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs with a finished eval")
+    sub.add_argument("--out", required=True, dest="folder", metavar="FOLDER", help="where the report goes")
     sub = command("bound", bound, "how far from the best a model is: what no graph that the substitutions make costs less than", run=False)
     sub.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
     sub.add_argument("--seconds", type=float, default=600.0, metavar="S", help="in which an answer is wanted (default: 600)")
@@ -633,6 +636,18 @@ def replay(parsed) -> dict:
     save_graph(repeat(receipt, parsed.model), parsed.out)
     say(f"{len(receipt['actions'])} substitutions repeated; the model is the same, byte for byte: {parsed.out}")
     return {"substitutions": len(receipt["actions"]), "model_sha256": receipt["model_sha256"]}
+
+
+def report(parsed) -> dict:
+    from rlflow.comparison import read_runs
+    from rlflow.comparison_report import write_comparison
+    from worldmodel.curves import read_curves
+
+    folder = Path(parsed.folder)
+    check_writable(folder / "report.html")
+    found = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], read_curves))
+    say(f"report: {folder / 'report.html'}")
+    return found
 
 
 def bound(parsed) -> dict:

@@ -1,6 +1,6 @@
 """The report of a run as one HTML page: what was gained, by which steps, and the graph before and after where it changed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.files import write_text
@@ -15,6 +15,7 @@ from rlflow.state import RewriteState, Task
 STEPS = 1000  # rows of a table of steps
 BOXES = 2500  # operators that are drawn in all pictures
 LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the name of a curve worth showing holds
+DIAGNOSTICS = ("policy_loss", "value_loss", "reward_scale")
 
 SCRIPT = """
 for (const slider of document.querySelectorAll('input[type=range]')) {
@@ -205,13 +206,16 @@ def _rules(outcome: dict) -> Safe:
     return heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts, "rule") if counts else tag("p", "None.")
 
 
-def _training(curves: dict) -> Safe | None:
-    """One chart for each curve that says how well something learns; None if nothing did."""
-    charts = [
-        lines({name: curve}, "step", key)
-        for name, tags in curves.items() for key, curve in tags.items()
-        if len(curve) > 1 and any(word in key for word in LEARNT)
+def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
+    """(name, tag, curve) of those that say how well something learns; diagnostics of a method are left to TensorBoard."""
+    return [
+        (name, key, curve) for name, tags in curves.items() for key, curve in tags.items()
+        if len(curve) > 1 and key not in DIAGNOSTICS and any(word in key for word in LEARNT)
     ]  # fmt: skip
+
+
+def _training(curves: dict) -> Safe | None:
+    charts = [lines({name: curve}, "step", key) for name, key, curve in learning_curves(curves)]
     return _section("Training", charts) if charts else None
 
 

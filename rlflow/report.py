@@ -135,21 +135,22 @@ def _conditions(results: dict) -> str:
     return "\n".join(lines + [f"- {name} {version}" for name, version in results["versions"].items()])
 
 
-def _figure(width: float, height: float):
+def make_figure(width: float, height: float):
+    """An empty one of so many inches."""
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def _plot_paths(folder: Path, outcome: dict) -> Path:
-    figure = _figure(7, 3.5)
+    figure = make_figure(7, 3.5)
     axes = figure.subplots()
     for name, found in outcome["candidates"].items():
         axes.plot(found["path_ms"], label=name, marker="." if len(found["path_ms"]) < 30 else None)
     axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
     axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
     axes.legend()
-    return _save(figure, folder / "path.png")
+    return save_figure(figure, folder / "path.png")
 
 
 def _plot_rules(folder: Path, outcome: dict) -> Path | None:
@@ -158,7 +159,7 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
     if not rules:
         return None
     counts = [[outcome["candidates"][name]["rules"].get(rule, 0) for name in names] for rule in rules]
-    figure = _figure(1.5 * len(names) + 3, 0.3 * len(rules) + 1)
+    figure = make_figure(1.5 * len(names) + 3, 0.3 * len(rules) + 1)
     axes = figure.subplots()
     axes.imshow(counts, aspect="auto", cmap="Blues")
     axes.set_xticks(range(len(names)), names)
@@ -167,10 +168,11 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
             axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color="white" if 2 * count > most else "black")
-    return _save(figure, folder / "rules.png")
+    return save_figure(figure, folder / "rules.png")
 
 
-def _save(figure, path: Path) -> Path:
+def save_figure(figure, path: Path) -> Path:
+    """Writes it as PNG."""
     image = io.BytesIO()
     figure.savefig(image, dpi=120, format="png")
     write_bytes(path, image.getvalue())

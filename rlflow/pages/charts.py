@@ -61,15 +61,41 @@ def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept if not line or kept[-1] == line[-1] else [*kept, line[-1]]
 
 
-def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[str, str], int], corner: str) -> Safe:
+def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[str, str], float], corner: str) -> Safe:
     """A table of counts ((row, column) → count, none is 0), darker where there are more."""
     most = max(counts.values(), default=0)
 
-    def cell(count: int) -> Safe:
-        return tag("td", count or "", class_="n", style=f"background:rgb(var(--heat) / {0.75 * count / most:.2f})" if count else None)
+    def cell(count: float) -> Safe:
+        return tag("td", f"{count:.3g}" if count else "", class_="n", style=f"background:rgb(var(--heat) / {0.75 * count / most:.2f})" if count else None)
 
     body = [tag("tr", tag("td", short(row)), [cell(counts.get((row, column), 0)) for column in columns]) for row in rows]
     return table([corner, *map(short, columns)], body, numbers=range(1, len(columns) + 1))
+
+
+def intervals(rows: Sequence[tuple[str, Mapping]], x_label: str) -> Safe:
+    """A dot for each mean and a line for its interval, one row for each (name, {mean, low, high}); None is not drawn."""
+    from matplotlib.ticker import MaxNLocator
+
+    known = [value for _, found in rows for value in (found["mean"], found["low"], found["high"]) if value is not None]
+    low, high = _span([0.0, *known])
+    left, height = 280, 20 * len(rows) + BOTTOM
+
+    def x(value: float) -> float:
+        return left + (WIDTH - left - 20) * (value - low) / (high - low)
+
+    drawn = [tag("path", class_="marker", d=f"M{x(0):.1f} 0V{height - BOTTOM}")]
+    for value in _inside(MaxNLocator(5).tick_values(low, high), low, high):
+        drawn.append(tag("text", f"{value:g}", x=f"{x(value):.0f}", y=height - BOTTOM + 14, text_anchor="middle", class_="faint"))
+    for place, (name, found) in enumerate(rows):
+        y = 20 * place + 10
+        drawn.append(tag("text", short(name), x=left - 10, y=y + 4, text_anchor="end"))
+        if found["low"] is not None:
+            drawn.append(tag("path", class_="series s0", d=f"M{x(found['low']):.1f} {y}H{x(found['high']):.1f}"))
+        if found["mean"] is not None:
+            drawn.append(tag("circle", class_="s0", cx=f"{x(found['mean']):.1f}", cy=y, r=3))
+    drawn.append(tag("text", x_label, x=WIDTH - 10, y=height - 4, text_anchor="end"))
+    chart = tag("svg", drawn, viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img", aria_label=x_label)
+    return tag("figure", tag("div", chart, class_="wide"))
 
 
 def bar(value: float, largest: float) -> Safe | None:

@@ -30,7 +30,7 @@ tr.worse td { background: var(--gone-fill); } tr.now td { outline: 1px solid var
 details { margin: .6rem 0; } summary { cursor: pointer; } code { font-size: .9em; overflow-wrap: anywhere; }
 input[type=range] { width: 100%; }
 svg { max-width: none; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--text); } svg .faint { fill: var(--faint); }
-svg .axis { stroke: var(--line); fill: none; } svg .series { fill: none; stroke-width: 1.6; } svg .marker { stroke: var(--faint); stroke-dasharray: 3 3; }
+svg circle { fill: var(--page); } svg .axis { stroke: var(--line); fill: none; } svg .series { fill: none; stroke-width: 1.6; } svg .marker { stroke: var(--faint); stroke-dasharray: 3 3; }
 .s0 { stroke: var(--s0); } .s1 { stroke: var(--s1); } .s2 { stroke: var(--s2); } .s3 { stroke: var(--s3); } .s4 { stroke: var(--s4); } .s5 { stroke: var(--s5); }
 svg .edge { fill: none; stroke: var(--faint); } svg .folded { stroke-dasharray: 2 3; }
 svg .kept rect { fill: var(--kept-fill); stroke: var(--line); } svg .elsewhere rect { fill: var(--page); stroke: var(--faint); stroke-dasharray: 3 2; }
