@@ -10,6 +10,7 @@ from rlflow.errors import RLFlowError
 from rlflow.files import check_writable, read_json, write_json
 from rlflow.progress import progress_bar, say
 
+LEARNING = {"collect", "world_model", "rounds", "dream", "controller"}  # groups of options that say that `optimise` learns
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 FRESH = 32  # random episodes that a world model is judged on where its training kept none
 MEASURED = Path(__file__).parent / "docs" / "results" / "families.json"  # by `python -m benchmarks.families --json`
@@ -17,7 +18,7 @@ MEASURED = Path(__file__).parent / "docs" / "results" / "families.json"  # by `p
 DESCRIPTION = """\
 RLFlow makes an ONNX model faster by proved substitutions, and learns how in a dream.
 
-One command:    python run.py optimise MODEL.onnx --out FASTER.onnx
+One command:    python run.py optimise MODEL.onnx --out FASTER.onnx      (Ctrl-C: the best so far)
 Stage by stage: python run.py collect          --run runs/x --model MODEL.onnx   (or a zoo name)
                 python run.py train-wm         --run runs/x
                 python run.py train-controller --run runs/x
@@ -43,6 +44,19 @@ Looks for a cheaper graph with one search, without learning: a model in, a faste
 The cost is the configured one: cost.name=profiled (operators timed on this machine; the first search of a
 model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best so far. The result is
 checked to be equal to the original; FASTER.receipt.json repeats it with `python run.py replay`."""
+
+
+OPTIMISING = """\
+Makes a model faster: searches on the real graph (greedy, then beam, then annealing), checks that what was found is equal,
+measures it against the original and writes what is best; a file that is measured to be slower than the original never.
+
+--seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far, checked and
+measured in short; once more leaves at once. What is known lies in DIR/found.json, so that the same command goes on after
+whatever happened, and with more seconds looks further.
+
+--learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the real
+graph (collect, train-wm, train-controller, eval); the best of all is written. --rounds, and every option of these
+stages, say so too."""
 
 
 SWEEPING = """\
@@ -131,10 +145,13 @@ def make_parser() -> argparse.ArgumentParser:
             add_rounds(sub)
         if name == "eval":
             sub.add_argument("--what", choices=tuple(EVALUATIONS), default="controllers", help="controllers (the default), or world-model: how far its predictions are from reality")
-    sub = command("optimise", optimise, "all four stages with defaults: a model in, a faster one out")
+    sub = command("optimise", optimise, "a model in, a faster one out: searches, with --learn all four stages too")
+    sub.description = OPTIMISING
     sub.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
     sub.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
+    sub.add_argument("--seconds", type=float, metavar="S", help="for the whole command (optimise.seconds)")
+    sub.add_argument("--learn", action="store_true", help="a controller learns in the dream, too (optimise.learn=true)")
     add_rounds(sub)
     sub.add_argument("--exact", action="store_true", help="only substitutions that change no rounding: equal bit for bit (env.exact=true)")
     sub.add_argument("--standard-operators-only", action="store_true", help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)")
@@ -257,13 +274,17 @@ def in_run(function):
 
 
 def open_run(parsed, folder):
-    from rlflow.config import parse_shapes
+    from rlflow.config import groups_of, parse_shapes
     from rlflow.run_folder import RunFolder
 
     executor = getattr(parsed, "executor", None)  # of `collect` alone
     overrides = parsed.overrides + ([f"collect.executor={executor}"] if executor else [])
     rounds = getattr(parsed, "rounds", None)  # of `train-wm` and `optimise`
     overrides += [f"rounds.count={rounds}"] if rounds is not None else []
+    if "learn" in parsed:  # `optimise`
+        overrides += [f"optimise.seconds={parsed.seconds}"] if parsed.seconds is not None else []
+        learns = parsed.learn or rounds is not None or LEARNING & groups_of(parsed.config, parsed.overrides)
+        overrides += ["optimise.learn=true"] if learns else []
     overrides += ["env.exact=true"] if getattr(parsed, "exact", False) else []  # of `optimise` alone
     overrides += ["env.standard_operators_only=true"] if getattr(parsed, "standard_operators_only", False) else []
     return RunFolder.open(
@@ -428,23 +449,18 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         return controller, controller.train(make_env, run.config.seed, folder, writer.scalars, show)
 
 
-def evaluate(run) -> dict:
-    """The controller and its controls on the real graph; checks, measurement, receipt, report."""
+def evaluate(run, found=None) -> dict:
+    """The controller and its controls on the real graph; checks, measurement, receipt, report. found: what searches found before."""
     from controllers.evaluation import best_of
-    from rlflow.delivery import Candidate, DeliveryOptions, deliver, follow
+    from rlflow.delivery import Candidate, follow
     from rlflow.env import GraphRewriteEnv
-    from rlflow.html_report import write_html
-    from rlflow.report import summary_line, write_report
     from rlflow.rollouts import best_random
-    from rlflow.runtime import machine
     from rlflow.search.greedy import greedy
-    from worldmodel.curves import read_curves
     from worldmodel.latent_env import LatentEnv
 
     trained = run.require("train-controller")
     config, spec, model = run.config, run.env_spec(), load_world_model(run)
     options, task = config.eval, run.task
-    folder = run.path / "eval"
 
     def work() -> dict:
         real = LatentEnv(GraphRewriteEnv(task, spec.make_reward(), spec.max_steps), model)
@@ -463,12 +479,11 @@ def evaluate(run) -> dict:
         started = time.monotonic()
         actions, interactions = best_random(task, run.path / "episodes", learnt, spec.max_steps, config.seed)
         candidates.append(Candidate("random", follow(task, actions), actions, interactions, time.monotonic() - started))
-        checks = DeliveryOptions(
-            list(options.seeds), options.tolerance, options.measure_seconds, options.sessions, config.cost.threads, config.seed,
-            config.env.exact,
-        )  # fmt: skip
-        outcome = deliver(task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules))
-        outcome["actions"] = {candidate.name: [[int(x), int(k)] for x, k in candidate.actions] for candidate in candidates}
+        if found is not None:
+            names = [candidate.name for candidate in candidates]
+            candidates += [candidate for candidate in found.candidates() if candidate.name not in names]
+            found.offer(candidates[0])
+        outcome = check_and_choose(run, candidates, run.path / "eval", options.measure_seconds)
         outcome["dreamt"] = [
             {
                 "temperature": training["temperature"],
@@ -480,19 +495,44 @@ def evaluate(run) -> dict:
         return outcome
 
     outcome = run.stage("eval", work)
+    write_up(run, outcome)
+    return outcome
+
+
+def check_and_choose(run, candidates, folder: Path, measure_seconds: float, **options) -> dict:
+    """What `deliver` makes of the candidates, with their actions. options: further ones of `deliver`."""
+    from rlflow.delivery import DeliveryOptions, deliver
+
+    config = run.config
+    checks = DeliveryOptions(
+        list(config.eval.seeds), config.eval.tolerance, measure_seconds, config.eval.sessions, config.cost.threads, config.seed,
+        config.env.exact,
+    )  # fmt: skip
+    outcome = deliver(run.task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules), **options)
+    outcome["actions"] = {c.name: [[int(x), int(k)] for x, k in c.actions] for c in candidates if c.name in outcome["candidates"]}
+    return outcome
+
+
+def write_up(run, outcome: dict) -> None:
+    """Events, pages and a line about what `check_and_choose` and the stages before left."""
+    from rlflow.html_report import write_html
+    from rlflow.report import summary_line, write_report
+    from rlflow.runtime import machine
+    from worldmodel.curves import read_curves
+
+    config, folder = run.config, run.path / "eval"
     for name, found in outcome["candidates"].items():
         with events(run, f"eval-{name}") as writer:
             for step, milliseconds in enumerate(found["path_ms"]):
                 writer.scalars(step, {"eval/estimated_ms": milliseconds})
-    stages = {name: found for name in STAGES if (found := run.results(name))}
+    stages = {name: found for name in ("search", *STAGES) if (found := run.results(name))}
     results = {
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
         "versions": read_json(run.path / "versions.json"), "curves": read_curves(run.path / "tensorboard"),
     }  # fmt: skip
     write_report(folder, results)
     say(summary_line(outcome))
-    say(f"model:  {outcome['optimised']}\nreport: {write_html(folder, results, task)}")
-    return outcome
+    say(f"model:  {outcome['optimised']}\nreport: {write_html(folder, results, run.task)}")
 
 
 def evaluate_world_model(run) -> dict:
@@ -530,20 +570,53 @@ def evaluate_chosen(parsed) -> dict:
 
 
 def optimise(parsed) -> dict:
-    """Collect, train-wm, train-controller and eval in one run folder; then the model is copied to --out."""
+    """The searches, with --learn the four stages, under one budget of time; the best file goes to --out, when stopped too."""
+    from rlflow import anytime
     from rlflow.delivery import copy_model
 
-    out = Path(parsed.out)
+    out, started = Path(parsed.out), time.monotonic()
     run = open_run(parsed, parsed.run or out.with_suffix(".run"))
     check_apart(run.source, out)
-    make_controller_config(run.config)
-    results = {}
-    for name, stage in zip(STAGES, (collect, train_world_model, train_controller, evaluate), strict=True):
-        if name == "collect" and run.config.world_model.mode == "online":
-            continue
-        results[name] = stage(run)
-    copy_model(Path(results["eval"]["optimised"]), out, same=results["eval"]["delivered"] == "original")
+    config, options, results = run.config, run.config.optimise, {}
+    if options.learn:
+        make_controller_config(config)  # what is wrong with it is said now
+    budget, found = anytime.Budget.of(options.seconds, options.learn, started), anytime.Found(run.task, run.path / "found.json")
+
+    def choose(measure_seconds: float, go_on) -> dict:
+        def work() -> dict:
+            seconds = min(config.eval.measure_seconds, measure_seconds)
+            return check_and_choose(run, found.candidates(), run.path / "eval", seconds, go_on=go_on) | {"dreamt": []}
+
+        outcome = run.stage("eval", work)
+        write_up(run, outcome)
+        return outcome
+
+    def deliver_to_out() -> None:
+        copy_model(Path(results["eval"]["optimised"]), out, same=results["eval"]["delivered"] == "original")
+
+    try:
+        with anytime.stoppable(budget.looking):
+            results["search"] = run.stage("search", lambda: anytime.search_all(found, config.search, budget.searches, config.seed))
+            if options.learn:
+                results |= learn(run, found)
+            else:
+                results["eval"] = choose(max(budget.left / 2, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget))
+            deliver_to_out()
+    except KeyboardInterrupt as stop:
+        say(f"stopped ({stop or 'interrupted'}): {found}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
+        results["eval"] = choose(anytime.SHORT_MEASUREMENT, anytime.first_equal)
+        deliver_to_out()
     say(f"copied to {out}")
+    return results
+
+
+def learn(run, found) -> dict:
+    """The four stages, in whose last the controller competes with what searches found."""
+    results = {}
+    for name, stage in zip(STAGES, (collect, train_world_model, train_controller, partial(evaluate, found=found)), strict=True):
+        if name != "collect" or run.config.world_model.mode == "offline":
+            results[name] = stage(run)
+            say(f"{name} has ended: {found}")
     return results
 
 
@@ -551,7 +624,7 @@ def search(parsed) -> dict:
     """One search on the real graph; the checked result and its receipt."""
     from tempfile import TemporaryDirectory
 
-    from rlflow.delivery import Candidate, DeliveryOptions, copy_model, deliver
+    from rlflow.delivery import Candidate, copy_model
     from rlflow.files import copy_file
     from rlflow.search import SEARCHES
     from rlflow.search.search import Limits, run_search
@@ -562,16 +635,12 @@ def search(parsed) -> dict:
     with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
         run = open_run(parsed, folder)
         check_apart(run.source, out)
-        config, task, options = run.config, run.task, run.config.search
+        config, options = run.config, run.config.search
         limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
         with progress_bar(None, parsed.method, " substitutions") as bar:
-            found = run_search(parsed.method, task.initial, limits, config.seed, bar, **options[parsed.method])
+            found = run_search(parsed.method, run.task.initial, limits, config.seed, bar, **options[parsed.method])
         candidate = Candidate(parsed.method, found.state, found.actions, found.interactions, found.seconds)
-        checks = DeliveryOptions(
-            list(config.eval.seeds), config.eval.tolerance, config.eval.measure_seconds if parsed.measure else 0.0,
-            config.eval.sessions, config.cost.threads, config.seed, config.env.exact,
-        )  # fmt: skip
-        outcome = deliver(task, run.source, [candidate], Path(folder), checks, run.shapes, list(config.env.rules))
+        outcome = check_and_choose(run, [candidate], Path(folder), config.eval.measure_seconds if parsed.measure else 0.0)
         copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
         if outcome["delivered"] != "original":
             copy_file(Path(folder) / "receipt.json", out.with_suffix(".receipt.json"))

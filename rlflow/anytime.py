@@ -146,13 +146,14 @@ class Watch:
         """What a search tells of itself is part of `update`'s line."""
 
 
-def search_all(found: Found, options: Mapping, seconds: float, seed: int) -> None:
+def search_all(found: Found, options: Mapping, seconds: float, seed: int) -> dict:
     """METHODS on the real graph, each with its share of what time the ones before it left.
 
     Args:
       found: gets what they find, as they find it.
       options: the group `search` of configs/default.yaml.
 
+    Returns: {"found": for each method its record, without the substitutions}.
     Raises Stop as soon as one was interrupted.
     """
     end = time.monotonic() + seconds
@@ -167,6 +168,7 @@ def search_all(found: Found, options: Mapping, seconds: float, seed: int) -> Non
                 say(f"{name} stopped by '{stop}': {found}")
                 if stop == "interrupted":
                     raise Stop(stop)
+    return {"found": {name: {key: value for key, value in found.records[name].items() if key != "actions"} for name in METHODS}}
 
 
 def _search(found: Found, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch) -> str:

@@ -23,7 +23,7 @@ def write_report(folder: Path, results: dict) -> Path:
         "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
         "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
-        "## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity")),
+        *(["## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity"))] if outcome["dreamt"] else []),
         "## Equality\n\n" + _equality(outcome),
         "## Stages\n\n" + _stages(results["stages"]),
         "## Conditions\n\n" + _conditions(results),

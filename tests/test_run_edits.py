@@ -22,7 +22,7 @@ def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
     )  # fmt: skip
     assert done.code == 0, done.err
     results = json.loads((tmp_path / "r.json").read_text())
-    assert tuple(results) == STAGES and results["train-wm"]["name"] == "edits"
+    assert tuple(results) == ("search", *STAGES) and results["train-wm"]["name"] == "edits"
     assert results["train-controller"]["trainings"][0]["env_steps"] > 0
     assert {path.name for path in (tmp_path / "run" / "tensorboard").iterdir()} >= {"collect", "train-wm", "random-1"}
 
