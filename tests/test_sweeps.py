@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -219,16 +218,18 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
 
 
 def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path):
-    run = Run(tmp_path / "run", ("collect",), {}, None)
-    begun, finished = tmp_path / "begun", f"open({str(run.folder / 'collect.json')!r}, 'w')"
-    code = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(0.5); {finished}"
-    orphan = threading.Thread(target=do, args=(run, (sys.executable, "-c", code), str(tmp_path)))
-    orphan.start()
+    run, begun = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun"
+    stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(run.folder / 'collect.json')!r}, 'w')"
+    command = (sys.executable, "-c", stage)
+    sweep = f"from pathlib import Path; from rlflow.sweeps.runs import Run, do; do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
+    killed = subprocess.Popen([sys.executable, "-c", sweep], cwd=ROOT)
     while not begun.exists():
+        assert killed.poll() is None
         time.sleep(0.01)
-    assert do(run, (sys.executable, "-c", code), str(tmp_path)) is None
+    killed.kill()
+    killed.wait()
+    assert not run.finished and do(run, command, str(tmp_path)) is None
     assert begun.read_text() == "x"
-    orphan.join()
 
 
 def test_the_last_error_of_a_stage_is_told_and_what_stands_on_it_is_not_tried(tmp_path):
@@ -394,5 +395,6 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
         events = EventAccumulator(str(folder / "tensorboard" / f"trial-{row['trial']:04d}-seed-3"))
         events.Reload()
         told = parse_session_start_info_plugin_data(events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)
+        assert len(events.Tensors(SESSION_START_INFO_TAG)) == 1
         assert told.hparams["dream.temperatures"].number_value == row["dream.temperatures"]
         assert events.Scalars("real")[0].value == pytest.approx(row["real"])
