@@ -26,6 +26,7 @@ from rlflow.run_folder import round_options, task_of
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")  # what a run folder does not take over from another
+BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # eval/receipt.json makes them again, byte for byte
 FIGURES = {
     "dreamt": "mean return that the best controller of the training had in its dreams",
     "real": "return of its greedy episode on the real graph, over as many steps",
@@ -72,7 +73,7 @@ def plan(folder: Path, options: dict) -> Run:
 
 
 def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
-    """Does the stages that are not finished, each by `command STAGE …` in a process of its own.
+    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make are not kept.
 
     Returns None, or what went wrong in one line.
     """
@@ -91,6 +92,8 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
                 done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock])
             if done.returncode:
                 return _error(log, stage, done.returncode)
+        for name in BULKY:
+            (run.folder / name).unlink(missing_ok=True)
     return None
 
 
