@@ -24,7 +24,7 @@ for (const slider of document.querySelectorAll('input[type=range]')) {
   slider.closest('label').hidden = false;
   slider.oninput = () => {
     rows.forEach((row, k) => row.classList.toggle('now', k + 1 == slider.value));
-    const cells = slider.value > 0 ? [...rows[slider.value - 1].cells].map(cell => cell.textContent) : null;
+    const cells = slider.value > 0 ? [...rows[slider.value - 1].cells].map(cell => cell.firstChild ? cell.firstChild.textContent : '') : null;
     text.textContent = cells ? `step ${cells[0]}: ${cells[1]} at ${cells[2]}, ${cells[3]} → ${cells[4]} ms` : 'the original';
     marker.setAttribute('transform', `translate(${+start.from + start.step * slider.value})`);
   };
