@@ -119,7 +119,7 @@ class Found:
 
     def __str__(self) -> str:
         best = next(iter(self.candidates()), None)
-        return f"estimated {self.gain(best):.2f} % lower so far ({best.name})" if best else "nothing found so far"
+        return f"estimated {self.gain(best):.2f} % lower so far ({best.name})" if best and self.gain(best) > 0 else "nothing found so far"
 
 
 class Watch:

@@ -337,6 +337,23 @@ def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model
     assert results["eval"]["delivered"] in METHODS and out.read_bytes() != model.read_bytes()
 
 
+def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_known(capsys, model, monkeypatch):
+    calls = []
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return validate(*arguments, **options)
+
+    monkeypatch.setattr(delivery, "validate", interrupted)
+    done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
+    assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
+    known = json.loads((out.parent / "faster.run" / "found.json").read_text())
+    assert set(known) == {*METHODS, "controller"}
+    assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(record["estimated_ms"] for record in known.values())
+
+
 def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
     monkeypatch.setattr(command_line, "collect", lambda run: time.sleep(60))
     done, out, results = optimise(capsys, model, *EDITS, "--seconds", "4")
