@@ -12,5 +12,6 @@ CONTROLLERS = Registry(
         "random": "controllers.random:RandomController",
         "cma-es": "controllers.cma_es:CMAES",
         "ppo": "controllers.ppo:PPO",
+        "planner": "controllers.planner:Planner",
     },
 )

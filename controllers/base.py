@@ -6,9 +6,10 @@ A controller sees batched latent observations, a dict of NumPy arrays
     h       float32 [B, H]      the recurrent state of the world model
     counts  int32   [B, N + 1]  locations per xfer, of which those below the count are valid; 0: the xfer is not
                                 valid now. The last xfer is NO-OP, which always has one
+    step    int32   [B]         how many steps the episode has had
 
-and answers with int64 [B, 2]: (xfer, location). The memory is in `h`, so a controller has no state of its own
-between two calls.
+and answers with int64 [B, 2]: (xfer, location). The memory is in `h` and `step`, so a controller has no
+state of its own between two calls.
 """
 
 from collections.abc import Callable, Mapping

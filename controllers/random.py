@@ -11,6 +11,15 @@ from controllers.base import Controller, StopReason, derive_seed
 from controllers.evaluation import play
 
 
+def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """int64 [B, 2], uniform over the valid pairs of counts int32 [B, N + 1]."""
+    ends = np.cumsum(counts, axis=1, dtype=np.int64)
+    pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of xfer, then location
+    xfer = np.sum(ends <= pick[:, None], axis=1)
+    row = np.arange(len(xfer))
+    return np.stack([xfer, pick - (ends[row, xfer] - counts[row, xfer])], axis=1)
+
+
 @dataclass(frozen=True)
 class RandomConfig:
     dreams: int = 64  # episodes that "training" plays to tell the mean return of random actions
@@ -24,12 +33,7 @@ class RandomController(Controller):
     def act(self, observation, greedy=True, rng=None):
         """int64 [B, 2], uniform over all valid pairs; `greedy` changes nothing."""
         *_, counts = self.batch(observation)
-        rng = rng or self.rng
-        ends = np.cumsum(counts, axis=1, dtype=np.int64)
-        pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of xfer, then location
-        xfer = np.sum(ends <= pick[:, None], axis=1)
-        row = np.arange(len(xfer))
-        return np.stack([xfer, pick - (ends[row, xfer] - counts[row, xfer])], axis=1)
+        return uniform_actions(counts, rng or self.rng)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         """Learns nothing; measures the mean return that the other controllers have to beat."""

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rlflow.costs import CostModel, GraphCost, NodeCost, runtime_ms
+from rlflow.costs import CostModel, GraphCost, NodeCost, neighbourhood, runtime_ms
 from rlflow.errors import RLFlowError
 from rlflow.graph.features import EncodingSpec, Entries, GraphArrays, arrays, encoding_spec, totals, update_entries
 from rlflow.graph.model import Graph
@@ -109,6 +109,20 @@ class RewriteState:
         shown = [node_id for node_id in self.graph.order if node_id in self.entries]
         place = {node_id: row for row, node_id in enumerate(shown)}
         return np.array([place[node_id] for node_id in nodes if node_id in place], np.int32)
+
+    @property
+    def hash(self) -> str:
+        """Equal for equal graphs."""
+        return self.graph.hash
+
+    @property
+    def touched(self) -> frozenset[int]:
+        """The nodes that the last substitution concerned."""
+        return self.graph.touched
+
+    def near(self, nodes: Iterable[int], reach: int) -> set[int]:
+        """Those nodes, and all within so many edges of them."""
+        return neighbourhood(self.graph, nodes, reach)
 
     def arrays(self) -> GraphArrays:
         return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)

@@ -5,6 +5,7 @@ and which actions are valid are all predicted. An invalid action is rewarded as 
 worth nothing and ends the episode, as it does in reality. A dream that the model is unsure of can be paid less, or cut.
 """
 
+from functools import partial
 from typing import ClassVar
 
 import gymnasium
@@ -53,11 +54,13 @@ class Dreams:
 
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
-        return spaces.observation(self.imagined.z, self.imagined.h, self.imagined.counts)
+        return spaces.observation(self.imagined.z, self.imagined.h, self.imagined.counts, self.steps)
 
 
 class DreamVectorEnv(VectorEnv):
     """`num_envs` dreams from one start, all advanced by one call of the model; AutoresetMode.SAME_STEP.
+
+    searchable(doubt_limit), where the model has it: the start as a state that `rlflow.search` can search from.
 
     Args:
       model: the world model.
@@ -82,6 +85,8 @@ class DreamVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._dreams = Dreams(model, start, num_envs, max_steps, temperature, doubt_limit, doubt_penalty)
         self._seed, self._draws = 0, 0
+        if hasattr(model, "searchable"):
+            self.searchable = partial(model.searchable, start)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         super().reset(seed=seed)

@@ -28,6 +28,7 @@ class LatentEnv(gymnasium.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         observation, info = self.env.reset(seed=seed, options=options)
         self._observer.begin(self.env.unwrapped.state)
+        self._steps = 0
         self._see(observation)
         return self._observe(), info
 
@@ -36,6 +37,7 @@ class LatentEnv(gymnasium.Wrapper):
         if action[0] < self.model.spec.n_xfers and spaces.valid_actions(np.asarray(action), self._counts):
             real = np.array(self._observer.real_action(action))
         observation, reward, terminated, truncated, info = self.env.step(real)
+        self._steps += 1
         if self.env.unwrapped.state is not before:
             self._observer.follow(action, self.env.unwrapped.state)
             self._see(observation)
@@ -50,4 +52,4 @@ class LatentEnv(gymnasium.Wrapper):
         self._counts = np.minimum(self._observer.counts, allowed)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        return spaces.observation(self._observer.z, self._observer.h, self._counts)
+        return spaces.observation(self._observer.z, self._observer.h, self._counts, self._steps)

@@ -9,7 +9,7 @@ Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
 
 
 def observation_space(spec: EncodingSpec, latent: int, hidden: int) -> spaces.Dict:
-    """z float32 [Z], h float32 [H] (the LSTM's output), counts int32 [N + 1]: locations per xfer, of NO-OP always 1.
+    """z float32 [Z], h float32 [H] (the LSTM's output), counts int32 [N + 1]: locations per xfer, of NO-OP always 1; step int32 [].
 
     The valid locations of an xfer are those below its count; an xfer without any is not valid itself.
     """
@@ -18,6 +18,7 @@ def observation_space(spec: EncodingSpec, latent: int, hidden: int) -> spaces.Di
         "z": spaces.Box(-Z_BOUND, Z_BOUND, (latent,), np.float32),
         "h": spaces.Box(-1, 1, (hidden,), np.float32),
         "counts": spaces.Box(least, with_noop(np.full(spec.n_xfers, spec.max_locations, np.int32)), dtype=np.int32),
+        "step": spaces.Box(0, np.iinfo(np.int32).max, (), np.int32),
     })
 
 
@@ -26,9 +27,9 @@ def action_space(spec: EncodingSpec) -> spaces.MultiDiscrete:
     return spaces.MultiDiscrete([spec.n_xfers + 1, spec.max_locations])
 
 
-def observation(z: np.ndarray, h: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """What a controller is shown, in arrays of its own, of z [.., Z], h [.., H] and a model's counts int32 [.., N]."""
-    return {"z": z.copy(), "h": h.copy(), "counts": with_noop(counts)}
+def observation(z: np.ndarray, h: np.ndarray, counts: np.ndarray, step: np.ndarray | int) -> dict[str, np.ndarray]:
+    """What a controller is shown, in arrays of its own, of z [.., Z], h [.., H], a model's counts int32 [.., N], and steps [..]."""
+    return {"z": z.copy(), "h": h.copy(), "counts": with_noop(counts), "step": np.array(step, np.int32)}
 
 
 def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:

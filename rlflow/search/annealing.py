@@ -49,7 +49,7 @@ def _cooled(position: Position, steps: int, hot: float, cold: float, focus: floa
         if position.cost - after.cost < least:
             continue
         position = after
-        touched |= position.state.graph.touched
+        touched |= position.state.touched
         near = position.near(1, touched)
         around = [match for match in position.matches if not near.isdisjoint(match.nodes)]
         if position.cost < best.cost:

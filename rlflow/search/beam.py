@@ -1,6 +1,5 @@
 """Beam search from every place: the best few at each depth of what is reachable by moves that belong together."""
 
-from rlflow.costs import neighbourhood
 from rlflow.rules.match import Match
 from rlflow.search.gains import EXACT_REACH, Position
 from rlflow.search.search import Search
@@ -50,7 +49,7 @@ class _Round:
 
     def step(self, position: Position) -> tuple[Position, set[int]] | None:
         """The end of a chain that gains, with the nodes that it touched; the places that promise most come first."""
-        seen = {position.state.graph.hash}
+        seen = {position.state.hash}
         self.begun = set()
         for match in sorted(position.matches, key=lambda match: -position.gain(match)):
             if id(match) not in self.failed:
@@ -71,9 +70,9 @@ class _Round:
                 after = position.after(match)
                 if position is base:
                     self.begun.add(id(match))
-                if match is first or after.state.graph.hash not in seen:
-                    seen.add(after.state.graph.hash)
-                    level.append((after, touched | after.state.graph.touched))
+                if match is first or after.state.hash not in seen:
+                    seen.add(after.state.hash)
+                    level.append((after, touched | after.state.touched))
                     looked_at |= after.near(self.radius, touched)
                     if after.cost < (best[0] if best else base).cost:
                         best = level[-1]
@@ -93,7 +92,7 @@ class _Round:
         """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
         found = []
         for position, touched in level:
-            near = neighbourhood(position.state.graph, touched, self.radius)
+            near = position.state.near(touched, self.radius)
             found += [
                 (position.cost - position.gain(m), position, touched, m) for m in position.matches if not near.isdisjoint(m.nodes)
             ]

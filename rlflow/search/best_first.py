@@ -25,16 +25,16 @@ def best_first(search: Search, budget: int) -> str:
         promise, cost, _, position, match = heappop(queue)
         if match is not None:
             position = position.after(match)
-            if position.state.graph.hash in expanded:
+            if position.state.hash in expanded:
                 continue
             pushed += 1
             heappush(queue, (_promise(position), position.cost, pushed, position, None))
             continue
-        if position.state.graph.hash in expanded:
+        if position.state.hash in expanded:
             continue
         if len(expanded) == budget:
             return "budget"
-        expanded.add(position.state.graph.hash)
+        expanded.add(position.state.hash)
         for match in _branches(position):
             gain = position.gain(match)
             pushed += 1

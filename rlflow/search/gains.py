@@ -3,7 +3,6 @@
 from functools import cached_property
 from itertools import islice
 
-from rlflow.costs import neighbourhood
 from rlflow.rules.match import Match
 from rlflow.search.search import Path, Search
 from rlflow.state import RewriteState
@@ -71,5 +70,4 @@ class Position:
 
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
         """Ids of the nodes within `reach` edges of what the last substitution touched, or of the given ones."""
-        graph = self.state.graph
-        return neighbourhood(graph, graph.touched.union(node_ids), reach)
+        return self.state.near(self.state.touched.union(node_ids), reach)

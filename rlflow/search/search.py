@@ -126,16 +126,16 @@ def numbered(start: RewriteState, path: "Path | None") -> tuple[RewriteState, li
     while path is not None:
         match, path = path
         matches.append(match)
-    state, actions, hashes = start, [], [start.graph.hash]
+    state, actions, hashes = start, [], [start.hash]
     for match in reversed(matches):
         location = list(state.table.of_rule(match.xfer_id)).index(match)
         actions.append((match.xfer_id, location))
         state = state.follow(match)
-        if state.graph.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
-            kept = hashes.index(state.graph.hash)
+        if state.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
+            kept = hashes.index(state.hash)
             del actions[kept:], hashes[kept + 1 :]
         else:
-            hashes.append(state.graph.hash)
+            hashes.append(state.hash)
     return state, actions
 
 

@@ -22,7 +22,7 @@ def taso(search: Search, alpha: float, budget: int) -> str:
       budget: graphs that may be popped.
     """
     largest = MAX_GROWTH * len(search.start.graph.nodes)
-    queue, queued = [(search.start.cost.runtime_ps, 0, search.start, None, None)], {search.start.graph.hash}
+    queue, queued = [(search.start.cost.runtime_ps, 0, search.start, None, None)], {search.start.hash}
     for _ in range(budget):
         if not queue:
             return "nothing left to try"
@@ -33,7 +33,7 @@ def taso(search: Search, alpha: float, budget: int) -> str:
             after = search.follow(state, match)
             cost, bound = after.cost.runtime_ps, alpha * search.best.cost.runtime_ps
             search.saw(after, (match, path))
-            if cost < bound and len(after.graph.nodes) <= largest and after.graph.hash not in queued:
-                queued.add(after.graph.hash)
+            if cost < bound and len(after.graph.nodes) <= largest and after.hash not in queued:
+                queued.add(after.hash)
                 heappush(queue, (cost, len(queued), state, path, match))
     return "budget"

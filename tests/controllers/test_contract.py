@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 from controllers import CONTROLLERS
 from controllers.base import Controller, LatentShapes, StopReason
 from controllers.cma_es import CMAESConfig
+from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.errors import RLFlowError
@@ -17,6 +18,7 @@ from tests.controllers.toy import Identity, Memoryless, Sacrifice, latent_spaces
 SMALL = {
     "random": RandomConfig(dreams=8),
     "cma-es": CMAESConfig(generations=6, popsize=6, dreams=2, sigma0=0.5, evaluate_every=2),
+    "planner": PlannerConfig(steps=600),
     "ppo": PPOConfig(
         updates=4, envs=8, steps=8, minibatches=2, hidden=16, embedding=4, evaluate_every=2, evaluation_dreams=8
     ),

@@ -14,6 +14,7 @@ def latent_spaces(z, n, locations, h=H):
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
             "counts": gym.spaces.Box(0, locations, (n + 1,), np.int32),
+            "step": gym.spaces.Box(0, 1000, (), np.int32),
         }
     )
     return observation, gym.spaces.MultiDiscrete([n + 1, locations])
@@ -41,7 +42,7 @@ class Toy(gym.Env):
         return self.observe(), reward, terminated, self.t >= self.STEPS, {"cost": self.cost}
 
     def observe(self):
-        return {"z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), "counts": self.shown()}
+        return {"z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), "counts": self.shown(), "step": np.array(self.t, np.int32)}
 
     def shown(self):
         """The counts with NO-OP's, int32 [N + 1]."""

@@ -64,6 +64,7 @@ def test_an_invalid_action_costs_and_changes_nothing(start):
     before, _ = env.reset(seed=0)
     after, reward, terminated, truncated, _ = env.step(np.array([0, state.counts[0]]))
     assert (reward, terminated, truncated) == (-100.0, False, False)
+    assert (before.pop("step"), after.pop("step")) == (0, 1)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
     *_, truncated, _ = env.step(np.array([0, state.counts[0]]))

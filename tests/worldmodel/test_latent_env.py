@@ -46,6 +46,7 @@ def test_an_invalid_action_does_not_advance_h(start):
     before, _ = env.reset()
     after, reward, *_ = env.step(np.array([0, state.counts[0]]))
     assert reward == -100
+    assert (before.pop("step"), after.pop("step")) == (0, 1)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
 

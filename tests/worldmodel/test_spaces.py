@@ -25,13 +25,13 @@ def test_flat_masks_join_the_xfers_and_the_union_of_locations():
 @pytest.mark.parametrize("counts", [COUNTS[0], COUNTS[1]])
 def test_observations_fit_the_space(counts):
     space = spaces.observation_space(toy.SPEC, latent=2, hidden=3)
-    seen = spaces.observation(np.zeros(2, np.float32), np.zeros(3, np.float32), counts)
+    seen = spaces.observation(np.zeros(2, np.float32), np.zeros(3, np.float32), counts, 0)
     assert seen in space
     seen["counts"][-1] = 0  # NO-OP is always there
     assert seen not in space
 
 
 def test_an_observation_is_in_arrays_of_its_own():
-    given = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32), COUNTS.copy()
+    given = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32), COUNTS.copy(), np.zeros(2, np.int32)
     for own, array in zip(spaces.observation(*given).values(), given, strict=True):
         assert not np.shares_memory(own, array)

@@ -21,6 +21,7 @@ from worldmodel.edits.latents import Latents
 from worldmodel.edits.learn import Unpacked, unpacked
 from worldmodel.edits.prices import NodePrices, Prices
 from worldmodel.edits.schemas import Schemas
+from worldmodel.edits.searching import Dream, DreamtState
 from worldmodel.edits.tables import table
 from worldmodel.spaces import Z_BOUND
 
@@ -45,6 +46,10 @@ class EditsWorldModel:
 
     def imagine(self, start: RewriteState, n: int) -> EditsImagination:
         return EditsImagination(self, start, n)
+
+    def searchable(self, start: RewriteState, doubt_limit: float) -> DreamtState:
+        """The start of a dream that `rlflow.search` can search; steps of more doubt are never taken."""
+        return Dream(self, start, doubt_limit).start
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is in doubt."""

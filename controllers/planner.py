@@ -1,0 +1,157 @@
+"""A planner: it looks for the best sequence of substitutions inside the dream, and then plays it.
+
+Where dreamt states can be searched (`DreamVectorEnv.searchable`), the searches of `rlflow.search` run on them as on real ones:
+beam search, then annealing, each with a share of the substitutions that may be tried. Steps that the world model doubts too
+much are not planned, since a search goes wherever a model promises too much. Elsewhere the best of sampled episodes is the plan,
+and the next samples are drawn around it.
+
+Played greedily, a plan is repeated as long as its next action is there. Sampled, it is left somewhere for random play of some
+steps: what a world model learns from that lies around the plan, where it will be asked next.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from controllers.base import Controller, StopReason, derive_seed, same_shapes
+from controllers.random import uniform_actions
+from rlflow.config import load_config
+from rlflow.search.search import Limits, run_search
+
+SHOTS = 64  # episodes sampled side by side
+LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
+EXCURSION = 20  # random steps after that, on average
+
+
+@dataclass(frozen=True)
+class PlannerConfig:
+    steps: int = 10_000  # substitutions that may be tried in the dream
+    annealing: float = 0.5  # share of them for annealing, after beam search
+    doubt_limit: float = 0.25  # steps that the world model doubts more are not planned
+
+
+class Plan(NamedTuple):
+    """actions: int64 [T, 2]. counts: int32 [T, N + 1], what was shown before each of them. worth: the return after the last."""
+
+    actions: np.ndarray
+    counts: np.ndarray
+    worth: float
+
+
+class Planner(Controller):
+    name = "planner"
+    Config = PlannerConfig
+
+    def __init__(self, config, observation_space, action_space, seed=0):
+        super().__init__(config, observation_space, action_space, seed)
+        self.plan, self.env_steps = self.nothing, 0
+
+    @property
+    def nothing(self) -> Plan:
+        return Plan(np.zeros((0, 2), np.int64), np.zeros((0, self.shapes.xfers), np.int32), 0.0)
+
+    def act(self, observation, greedy=True, rng=None):
+        """int64 [B, 2]: greedily the plan's action of this step; NO-OP behind its end, or where the action is not there."""
+        *_, counts = self.batch(observation)
+        steps = np.minimum(np.asarray(observation["step"]), len(self.plan.actions))
+        no_op = np.array([[self.shapes.xfers - 1, 0]])
+        actions = np.concatenate([self.plan.actions, no_op])[steps]
+        if greedy:
+            there = actions[:, 1] < np.take_along_axis(counts, actions[:, :1], axis=1)[:, 0]
+            return np.where(there[:, None], actions, no_op)
+        rng = rng or self.rng
+        as_planned = (counts == np.concatenate([self.plan.counts, np.full_like(counts[:1], -1)])[steps]).all(axis=1)
+        stay = as_planned & (rng.random(len(steps)) >= LEAVE / max(len(self.plan.actions), 1))
+        give_up = ~as_planned & (steps > 0) & (rng.random(len(steps)) < 1 / EXCURSION)
+        return np.where(stay[:, None], actions, np.where(give_up[:, None], no_op, uniform_actions(counts, rng)))
+
+    def train(self, make_env, seed, folder, log=None, progress=None):
+        """Plans anew whatever `folder` holds: a plan is a function of the dream and the seed."""
+        self.resume(folder, seed)
+        self.plan, self.env_steps, teller = self.nothing, 0, Teller(self.config.steps, log, progress)
+        env = self.open(make_env, SHOTS)
+        try:
+            if hasattr(env, "searchable"):
+                detail = self.search(env.searchable(self.config.doubt_limit), seed, teller)
+            else:
+                detail = self.shoot(env, seed, teller)
+        finally:
+            env.close()
+        self.save(folder)
+        return {
+            "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.plan.worth,
+            "iterations": len(self.plan.actions), "env_steps": self.env_steps,
+        }  # fmt: skip
+
+    def search(self, start, seed: int, teller: "Teller") -> str:
+        """Takes the plan that is cheapest of those that the searches find; returns what is to be said of it."""
+        options, results = load_config().search, {}
+        for method, share in (("beam", 1 - self.config.annealing), ("annealing", self.config.annealing)):
+            if limit := round(share * self.config.steps):
+                results[method] = found = run_search(method, start, Limits(interactions=limit), seed, teller, **options[method])
+                teller.tell([(self.env_steps + steps, {"best_runtime_ms": runtime / 1e9}) for _, steps, runtime in found.trace])
+                self.env_steps += found.interactions
+        method, found = min(results.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
+        state, counts = start, []
+        for xfer, location in found.actions:
+            counts.append(np.append(state.counts, 1).astype(np.int32))
+            state = state.follow(state.table.location(xfer, location))
+        self.plan = Plan(np.array(found.actions, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.xfers), state.gained)
+        return f"{len(found.actions)} substitutions, found by {method}, which ended by '{found.stop}'"
+
+    def shoot(self, env, seed: int, teller: "Teller") -> str:
+        """Takes the best of sampled episodes again and again; returns what is to be said of it."""
+        while self.env_steps < self.config.steps:
+            before = self.env_steps
+            self.plan = max((self.plan, *self.sampled(env, derive_seed(seed, before))), key=lambda plan: plan.worth)
+            teller.update(self.env_steps - before)
+            teller.tell([(self.env_steps, {"best_so_far": self.plan.worth})])
+        return f"{len(self.plan.actions)} actions, the best of sampled episodes"
+
+    def sampled(self, env, seed: int) -> list[Plan]:
+        """What every copy plays until its first end, up to where its return was highest."""
+        rng, playing = np.random.default_rng(seed), np.ones(env.num_envs, bool)
+        observation, _ = env.reset(seed=seed)
+        actions, counts, rewards = [], [], []
+        while playing.any():
+            counts.append(np.array(observation["counts"], np.int32))
+            actions.append(self.act(observation, greedy=False, rng=rng))
+            observation, gained, terminated, truncated, _ = env.step(actions[-1])
+            rewards.append(np.where(playing, gained, 0.0))
+            self.env_steps += int(playing.sum())
+            playing &= ~(terminated | truncated)
+        returns = np.cumsum([np.zeros(env.num_envs), *rewards], axis=0)
+        lengths = np.argmax(returns, axis=0).tolist()  # the first of equals
+        actions, counts = np.stack(actions), np.stack(counts)
+        return [Plan(actions[:n, i], counts[:n, i], float(returns[n, i])) for i, n in enumerate(lengths)]
+
+    def arrays(self):
+        return {
+            "actions": self.plan.actions, "counts": self.plan.counts, "worth": np.float64(self.plan.worth), "env_steps": np.int64(self.env_steps),
+        }  # fmt: skip
+
+    def restore(self, arrays):
+        length = len(arrays.get("actions", ()))
+        same_shapes(arrays, {"actions": (length, 2), "counts": (length, self.shapes.xfers), "worth": (), "env_steps": ()})
+        self.plan, self.env_steps = Plan(arrays["actions"], arrays["counts"], float(arrays["worth"])), int(arrays["env_steps"])
+
+
+class Teller:
+    """What a search reports to, tqdm-like, on behalf of a training."""
+
+    def __init__(self, steps: int, log, progress):
+        self.done, self.steps, self.log, self.progress = 0, steps, log, progress
+
+    def update(self, steps: int) -> None:
+        self.done += steps
+        if self.progress is not None:
+            self.progress(min(self.done, self.steps), self.steps)
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        """The training's own figures are told by `tell`."""
+
+    def tell(self, entries) -> None:
+        """entries: (steps so far, scalars)."""
+        for steps, scalars in entries if self.log else ():
+            self.log(steps, scalars)
