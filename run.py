@@ -351,7 +351,7 @@ def train_world_model(run) -> dict:
         episodes = stream if run.config.world_model.mode == "online" else run.random_episodes()[1]
         if options.count == 1:
             return learn_world_model(run, episodes, run.path / "world-model")
-        return learn_in_rounds(RunRounds(run), episodes, options.count, options.interactions, spec.max_steps, run.config.seed, tell_round)
+        return learn_in_rounds(RunRounds(run), episodes, options.count, options.interactions, run.config.controller.max_steps, run.config.seed, tell_round)
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
@@ -399,7 +399,7 @@ class RunRounds:
         from rlflow.env import GraphRewriteEnv
 
         spec, config = self.run.env_spec(), self.run.config
-        player = Player(controller, GraphRewriteEnv(self.run.task, spec.make_reward(), spec.max_steps), model)
+        player = Player(controller, GraphRewriteEnv(self.run.task, spec.make_reward(), config.controller.max_steps), model)
         with progress_bar(interactions, f"round {number}", "interaction") as bar:
             return collect(player, self.path / str(number) / "episodes", interactions, config.collect.episodes, (config.seed, number), bar)
 
@@ -463,7 +463,7 @@ def evaluate(run, found=None) -> dict:
     options, task = config.eval, run.task
 
     def work() -> dict:
-        real = LatentEnv(GraphRewriteEnv(task, spec.make_reward(), spec.max_steps), model)
+        real = LatentEnv(GraphRewriteEnv(task, spec.make_reward(), config.controller.max_steps), model)
         started, tries, played = time.monotonic(), [], 0
         for temperature in config.dream.temperatures:
             controller = make_controller(run, model)
@@ -488,7 +488,7 @@ def evaluate(run, found=None) -> dict:
             {
                 "temperature": training["temperature"],
                 "dreamt_return": training["best_return"],
-                "real_return": sum(found.trajectories[0].rewards[: config.dream.max_steps]),  # as long as a dream
+                "real_return": sum(found.trajectories[0].rewards[: training.get("dreamt_steps", config.dream.max_steps)]),  # as long as the dream
             }
             for training, found in zip(trained["trainings"], tries, strict=True)
         ]
@@ -550,7 +550,7 @@ def evaluate_world_model(run) -> dict:
     training, held_out = random_episodes(run)
     found = {"held-out random": fidelity(model, held_out, training, **options)}
     if run.results("train-controller"):
-        real = GraphRewriteEnv(run.task, spec.make_reward(), spec.max_steps)
+        real = GraphRewriteEnv(run.task, spec.make_reward(), config.controller.max_steps)
         for temperature in config.dream.temperatures:
             controller = make_controller(run, model)
             controller.load(controller_folder(run, temperature))

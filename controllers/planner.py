@@ -81,7 +81,7 @@ class Planner(Controller):
         self.save(folder)
         return {
             "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.plan.worth,
-            "iterations": len(self.plan.actions), "env_steps": self.env_steps,
+            "iterations": len(self.plan.actions), "env_steps": self.env_steps, "dreamt_steps": len(self.plan.actions),
         }  # fmt: skip
 
     def search(self, start, seed: int, teller: "Teller") -> str:

@@ -1,19 +1,22 @@
 """A controller's episodes on the real environment, as world models take them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 
 from controllers.base import derive_seed
 from controllers.evaluation import rollout
 from rlflow.env import GraphRewriteEnv
 from rlflow.episodes import Episode, read_shard, write_shard
 from rlflow.errors import RLFlowError
-from rlflow.rollouts import SHARD_EPISODES, record, shard_path
+from rlflow.rollouts import SHARD_EPISODES, play_novel, record, shard_path
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
+
+EXCURSION = 30  # steps of exploring in an episode
 
 
 class Recorder(gymnasium.Wrapper):
@@ -48,6 +51,16 @@ class Player:
         return record(self.env.task, self.env.reward, self._recorder.states, self._recorder.actions, k)
 
 
+    def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
+        """Episode k of a round: of the controller, and every second one leaves the greedy one at some step, to try what was not tried."""
+        if k % 2 == 0:
+            return self.episode(k, seed)
+        rng, moves = np.random.default_rng(seed), [action for action in before[0].actions.tolist() if action[0] < self.env.task.no_op]
+        prefix = moves[: int(rng.integers(len(moves) + 1))]
+        steps = min(EXCURSION, self.env.max_steps - len(prefix))
+        return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k)
+
+
 def recorded(controller, env: GraphRewriteEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
     """Episodes without end: the greedy one first, then sampled ones. Episode k depends on (seed, k) alone."""
     player = Player(controller, env, model)
@@ -56,6 +69,8 @@ def recorded(controller, env: GraphRewriteEnv, model: WorldModel, seed: int) -> 
 
 def collect(player: Player, folder: Path | str, interactions: int, most: int, seed: tuple[int, ...], progress=None) -> list[Episode]:
     """Episodes of the controller, as shards in the folder; those that are there already are not played again.
+
+    The first is greedy; see `Player.turn` for the others: what a world model is asked next lies around what the controller does best.
 
     Args:
       interactions: real steps that are not exceeded: no episode begins that might be longer than what is left.
@@ -76,7 +91,7 @@ def collect(player: Player, folder: Path | str, interactions: int, most: int, se
         if len(episodes) == first:
             while more() and len(episodes) < first + SHARD_EPISODES:
                 k = len(episodes)
-                episodes.append(player.episode(k, derive_seed(*seed, k)))
+                episodes.append(player.turn(k, derive_seed(*seed, k), episodes))
             write_shard(path, episodes[first:])
         if progress is not None:
             progress.update(sum(map(len, episodes[first:])))

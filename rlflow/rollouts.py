@@ -6,6 +6,7 @@ death of one, a kill or a restart change nothing. Workers write shards whole; wh
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,6 +29,7 @@ from rlflow.state import RewriteState, Task
 from rlflow.zoo import ZOO, load
 
 SHARD_EPISODES = 4
+UNIFORM = 0.25  # of the steps of `play_novel` that any valid substitution may be drawn for
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
 
 
@@ -83,6 +85,37 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
         xfer_id, location = (int(part) for part in valid[rng.integers(len(valid))])
         actions.append((xfer_id, location))
         states.append(state if xfer_id == task.no_op else state.apply(xfer_id, location))
+    return record(task, reward, states, actions, index)
+
+
+def play_novel(
+    task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0
+) -> Episode:
+    """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021): mostly what the episode has tried least.
+
+    Two matches are the same to it if what comes in their place is made by one plan, wherever they are.
+    """
+    states, actions, tried = [task.initial], [], Counter()
+
+    def carry_out(xfer_id: int, location: int) -> None:
+        match = states[-1].table.location(xfer_id, location)
+        tried[match.plan] += 1
+        actions.append((xfer_id, location))
+        states.append(states[-1].follow(match))
+
+    for xfer_id, location in prefix:
+        carry_out(int(xfer_id), int(location))
+    for _ in range(steps):
+        valid = states[-1].valid_actions()[:-1].tolist()
+        if not valid:
+            break
+        if rng.random() >= UNIFORM:
+            times = [tried[match.plan] for match in states[-1].matches]
+            valid = [action for action, n in zip(valid, times, strict=True) if n == min(times)]
+        carry_out(*valid[rng.integers(len(valid))])
+    if not actions:  # nothing applies anywhere
+        actions.append((task.no_op, 0))
+        states.append(task.initial)
     return record(task, reward, states, actions, index)
 
 

@@ -7,6 +7,7 @@ rollouts and the Gymnasium environment all stand on it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -126,6 +127,11 @@ class RewriteState:
 
     def arrays(self) -> GraphArrays:
         return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)
+
+    @property
+    def matches(self) -> list[Match]:
+        """Those of all valid actions, in the order of `valid_actions`."""
+        return [match for xfer_id, n in enumerate(self.counts.tolist()) if n for match in islice(self.table.of_rule(xfer_id), n)]
 
     def valid_actions(self) -> np.ndarray:
         """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 
 TINY = (
-    "cost.name=analytic", "workers=1", "collect.episodes=6", "env.max_steps=6", "env.max_locations=20",
+    "cost.name=analytic", "workers=1", "collect.episodes=6", "env.max_steps=6", "controller.max_steps=6", "env.max_locations=20",
     "world_model.name=mdn-rnn", "world_model.mdn-rnn.encoder_steps=2", "world_model.mdn-rnn.steps=2", "world_model.mdn-rnn.hidden=8",
     "world_model.mdn-rnn.latent=4", "world_model.mdn-rnn.encoder_hidden=8", "world_model.mdn-rnn.message_passing_steps=1", "world_model.mdn-rnn.gaussians=2",
     "world_model.mdn-rnn.batch_graphs=4", "world_model.mdn-rnn.batch_episodes=2",

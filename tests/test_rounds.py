@@ -117,14 +117,14 @@ def test_a_controller_that_gives_up_at_once_does_not_play_for_ever(task, tmp_pat
 def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch):
     whole = collect(player(task), tmp_path / "whole", 60, 100, (3, 2))
     for dies in range(1, len(whole)):
-        dying, folder, episode = player(task), tmp_path / str(dies), Player.episode
+        dying, folder, episode = player(task), tmp_path / str(dies), Player.turn
         with monkeypatch.context() as patch:
-            def killed(self, k, seed, dies=dies, episode=episode):
+            def killed(self, k, seed, episodes, dies=dies, episode=episode):
                 if k == dies:
                     raise KeyboardInterrupt
-                return episode(self, k, seed)
+                return episode(self, k, seed, episodes)
 
-            patch.setattr(Player, "episode", killed)
+            patch.setattr(Player, "turn", killed)
             with pytest.raises(KeyboardInterrupt):
                 collect(dying, folder, 60, 100, (3, 2))
         collect(player(task), folder, 60, 100, (3, 2))
@@ -133,9 +133,9 @@ def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp
 
 def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_path, monkeypatch):
     collect(player(task), tmp_path, 60, 100, (3, 2))
-    before, played, episode = files(tmp_path, "*.npz"), [], Player.episode
+    before, played, episode = files(tmp_path, "*.npz"), [], Player.turn
     (tmp_path / "shard-00001.npz").write_bytes(before["shard-00001.npz"][:100])
-    monkeypatch.setattr(Player, "episode", lambda self, k, seed: played.append(k) or episode(self, k, seed))
+    monkeypatch.setattr(Player, "turn", lambda self, k, seed, episodes: played.append(k) or episode(self, k, seed, episodes))
     collect(player(task), tmp_path, 60, 100, (3, 2))
     assert played == [4, 5, 6, 7] and files(tmp_path, "*.npz") == before
 

@@ -37,7 +37,7 @@ class DreamtTask(NamedTuple):
 
     max_locations: int
     no_op: int
-    reach: int = 1
+    reach: int
 
     @property
     def cost(self) -> "DreamtTask":
@@ -54,7 +54,7 @@ class Dream:
         first = first_edit(start)
         self.index, self.scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
         nodes = np.array(list(Follower(self.index.world, first).node.values()), np.int64)
-        self.task = DreamtTask(model.spec.max_locations, model.spec.n_xfers)
+        self.task = DreamtTask(model.spec.max_locations, model.spec.n_xfers, reach=int(model.prices.spread > 0))
         self.doubt_limit = min(doubt_limit, BY_ANALOGY)
         self._dreaming = Dreaming(model, self.index, [nodes], self.scale)
         self._matches: dict[int, DreamtMatch] = {}
@@ -83,11 +83,10 @@ class Dream:
         return DreamtState(self, states, runtime, self._around(states, gone, come), key)
 
     def _around(self, states: States, gone: Iterable[int], come: Iterable[int]) -> frozenset[int]:
-        """Nodes that came or went, and those next to the tensors that they read."""
+        """Nodes that came or went, and those next to the tensors that they read; a weight's readers concern nobody."""
         world, touched = self.index.world, {*gone, *come}
-        for node in (*gone, *come):
-            for tensor in {t for t in world.nodes[node][1] if t >= 0}:
-                touched.update(present(states, world.makers[tensor]), present(states, world.readers[tensor]))
+        for tensor in {t for node in (*gone, *come) for t in world.nodes[node][1] if t >= 0 and world.makers[t]}:
+            touched.update(present(states, world.makers[tensor]), present(states, world.readers[tensor]))
         return frozenset(touched)
 
 
@@ -145,9 +144,7 @@ class DreamtState:
             for node in present(self.states, frontier):
                 _, inputs, outputs = world.nodes[node]
                 for lists, tensors in ((world.makers, inputs), (world.readers, outputs)):
-                    for tensor in tensors:
-                        if tensor >= 0:
-                            around.update(present(self.states, lists[tensor]))
+                    around.update(neighbour for tensor in tensors if tensor >= 0 for neighbour in present(self.states, lists[tensor]))
             frontier = around - found
             found = found | frontier
         return found
