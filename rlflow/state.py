@@ -121,6 +121,11 @@ class RewriteState:
         """The nodes that the last substitution concerned."""
         return self.graph.touched
 
+    @property
+    def reach(self) -> int:
+        """How far the cost of a node looks, in edges."""
+        return self.task.cost.reach
+
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         """Those nodes, and all within so many edges of them."""
         return neighbourhood(self.graph, nodes, reach)

@@ -2,9 +2,8 @@
 
 from heapq import heappop, heappush
 
-from rlflow.rules.match import Match
 from rlflow.search.gains import Position
-from rlflow.search.search import Search
+from rlflow.search.search import Move, Search
 
 
 def best_first(search: Search, budget: int) -> str:
@@ -42,7 +41,7 @@ def best_first(search: Search, budget: int) -> str:
     return "nothing left to try"
 
 
-def _branches(position: Position) -> list[Match]:
+def _branches(position: Position) -> list[Move]:
     """The match that gains most and those that share a node with it: what is elsewhere can be done later. All, if none gains."""
     best = max(position.matches, key=position.gain, default=None)
     if best is None or position.gain(best) <= 0:

@@ -1,11 +1,8 @@
 """What each match of a state gains, known without carrying out again what nothing near it has changed."""
 
 from functools import cached_property
-from itertools import islice
 
-from rlflow.rules.match import Match
-from rlflow.search.search import Path, Search
-from rlflow.state import RewriteState
+from rlflow.search.search import Move, Path, Search, State
 
 EXACT_REACH = 1  # costs that look further hardly change that far away; see `Position.forget`
 
@@ -21,7 +18,7 @@ class Position:
       state: the state.  path: how it was reached, as `Search.saw` takes it.
     """
 
-    def __init__(self, search: Search, state: RewriteState, path: "Path | None" = None, before: "Position | None" = None):
+    def __init__(self, search: Search, state: State, path: "Path | None" = None, before: "Position | None" = None):
         self.search, self.state, self.path = search, state, path
         self._before = before  # until its gains are taken over
         self._recounted = False  # whether no gain is from a position before
@@ -32,21 +29,20 @@ class Position:
         return self.state.cost.runtime_ps
 
     @cached_property
-    def matches(self) -> list[Match]:
-        """Those of all valid actions, by rule and location."""
-        table, limit = self.state.table, self.state.task.max_locations
-        return [match for xfer_id, n in enumerate(table.counts) if n for match in islice(table.of_rule(xfer_id), limit)]
+    def matches(self) -> list[Move]:
+        """Those that the state offers, by rule and location."""
+        return self.state.matches
 
     @cached_property
-    def _gains(self) -> dict[int, tuple[Match, int]]:
+    def _gains(self) -> dict[int, tuple[Move, int]]:
         """id of a match → the match (kept alive) and its gain."""
         before, self._before = self._before, None
         if before is None:
             return {}
-        near, known = self.near(1 + min(self.state.task.cost.reach, EXACT_REACH)), before._gains
+        near, known = self.near(1 + min(self.state.reach, EXACT_REACH)), before._gains
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
-    def gain(self, match: Match) -> int:
+    def gain(self, match: Move) -> int:
         """By how many picoseconds the match lowers the cost."""
         known = self._gains.get(id(match))
         if known is None:
@@ -56,12 +52,12 @@ class Position:
 
     def forget(self) -> bool:
         """Drops the gains if some may be out of date, and says whether so; they are counted anew when asked for."""
-        stale = self.path is not None and self.state.task.cost.reach > EXACT_REACH and not self._recounted
+        stale = self.path is not None and self.state.reach > EXACT_REACH and not self._recounted
         if stale:
             self._gains, self._recounted = {}, True
         return stale
 
-    def after(self, match: Match) -> "Position":
+    def after(self, match: Move) -> "Position":
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
         self._gains[id(match)] = match, self.cost - position.cost

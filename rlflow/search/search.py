@@ -4,17 +4,45 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from rlflow.rules.match import Match
+from rlflow.costs import NodeCost
 from rlflow.search import SEARCHES
-from rlflow.state import RewriteState
 
 MEMORY_EVERY = 256  # substitutions between two looks at the memory
-Path = tuple[Match, "Path | None"]  # the matches that led to a state, the last one first
+Path = tuple["Move", "Path | None"]  # the matches that led to a state, the last one first
+
+
+class Move(Protocol):
+    """A match. Searches tell matches apart by identity, so one that two states share is one object."""
+
+    xfer_id: int
+    nodes: tuple[int, ...]
+
+
+class State(Protocol):
+    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play and TASO look at the graph too).
+
+    table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule and location.
+    hash: equal for equal states. touched: the nodes that the last substitution concerned. reach: how far a cost looks, in edges.
+    """
+
+    cost: NodeCost
+    runtime_ms: float
+    table: object
+    matches: list[Move]
+    hash: object
+    touched: frozenset[int]
+    reach: int
+
+    def follow(self, match: Move) -> Self:
+        """The state after one of its matches; this one stays as it is."""
+
+    def near(self, nodes: Iterable[int], reach: int) -> set[int]:
+        """Those nodes, and all within so many edges of them."""
 
 
 class SearchResult(NamedTuple):
@@ -28,7 +56,7 @@ class SearchResult(NamedTuple):
       trace: (seconds, interactions, best runtime in ps so far), first the start, then at every improvement.
     """
 
-    state: RewriteState
+    state: State
     actions: list[tuple[int, int]]
     interactions: int
     stop: str
@@ -57,7 +85,7 @@ class Search:
     """
 
     def __init__(
-        self, start: RewriteState, limits: Limits = Limits(), seed: int = 0, progress=None,
+        self, start: State, limits: Limits = Limits(), seed: int = 0, progress=None,
         clock: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
         self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
@@ -69,7 +97,7 @@ class Search:
     def seconds(self) -> float:
         return self._clock() - self._began
 
-    def follow(self, state: RewriteState, match: Match) -> RewriteState:
+    def follow(self, state: State, match: Move) -> State:
         """The state after a match of the state's table. Raises LimitReached where there is nothing left to spend."""
         if self.interactions >= self.limits.interactions:
             raise LimitReached("interactions")
@@ -82,7 +110,7 @@ class Search:
             self._progress.update(1)
         return state.follow(match)
 
-    def saw(self, state: RewriteState, path: "Path | None") -> bool:
+    def saw(self, state: State, path: "Path | None") -> bool:
         """Keeps the state if it is the cheapest so far, and says whether it is."""
         if state.cost.runtime_ps >= self.best.cost.runtime_ps:
             return False
@@ -95,7 +123,7 @@ class Search:
 
 
 def run_search(
-    method: str | Callable[..., str], start: RewriteState, limits: Limits = Limits(), seed: int = 0, progress=None,
+    method: str | Callable[..., str], start: State, limits: Limits = Limits(), seed: int = 0, progress=None,
     clock: Callable[[], float] = time.monotonic, **options,
 ) -> SearchResult:
     """Searches until the method has enough, a limit is reached or the user interrupts; the best so far is the result.
@@ -120,7 +148,7 @@ def run_search(
     return SearchResult(state, actions, search.interactions, stop, seconds, search.trace)
 
 
-def numbered(start: RewriteState, path: "Path | None") -> tuple[RewriteState, list[tuple[int, int]]]:
+def numbered(start: State, path: "Path | None") -> tuple[State, list[tuple[int, int]]]:
     """The actions of a path, without the detours that return to a graph that it had before, and the state at their end."""
     matches = []
     while path is not None:

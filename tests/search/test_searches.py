@@ -16,7 +16,7 @@ from rlflow.search.best_first import best_first
 from rlflow.search.gains import Position
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Limits, Search, run_search
-from rlflow.state import Task
+from rlflow.state import RewriteState, Task
 from tests.search.test_greedy import replayed
 from tests.search.toy import Prices, losing_first, random_task, reachable, toy_task
 from tests.tiny import tiny_task
@@ -251,9 +251,9 @@ def expansions(monkeypatch, method: str, state, **changes) -> list[str]:
         asked.append(this.graph.hash)
         return table(this)
 
-    spy = module.RewriteState.__dict__["table"].__class__(spied)
-    spy.__set_name__(module.RewriteState, "table")
-    monkeypatch.setattr(module.RewriteState, "table", spy)
+    spy = RewriteState.__dict__["table"].__class__(spied)
+    spy.__set_name__(RewriteState, "table")
+    monkeypatch.setattr(RewriteState, "table", spy)
     run = Search(state)
     SEARCHES.get(method)(run, **(OPTIONS[method] | changes))
     return asked

@@ -1,10 +1,12 @@
 """Dreams that a search can walk: immutable states of a world, in the terms of `rlflow.search`.
 
 What `rlflow.search` asks of a state is what a RewriteState answers, so the same searches run on the real graph and in the
-dream. A substitution that the model is in more doubt of than allowed is not offered.
+dream. A substitution that the model is in more doubt of than allowed is not offered, or leads nowhere.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,8 +16,7 @@ from rlflow.edits import first_edit
 from rlflow.state import RewriteState
 from worldmodel.edits.dreaming import States
 from worldmodel.edits.follow import initial_runtime
-from worldmodel.edits.imagination import BY_ANALOGY, Dreaming
-from worldmodel.edits.prices import mixed
+from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, Dreaming
 from worldmodel.edits.world import Follower
 
 
@@ -32,55 +33,55 @@ class DreamtCost(NamedTuple):
     runtime_ps: int
 
 
-class DreamtTask(NamedTuple):
-    """What searches ask of a task. cost: itself; reach: how far a cost looks, in edges."""
-
-    max_locations: int
-    no_op: int
-    reach: int
-
-    @property
-    def cost(self) -> "DreamtTask":
-        return self
+@cache
+def mark(node: int) -> int:
+    """A number of 128 bits, so that sums of different nodes' differ."""
+    return int.from_bytes(sha256(str(node).encode()).digest()[:16], "little")
 
 
 class Dream:
     """What all states of one search share: the model, the world, and how much doubt is allowed.
 
-    An effect that nobody knows (doubt 1) is never taken: it would be a step to nowhere.
+    An effect that nobody knows (doubt 1) is never offered.
     """
 
     def __init__(self, model, start: RewriteState, doubt_limit: float):
         first = first_edit(start)
         self.index, self.scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
         nodes = np.array(list(Follower(self.index.world, first).node.values()), np.int64)
-        self.task = DreamtTask(model.spec.max_locations, model.spec.n_xfers, reach=int(model.prices.spread > 0))
+        self.max_locations, self.reach = model.spec.max_locations, int(model.prices.spread > 0)
         self.doubt_limit = min(doubt_limit, BY_ANALOGY)
         self._dreaming = Dreaming(model, self.index, [nodes], self.scale)
         self._matches: dict[int, DreamtMatch] = {}
-        self._marks: list[int] = []  # per node, of which the hash of a state is the sum
-        self.start = DreamtState(self, self._dreaming.states, initial_runtime(first), frozenset(), sum(map(self.mark, nodes.tolist())))
+        self._offered: dict[int, bool] = {}
+        self.start = DreamtState(self, self._dreaming.states, initial_runtime(first), frozenset(), sum(map(mark, nodes.tolist())))
 
     def match(self, place: int) -> DreamtMatch:
         if place not in self._matches:
             self._matches[place] = DreamtMatch(int(self.index.rule.values[place]), self.index.world.places[place].nodes, place)
         return self._matches[place]
 
-    def mark(self, node: int) -> int:
-        while len(self._marks) <= node:
-            self._marks.append(mixed((len(self._marks),)))
-        return self._marks[node]
+    def offers(self, place: int) -> bool:
+        """Whether its effect may be known well enough; how well depends on the state too, which `step` finds out."""
+        if place not in self._offered:
+            world = self.index.world
+            namings = [world.places[each] for each in {place, world.twin.get(place, place)}]
+            effects = [world.schemas.effect(found.form, world.facts_of(found)) for found in namings]
+            self._offered[place] = all(seen or (effect is not None and self.doubt_limit >= NEW_SURROUNDINGS) for effect, seen in effects)
+        return self._offered[place]
 
     def step(self, state: "DreamtState", match: DreamtMatch) -> "DreamtState":
-        """The state after the match; one that the model doubts too much costs more than any search accepts."""
+        """The state after the match; the state itself where the model doubts it too much."""
         states = self._dreaming.states = state.states.copy()
         states.grow()
         gain, _, doubt, change = self._dreaming.step(np.zeros(1, np.int64), np.array([match.place]))
-        gone, come = ([n for _, nodes in events for n in nodes.tolist()] for events in (change.gone, change.come)) if change else ((), ())
-        refused = doubt[0] > self.doubt_limit
-        runtime = 2 * self.start.cost.runtime_ps if refused else state.cost.runtime_ps - round(gain[0] / self.scale)
-        key = state.hash + sum(map(self.mark, come)) - sum(map(self.mark, gone))
-        return DreamtState(self, states, runtime, self._around(states, gone, come), key)
+        if doubt[0] > self.doubt_limit:
+            if doubt[0] >= BY_ANALOGY:  # else it is the surroundings that are new, and those change
+                self._offered[match.place] = False
+            return state
+        gone, come = ([n for _, nodes in events for n in nodes.tolist()] for events in (change.gone, change.come))
+        key = state.hash + sum(map(mark, come)) - sum(map(mark, gone))
+        return DreamtState(self, states, state.cost.runtime_ps - round(gain[0] / self.scale), self._around(states, gone, come), key)
 
     def _around(self, states: States, gone: Iterable[int], come: Iterable[int]) -> frozenset[int]:
         """Nodes that came or went, and those next to the tensors that they read; a weight's readers concern nobody."""
@@ -97,14 +98,15 @@ def present(states: States, nodes: Iterable[int]) -> Iterator[int]:
 
 
 class DreamtState:
-    """One state. hash: equal for equal sets of nodes. touched: the nodes that the last substitution concerned."""
+    """One state; nodes are the world's numbers. hash: equal for equal sets of nodes. touched: the nodes that the last
+    substitution concerned, gone ones too. reach: how far a cost looks, in edges."""
 
     def __init__(self, dream: Dream, states: States, runtime_ps: int, touched: frozenset[int], key: int):
         self.dream, self.states, self.cost, self.touched, self.hash = dream, states, DreamtCost(runtime_ps), touched, key
 
     @property
-    def task(self) -> DreamtTask:
-        return self.dream.task
+    def reach(self) -> int:
+        return self.dream.reach
 
     @property
     def table(self) -> "DreamtState":
@@ -112,9 +114,15 @@ class DreamtState:
 
     @property
     def counts(self) -> np.ndarray:
-        """int32 [N]: locations of each rule."""
+        """int32 [N]: locations of each rule, at most max_locations."""
         self.states.grow()
-        return self.states.counts[0]
+        return np.minimum(self.states.counts[0], self.dream.max_locations)
+
+    @property
+    def matches(self) -> list[DreamtMatch]:
+        """Those that are offered, by rule and location."""
+        shown = (match for xfer_id, n in enumerate(self.counts.tolist()) if n for match in islice(self.of_rule(xfer_id), n))
+        return [match for match in shown if self.dream.offers(match.place)]
 
     @property
     def runtime_ms(self) -> float:
@@ -130,7 +138,8 @@ class DreamtState:
 
     def of_rule(self, xfer_id: int) -> Iterator[DreamtMatch]:
         """The rule's matches, in the model's order."""
-        self.states.grow()
+        if not self.counts[xfer_id]:
+            return iter(())
         places = self.dream.index.places_of(xfer_id)
         return map(self.dream.match, places[self.states.open[0, places] == 0].tolist())
 

@@ -1,0 +1,223 @@
+"""A dreamt state answers what searches ask as the real state does, and stays as it is."""
+
+import numpy as np
+import pytest
+
+from rlflow.edits import first_edit
+from rlflow.search.gains import Position
+from rlflow.search.search import Limits, Search, run_search
+from rlflow.state import Task
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
+from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, UNKNOWN_EFFECT
+from worldmodel.edits.model import EditsWorldModel
+from worldmodel.edits.searching import DreamtMatch, DreamtState, mark
+from worldmodel.edits.world import Follower
+
+OPTIONS = {
+    "greedy": {"max_steps": 100},
+    "beam": {"width": 2, "depth": 2, "radius": 1},
+    "annealing": {"rounds": 3, "steps": 10, "hot": 0.5, "cold": 0.01, "focus": 0.9},
+}
+
+
+def known(task: Task) -> tuple[EditsWorldModel, Task]:
+    return fitted(random_episodes(task, 60, 12), task), task
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """(model, task) of signs and products, all of which it knows."""
+    return known(task_of(signs_and_products(), SIGNS_AND_PRODUCTS))
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    """(model, task); it knows nearly everything that random play meets."""
+    return known(tiny_task("tiny_squeezenet1_1"))
+
+
+@pytest.fixture(params=["toy", "squeezenet"])
+def system(request):
+    return request.getfixturevalue(request.param)
+
+
+def open_places(state: DreamtState) -> list[tuple[int, int, DreamtMatch]]:
+    """(xfer_id, location, match) of what the state offers."""
+    offered = set(state.matches)
+    return [(x, k, match) for x in range(len(state.counts)) for k, match in enumerate(state.of_rule(x)) if match in offered]
+
+
+def doubted(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]) -> list[float]:
+    """How much the model doubts each of these steps, in a dream of its own."""
+    imagined = model.imagine(task.initial, 1)
+    return [float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).doubt[0]) for action in actions]
+
+
+# -- dream and reality -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_along_any_known_sequence_it_is_the_real_state_and_the_dream_of_controllers(system, seed):
+    model, task = system
+    rng, state, real = np.random.default_rng(seed), model.searchable(task.initial, 0.0), task.initial
+    observer, imagined, steps = model.observer(), model.imagine(task.initial, 1), 0
+    observer.begin(real)
+    for _ in range(12):
+        assert np.array_equal(state.counts, real.counts) and np.array_equal(state.counts, imagined.counts[0])
+        assert state.counts.dtype == np.int32
+        assert state.cost.runtime_ps == real.cost.runtime_ps and state.runtime_ms == real.runtime_ms
+        gained = 100 * (1 - real.cost.runtime_ps / task.initial.cost.runtime_ps)
+        assert state.gained == pytest.approx(gained, abs=1e-6)
+        places = open_places(state)
+        if not places:
+            break
+        xfer_id, location, match = places[rng.integers(len(places))]
+        assert state.table.location(xfer_id, location) is match
+        after = state.follow(match)
+        told = imagined.advance(np.array([[xfer_id, location]]), np.ones(1, bool), 0.0, (0, 0))
+        if told.doubt[0] > 0:
+            assert after is state
+            break
+        real = real.apply(*observer.real_action((xfer_id, location)))
+        observer.follow((xfer_id, location), real)
+        assert told.rewards[0] == pytest.approx(after.gained - state.gained, abs=1e-6)
+        state, steps = after, steps + 1
+    assert steps >= 3
+
+
+def test_near_is_the_neighbourhood_of_the_graph(system):
+    model, task = system
+    state, real = model.searchable(task.initial, 0.0), task.initial
+    number = Follower(state.dream.index.world, first_edit(real)).node
+    outputs = {number[n] for n in number if n < 0}
+    for node in real.graph.nodes:
+        for reach in range(4):
+            if not real.graph.nodes[node].constant:
+                found = {number[n] for n in real.near([node], reach)}
+                assert state.near([number[node]], reach) - outputs == found
+
+
+@pytest.mark.parametrize("method", list(OPTIONS))
+def test_a_search_in_a_dream_finds_what_it_finds_on_the_real_graph(system, method):
+    model, task = system
+    dreamt = run_search(method, model.searchable(task.initial, NEW_SURROUNDINGS), **OPTIONS[method])
+    real = run_search(method, task.initial, **OPTIONS[method])
+    if method == "annealing":  # it draws from matches in another order
+        assert dreamt.state.cost.runtime_ps <= run_search("greedy", task.initial, max_steps=100).state.cost.runtime_ps
+    else:
+        assert dreamt.state.cost.runtime_ps == real.state.cost.runtime_ps < task.initial.cost.runtime_ps
+    observer, state = model.observer(), task.initial
+    observer.begin(state)
+    for action in dreamt.actions:
+        after = state.apply(*observer.real_action(action))
+        observer.follow(action, after)
+        state = after
+    assert state.cost.runtime_ps == dreamt.state.cost.runtime_ps
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def told(state: DreamtState) -> tuple:
+    return state.cost, state.hash, state.touched, state.counts.tolist(), [m.place for m in state.matches], sorted(state.near(state.touched, 2))
+
+
+def test_states_stay_as_they_are(system):
+    """What was asked before stays the answer, whatever is followed from there and however the world grows."""
+    model, task = system
+    rng, start = np.random.default_rng(0), model.searchable(task.initial, 0.0)
+    states, answers = [start], [told(start)]
+    for _ in range(25):
+        at = states[rng.integers(len(states))]
+        if at.matches:
+            states.append(at.follow(at.matches[rng.integers(len(at.matches))]))
+            answers.append(told(states[-1]))
+    assert [told(state) for state in states] == answers
+
+
+def test_a_state_made_before_the_world_grew_answers_as_one_made_later(toy):
+    _, task = toy
+    model, _ = known(task)
+    early = model.searchable(task.initial, 0.0)
+    size = len(early.dream.index.world.places)
+    run_search("beam", model.searchable(task.initial, 0.0), **OPTIONS["beam"])
+    assert len(early.dream.index.world.places) > size
+    late = model.searchable(task.initial, 0.0)
+    assert told(early) == told(late)
+    for one, other in zip(early.matches, late.matches, strict=True):
+        assert told(early.follow(one)) == told(late.follow(other))
+
+
+def test_two_orders_of_the_same_substitutions_have_one_hash_and_no_others_have(toy):
+    model, task = toy
+    start, nodes_of = model.searchable(task.initial, 0.0), {}
+    waiting = [start]
+    ways = 0
+    while waiting and len(nodes_of) < 60:
+        state = waiting.pop(0)
+        maker = state.states.maker[0]
+        nodes = frozenset(maker[maker >= 0].tolist())
+        assert nodes_of.setdefault(state.hash, nodes) == nodes
+        assert state.hash == sum(map(mark, nodes))
+        for match in state.matches:
+            after = state.follow(match)
+            if after.hash in nodes_of:
+                ways += 1
+            else:
+                waiting.append(after)
+    assert ways > 20 and len(set(nodes_of.values())) == len(nodes_of)
+
+
+def test_marks_do_not_add_up_alike():
+    marks = [mark(node) for node in range(300)]
+    sums = [one + other for k, one in enumerate(marks) for other in marks[:k]]
+    assert len(set(sums)) == len(sums)
+
+
+# -- doubt -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0.0, NEW_SURROUNDINGS, BY_ANALOGY, 99.0])
+def test_what_is_doubted_more_than_allowed_is_on_no_path(limit):
+    """The model saw few substitutions, once each."""
+    task = tiny_task("tiny_squeezenet1_1")
+    model = fitted(random_episodes(task, 2, 6), task)
+    for method in OPTIONS:
+        found = run_search(method, model.searchable(task.initial, limit), Limits(interactions=300), **OPTIONS[method])
+        assert all(doubt <= min(limit, BY_ANALOGY) for doubt in doubted(model, task, found.actions))
+    doubts = []
+    start = model.searchable(task.initial, limit)
+    for xfer_id in range(len(start.counts)):
+        for location, match in enumerate(start.of_rule(xfer_id)):
+            doubts.append(doubted(model, task, [(xfer_id, location)])[0])
+            assert (start.follow(match) is start) == (doubts[-1] > min(limit, BY_ANALOGY))
+    assert UNKNOWN_EFFECT in doubts and 0.0 in doubts
+
+
+def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
+    """A loss that stands for "not allowed" would make all other losses small."""
+    task = tiny_task("tiny_squeezenet1_1")
+    model = fitted(random_episodes(task, 2, 6), task)
+    start = model.searchable(task.initial, 0.0)
+    position = Position(Search(start), start)
+    shown = sum(start.counts.tolist())
+    assert 0 < len(position.matches) < shown
+    assert all(abs(position.gain(match)) < start.cost.runtime_ps for match in position.matches)
+
+
+# -- gains -----------------------------------------------------------------------------------------
+
+
+def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
+    model, task = squeezenet
+    rng, start = np.random.default_rng(1), model.searchable(task.initial, NEW_SURROUNDINGS)
+    search, kept = Search(start), 0
+    position = Position(search, start)
+    for _ in range(12):
+        for match in position.matches:
+            before = search.interactions
+            assert position.gain(match) == position.cost - position.state.follow(match).cost.runtime_ps
+            kept += search.interactions == before
+        position = position.after(position.matches[rng.integers(len(position.matches))])
+    assert kept > 20
