@@ -489,6 +489,7 @@ def evaluate(run, found=None) -> dict:
                 "temperature": training["temperature"],
                 "dreamt_return": training["best_return"],
                 "real_return": sum(found.trajectories[0].rewards[: training.get("dreamt_steps", config.dream.max_steps)]),  # as long as the dream
+                "acting_seconds": found.trajectories[0].seconds,
             }
             for training, found in zip(trained["trainings"], tries, strict=True)
         ]

@@ -4,6 +4,7 @@ No TensorFlow here, and nothing of the environment is known but its latent space
 `info["cost"]` (ms) is given at reset and at every step.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -42,6 +43,7 @@ class Trajectory:
     rewards: list[float] = field(default_factory=list)
     infos: list[dict] = field(default_factory=list)
     terminated: bool = False  # ended by the task (NO-OP); else it was truncated
+    seconds: float = 0.0  # that it took, the environment's steps included
 
     @property
     def costs(self) -> list[float]:
@@ -51,7 +53,7 @@ class Trajectory:
 
 def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
     """Plays one episode on a single environment with the latent spaces; the controller sees a batch of one."""
-    rng = np.random.default_rng(seed)
+    rng, started = np.random.default_rng(seed), time.perf_counter()
     observation, info = env.reset(seed=seed)
     trajectory, ended = Trajectory(infos=[info]), False
     while not ended:
@@ -62,6 +64,7 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
         trajectory.rewards.append(float(reward))
         trajectory.infos.append(info)
         trajectory.terminated, ended = bool(terminated), bool(terminated or truncated)
+    trajectory.seconds = time.perf_counter() - started
     return trajectory
 
 

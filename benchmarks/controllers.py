@@ -1,0 +1,197 @@
+"""What controllers that learnt in the dream find on real graphs, beside searches, random play and the exact simulator.
+
+    python -m benchmarks.controllers --model bert_base          one model
+    python -m benchmarks.controllers --table                    Markdown of docs/RESULTS.md
+
+For every model: the four stages of run.py in one run folder (`collect`, `train-wm --rounds` with the planner, then
+`train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
+episodes included. Beside it stand greedy descent and random play of as many interactions (both by `eval`), the same searches that
+the planner runs in the dream with 10,000 substitutions of the real graph ("simulator"), and the best that
+`python -m benchmarks.searches` found with any number of them (docs/results/searches.json).
+
+Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the paper's
+Figure 7. Resumable: everything lies in --folder; give other options another one.
+"""
+
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import run
+from benchmarks.harness import bar, each, finish, parser
+from benchmarks.locations import PAPER
+from benchmarks.optimise import LIGHT
+from rlflow.config import load_config
+from rlflow.delivery import improvement
+from rlflow.errors import RLFlowError
+from rlflow.files import read_json
+from rlflow.rollouts import EnvSpec
+from rlflow.search.search import Limits, run_search
+
+MODELS = (*PAPER, *LIGHT)
+CONTROLLERS = ("planner", "ppo", "cma-es")
+INTERACTIONS = 10_000
+ACTING = 1_000  # of them, for the episodes of `eval`
+SEARCHES = Path(__file__).parent.parent / "docs" / "results" / "searches.json"
+SHARE, ACTING_SECONDS, ACTING_SHARE, MINUTES = 0.98, 5.0, 0.1, 15.0
+
+
+class Job:
+    """One model and seed."""
+
+    def __init__(self, name: str, seed: int, parsed):
+        self.name, self.seed, self.parsed = name, seed, parsed
+        self.folder = parsed.folder / "runs" / f"{name}-{seed}"
+        self.spec = EnvSpec(name, cost=parsed.cost)
+
+    def work(self) -> dict:
+        stages = {"collect": self.stage("collect"), "train-wm": self.stage("train-wm", "planner", "--rounds", str(self.parsed.rounds))}
+        return {
+            "stages": {stage: found["seconds"] for stage, found in stages.items()},
+            "interactions": stages["train-wm"]["interactions"],
+            "rounds": [
+                {key: found.get(key) for key in ("interactions", "dreamt_return")} | {"improvement": found.get("before", {}).get("improvement")}
+                for found in stages["train-wm"]["rounds"]
+            ],
+            "controllers": {name: self.learnt(name) for name in self.parsed.controllers},
+            "simulator": self.simulator(),
+        }
+
+    def stage(self, stage: str, controller: str = "planner", *arguments: str) -> dict:
+        """What a stage of run.py leaves in the run folder."""
+        options = [
+            f"cost.name={self.parsed.cost}", f"collect.episodes={self.parsed.episodes}", f"rounds.interactions={INTERACTIONS - ACTING}",
+            f"rounds.count={self.parsed.rounds}", f"controller.name={controller}", f"workers={self.parsed.workers}", "eval.samples=1",
+            "eval.seeds=[0]", f"eval.measure_seconds={self.parsed.measure_seconds}", *self.parsed.overrides,
+        ]  # fmt: skip
+        if run.main([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *arguments, *options]):
+            raise RLFlowError(f"'{stage}' failed on {self.name}")
+        return read_json(self.folder / f"{stage}.json")
+
+    def learnt(self, name: str) -> dict:
+        """One controller, and the controls that `eval` puts beside it."""
+        trained, evaluated = self.stage("train-controller", name), self.stage("eval", name)
+        found = {
+            candidate: {
+                key: told[key] for key in ("estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules")
+            }
+            for candidate, told in evaluated["candidates"].items()
+        }  # fmt: skip
+        return {
+            "dreamt": evaluated["dreamt"], "candidates": found, "delivered": evaluated["delivered"],
+            "seconds": {"train-controller": trained["seconds"], "eval": evaluated["seconds"]},
+        }  # fmt: skip
+
+    def simulator(self) -> dict:
+        """The planner's searches on the real graph, with as many substitutions as all others may take."""
+        options, started, found = load_config().search, perf_counter(), {}
+        for method in ("beam", "annealing"):
+            found[method] = run_search(method, self.spec.make_task().initial, Limits(interactions=INTERACTIONS // 2), self.seed, **options[method])
+        method, best = min(found.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
+        start = self.spec.make_task().initial.cost.runtime_ps
+        return {
+            "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method, "seconds": perf_counter() - started,
+            "interactions": sum(result.interactions for result in found.values()),
+        }  # fmt: skip
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def summary(name: str, job: dict, searches: dict) -> dict:
+    """One row: improvements in percent of the original's estimated runtime, interactions, seconds."""
+    learnt = {
+        controller: {
+            "improvement": told["candidates"]["controller"]["estimated_improvement_percent"],
+            "interactions": told["candidates"]["controller"]["interactions"],
+            "dreamt": told["dreamt"][0]["dreamt_return"],
+            "real": told["dreamt"][0]["real_return"],
+            "acting_seconds": told["dreamt"][0]["acting_seconds"],
+            "seconds": sum(told["seconds"].values()),
+            "descends_after_a_loss": detour(told["candidates"]["controller"]["path_ms"]),
+        }
+        for controller, told in job["controllers"].items()
+    }
+    best = max(learnt, key=lambda controller: learnt[controller]["improvement"])
+    controls = job["controllers"][best]["candidates"]
+    known = {method: found["improvement_percent"] for method, found in searches.items()} | {"simulator": job["simulator"]["improvement_percent"]}
+    return {
+        "model": name, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
+        "greedy": controls["greedy"]["estimated_improvement_percent"], "random": controls["random"]["estimated_improvement_percent"],
+        "taso_seconds": searches["taso"]["seconds"] if "taso" in searches else None,
+        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"],
+    }  # fmt: skip
+
+
+def detour(path_ms: list[float]) -> dict | None:
+    """The deepest loss on the way to the end: {"at": step, "lost_percent": of the original's runtime}; None if there is none."""
+    losses = [(after - before, step) for step, (before, after) in enumerate(zip(path_ms, path_ms[1:], strict=False)) if after > before]
+    if not losses:
+        return None
+    lost, step = max(losses)
+    return {"at": step, "lost_percent": 100 * lost / path_ms[0]}
+
+
+def bars_of(row: dict) -> list[dict]:
+    learnt, name = row["controllers"][row["best"]], row["model"]
+    share = learnt["improvement"] / row["best_known"] if row["best_known"] > 0 else 1.0
+    found = [
+        ("share of the best known", share, "", f"≥ {SHARE}", share >= SHARE),
+        ("above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0", learnt["improvement"] >= row["greedy"] - 1e-9),
+        ("above random", learnt["improvement"] - row["random"], "points", "≥ 0", learnt["improvement"] >= row["random"] - 1e-9),
+        ("interactions", learnt["interactions"], "", f"≤ {INTERACTIONS}", learnt["interactions"] <= INTERACTIONS),
+        ("acting", learnt["acting_seconds"], "s", f"≤ {ACTING_SECONDS}", learnt["acting_seconds"] <= ACTING_SECONDS),
+        ("four stages", row["minutes"], "minutes", f"≤ {MINUTES}", row["minutes"] <= MINUTES),
+    ]
+    if row["taso_seconds"]:
+        ratio = learnt["acting_seconds"] / row["taso_seconds"]
+        found.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
+    return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in found]
+
+
+def table(rows: list[dict], controllers: list[str]) -> str:
+    """Markdown for docs/RESULTS.md."""
+    heads = [
+        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy", "random", "simulator", "best known",
+        "interactions", "acting s", "TASO s", "four stages, minutes",
+    ]  # fmt: skip
+    lines = ["| " + " | ".join(heads) + " |", "| --- " + "| ---: " * (len(heads) - 1) + "|"]
+    for row in rows:
+        learnt = row["controllers"][row["best"]]
+        cells = [
+            row["model"],
+            *(f"{found['improvement']:.2f} % ({found['dreamt']:.2f})" for found in row["controllers"].values()),
+            f"{row['best']}, {100 * learnt['improvement'] / row['best_known']:.1f} %" if row["best_known"] > 0 else "–",
+            *(f"{value:.2f} %" for value in (row["greedy"], row["random"], row["known"]["simulator"], row["best_known"])),
+            f"{learnt['interactions']}", f"{learnt['acting_seconds']:.1f}", f"{row['taso_seconds']:.0f}" if row["taso_seconds"] else "–", f"{row['minutes']:.1f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
+    arguments.add_argument("--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES", help="with commas between them")
+    arguments.add_argument("--rounds", type=int, default=6, help="of collecting and training the world model")
+    arguments.add_argument("--episodes", type=int, default=60, help="random ones, with which it begins")
+    arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
+    arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
+    arguments.add_argument("--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out")
+    arguments.add_argument("--folder", type=Path, default=Path("runs/controllers"), help="where run folders and results are kept")
+    arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
+    arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
+    parsed = arguments.parse_args()
+    names = parsed.model or list(MODELS)
+    jobs = each([f"{name}-{parsed.seed}" for name in names], parsed.folder / "results", lambda key: Job(key.rpartition("-")[0], parsed.seed, parsed).work())
+    searches = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
+    rows = [summary(name, job, searches.get(name, {}).get("searches", {})) for name, job in zip(names, jobs.values(), strict=True)]
+    if parsed.table:
+        print(table(rows, parsed.controllers))
+        return 0
+    figures = {row["model"]: row | {"stages": job["stages"], "rounds": job["rounds"]} for row, job in zip(rows, jobs.values(), strict=True)}
+    return finish("controllers", parsed, figures, [b for row in rows for b in bars_of(row)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
