@@ -32,6 +32,7 @@ MODELS = (*PAPER, *LIGHT)
 CONTROLLERS = ("planner", "ppo", "cma-es")
 INTERACTIONS = 10_000
 ACTING = 1_000  # of them, for the episodes of `eval`
+LONG = {"planner": ("controller.planner.steps=40000",)}  # it plans anew in every round; in the last dream it may take its time
 SEARCHES = Path(__file__).parent.parent / "docs" / "results" / "searches.json"
 SHARE, ACTING_SECONDS, ACTING_SHARE, MINUTES = 0.98, 5.0, 0.1, 15.0
 
@@ -70,7 +71,7 @@ class Job:
 
     def learnt(self, name: str) -> dict:
         """One controller, and the controls that `eval` puts beside it."""
-        trained, evaluated = self.stage("train-controller", name), self.stage("eval", name)
+        trained, evaluated = (self.stage(stage, name, *LONG.get(name, ())) for stage in ("train-controller", "eval"))
         found = {
             candidate: {
                 key: told[key] for key in ("estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules")
