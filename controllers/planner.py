@@ -17,6 +17,7 @@ import numpy as np
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.random import uniform_actions
 from rlflow.config import load_config
+from rlflow.errors import RLFlowError
 from rlflow.search.search import Limits, run_search
 
 SHOTS = 64  # episodes sampled side by side
@@ -29,6 +30,10 @@ class PlannerConfig:
     steps: int = 10_000  # substitutions that may be tried in the dream
     annealing: float = 0.5  # share of them for annealing, after beam search
     doubt_limit: float = 0.25  # steps that the world model doubts more are not planned
+
+    def __post_init__(self):
+        if self.steps < 1 or not 0 <= self.annealing <= 1:
+            raise RLFlowError("the planner needs steps ≥ 1 and annealing from 0 to 1")
 
 
 class Plan(NamedTuple):
@@ -78,6 +83,7 @@ class Planner(Controller):
                 detail = self.shoot(env, seed, teller)
         finally:
             env.close()
+        teller.finish()
         self.save(folder)
         return {
             "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.plan.worth,
@@ -86,12 +92,15 @@ class Planner(Controller):
 
     def search(self, start, seed: int, teller: "Teller") -> str:
         """Takes the plan that is cheapest of those that the searches find; returns what is to be said of it."""
-        options, results = load_config().search, {}
-        for method, share in (("beam", 1 - self.config.annealing), ("annealing", self.config.annealing)):
-            if limit := round(share * self.config.steps):
+        options, results, best = load_config().search, {}, start.cost.runtime_ps
+        annealed = int(self.config.annealing * self.config.steps)
+        for method, limit in (("beam", self.config.steps - annealed), ("annealing", annealed)):
+            if limit:
                 results[method] = found = run_search(method, start, Limits(interactions=limit), seed, teller, **options[method])
-                teller.tell([(self.env_steps + steps, {"best_runtime_ms": runtime / 1e9}) for _, steps, runtime in found.trace])
+                better = [(self.env_steps + steps, runtime) for _, steps, runtime in found.trace if runtime < best]
                 self.env_steps += found.interactions
+                best = min(best, found.state.cost.runtime_ps)
+                teller.tell([(steps, {"best_runtime_ms": runtime / 1e9}) for steps, runtime in (*better, (self.env_steps, best))])
         method, found = min(results.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
         state, counts = start, []
         for xfer, location in found.actions:
@@ -147,6 +156,10 @@ class Teller:
         self.done += steps
         if self.progress is not None:
             self.progress(min(self.done, self.steps), self.steps)
+
+    def finish(self) -> None:
+        """A search may have enough before its share is used up."""
+        self.update(self.steps)
 
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
         """The training's own figures are told by `tell`."""

@@ -32,7 +32,7 @@ def model_of(path: Path) -> onnx.ModelProto:
 # -- help ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs"])
+@pytest.mark.parametrize("command", ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs", "sweep", "report"])
 def test_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
     assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
@@ -41,7 +41,7 @@ def test_help(capsys, command):
         "optimise": ["--out", "--run", "--rounds", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"], "bound": ["--model", "--seconds"],
-        "costs": ["show", "export", "clear", "calibrate", "fit"],
+        "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"], "report": ["--out", "--json"],
         "train-wm": ["--run", "--rounds N", "before and after it learnt", "rounds.interactions", "DIR/rounds"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)

@@ -1,0 +1,167 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from controllers.evaluation import rollout
+from controllers.planner import Planner, PlannerConfig
+from rlflow.errors import RLFlowError
+from tests.controllers.toy import Identity, Sacrifice, make, vector
+from tests.worldmodel.edits.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    random_episodes,
+    real_env,
+    signs_and_products,
+    task_of,
+)
+from worldmodel.dream import DreamVectorEnv
+from worldmodel.latent_env import LatentEnv
+
+LONG = 200  # steps
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """(model, task) of signs and products, all of which it knows."""
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    return fitted(random_episodes(task, 60, 10), task), task
+
+
+def real(toy) -> LatentEnv:
+    return LatentEnv(real_env(toy[1], LONG), toy[0])
+
+
+def planned(toy, folder, seed=0, log=None, progress=None, **options) -> tuple[Planner, dict]:
+    model, task = toy
+    dream = DreamVectorEnv(model, task.initial, 1)
+    planner = Planner(PlannerConfig(**{"steps": 400, **options}), dream.single_observation_space, dream.single_action_space)
+    return planner, planner.train(lambda n: DreamVectorEnv(model, task.initial, n), seed, folder, log, progress)
+
+
+def bytes_of(folder):
+    return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
+
+
+# -- where dreams can be searched ------------------------------------------------------------------
+
+
+def test_played_on_the_real_graph_the_plan_gains_what_it_dreamt(toy, tmp_path):
+    planner, results = planned(toy, tmp_path)
+    played = rollout(planner, real(toy), greedy=True, seed=0)
+    assert sum(played.rewards) == pytest.approx(results["best_return"], abs=1e-6) and results["best_return"] > 1
+    assert played.actions == [*map(tuple, planner.plan.actions.tolist()), (toy[1].no_op, 0)] and played.terminated
+
+
+def test_behind_the_plan_and_where_its_action_is_not_there_it_ends(toy, tmp_path):
+    planner, _ = planned(toy, tmp_path)
+    env, no_op = real(toy), [toy[1].no_op, 0]
+    one = {name: np.asarray(value)[None] for name, value in env.reset(seed=0)[0].items()}
+    planned_first = planner.plan.actions[0].tolist()
+    assert planner.act(one).tolist() == [planned_first] != [no_op]
+    for step in (len(planner.plan.actions), LONG):
+        assert planner.act(one | {"step": np.array([step])}).tolist() == [no_op]
+    one["counts"][0, planned_first[0]] = planned_first[1]
+    assert planner.act(one).tolist() == [no_op]
+
+
+def test_sampled_episodes_leave_the_plan_and_end(toy, tmp_path):
+    planner, _ = planned(toy, tmp_path)
+    plan = [*map(tuple, planner.plan.actions.tolist())]
+    played = [rollout(planner, real(toy), greedy=False, seed=seed) for seed in range(30)]
+    assert sum(trajectory.terminated for trajectory in played) > 25
+    assert sum(trajectory.actions[: len(plan)] == plan for trajectory in played) < 15
+    assert len({tuple(trajectory.actions) for trajectory in played}) > 20
+    assert len({trajectory.actions[0] for trajectory in played}) > 1
+
+
+def test_the_same_seed_gives_the_same_plan_whatever_the_world_was_used_for(toy, tmp_path):
+    """A world keeps what dreams did in it; another folder is another training."""
+    _, task = toy
+    fresh = fitted(random_episodes(task, 60, 10), task)
+    planned((fresh, task), tmp_path / "a", seed=3)
+    imagined, rng = fresh.imagine(task.initial, 4), np.random.default_rng(0)
+    for _ in range(10):
+        xfers = np.array([rng.choice(np.flatnonzero(row)) if row.any() else task.no_op for row in imagined.counts])
+        imagined.advance(np.stack([xfers, np.zeros(4, np.int64)], axis=1), xfers < task.no_op, 0.0, (0, 0))
+    for folder, system in (("b", (fresh, task)), ("c", toy)):
+        planned(system, tmp_path / folder, seed=3)
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b") == bytes_of(tmp_path / "c")
+
+
+def test_a_half_written_folder_is_planned_anew(toy, tmp_path):
+    planned(toy, tmp_path / "whole")
+    planned(toy, tmp_path / "half")
+    (tmp_path / "half" / "controller.json").unlink()
+    (tmp_path / "half" / "controller.npz").write_bytes(b"PK")
+    planned(toy, tmp_path / "half")
+    assert bytes_of(tmp_path / "half") == bytes_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("annealing", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
+    _, results = planned(toy, tmp_path, steps=steps, annealing=annealing)
+    assert results["env_steps"] <= steps and results["best_return"] >= 0
+
+
+def test_a_budget_of_nothing_is_refused():
+    for options in ({"steps": 0}, {"annealing": 1.5}, {"annealing": -0.1}):
+        with pytest.raises(RLFlowError, match="steps ≥ 1 and annealing from 0 to 1"):
+            PlannerConfig(**options)
+
+
+def test_what_is_told_on_the_way_only_gets_better(toy, tmp_path):
+    logged, progressed = [], []
+    _, results = planned(toy, tmp_path, log=lambda *told: logged.append(told), progress=lambda *told: progressed.append(told))
+    steps, runtimes = [step for step, _ in logged], [scalars["best_runtime_ms"] for _, scalars in logged]
+    assert steps == sorted(steps) and steps[-1] == results["env_steps"] and len(set(runtimes)) > 1
+    assert all(after <= before for before, after in itertools.pairwise(runtimes))
+    assert progressed == sorted(progressed) and progressed[-1] == (400, 400)
+
+
+# -- where they cannot -----------------------------------------------------------------------------
+
+
+def test_by_samples_it_learns_to_lose_first(tmp_path):
+    planner = make(Planner, PlannerConfig(steps=2000), Sacrifice)
+    logged = []
+    results = planner.train(vector(Sacrifice), 0, tmp_path, log=lambda step, scalars: logged.append(scalars["best_so_far"]))
+    assert results["best_return"] == 2.0 and logged == sorted(logged)
+    assert planner.plan.actions[:, 0].tolist() == [1, 2]
+
+
+def test_samples_around_the_plan_improve_it(tmp_path):
+    """One fixed order of eleven right choices among four: random episodes hardly ever get beyond the third."""
+    few, many = (make(Planner, PlannerConfig(steps=steps), Identity).train(vector(Lock), 0, tmp_path / str(steps)) for steps in (64, 20_000))
+    assert many["best_return"] > few["best_return"] + 2
+
+
+class Lock(Identity):
+    """The right xfers are the same in every episode; a wrong one ends it."""
+
+    STEPS = 11
+
+    def begin(self):
+        self.right = [(k * 7 + 3) % self.N for k in range(self.STEPS)]
+        self._counts = np.full(self.N, 1)
+
+    def latent(self):
+        return np.zeros(self.Z)
+
+    def play(self, xfer, location):
+        return float(xfer == self.right[self.t]), xfer != self.right[self.t]
+
+
+def test_a_saved_plan_acts_the_same(tmp_path):
+    planner, loaded = (make(Planner, PlannerConfig(steps=2000), Sacrifice, seed) for seed in (0, 9))
+    planner.train(vector(Sacrifice), 0, tmp_path)
+    loaded.load(tmp_path)
+    env = vector(Sacrifice)(3)
+    observation, _ = env.reset(seed=0)
+    for _ in range(2):
+        for greedy in (True, False):
+            acted = [c.act(observation, greedy, np.random.default_rng(4)) for c in (planner, loaded)]
+            np.testing.assert_array_equal(*acted)
+        observation, *_ = env.step(planner.act(observation))
+    assert loaded.plan.worth == 2.0
