@@ -8,7 +8,14 @@ from rlflow.search.gains import Position
 from rlflow.search.search import Limits, Search, run_search
 from rlflow.state import Task
 from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
+from tests.worldmodel.edits.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    onnx_model,
+    random_episodes,
+    signs_and_products,
+    task_of,
+)
 from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, UNKNOWN_EFFECT
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.searching import DreamtMatch, DreamtState, mark
@@ -221,3 +228,15 @@ def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
             kept += search.interactions == before
         position = position.after(position.matches[rng.integers(len(position.matches))])
     assert kept > 20
+
+
+def test_a_gain_is_counted_anew_where_another_reader_went():
+    """Exp is made for both, and goes with the last of its readers."""
+    rules = "drop: a toy\n  Max(x, y) => Neg(x)"
+    model, task = known(task_of(onnx_model("p = Exp(z)\na = Max(x, p)\nb = Max(y, p)", {name: (4, 8) for name in "xyz"}, "a b"), rules))
+    start = model.searchable(task.initial, 0.0)
+    position = Position(Search(start), start)
+    first, second = position.matches
+    alone = position.gain(second)
+    after = position.after(first)
+    assert after.gain(second) == after.cost - after.state.follow(second).cost.runtime_ps > alone
