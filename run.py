@@ -985,7 +985,7 @@ def make_controller(run, model):
     kind = CONTROLLERS.get(run.config.controller.name)
     if kind.uses_tensorflow:
         prepare_tensorflow(run.config.seed, run.config.world_model.threads)
-    observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
+    observation_space = spaces.observation_space(model)
     return kind(make_controller_config(run.config), observation_space, spaces.action_space(model.spec), run.config.seed)
 
 

@@ -168,7 +168,7 @@ class Job:
         from worldmodel import spaces
 
         name = self.config.controller.name
-        kind, observation = CONTROLLERS.get(name), spaces.observation_space(model.spec, model.latent, model.hidden)
+        kind, observation = CONTROLLERS.get(name), spaces.observation_space(model)
         return kind(kind.Config(**self.config.controller[name]), observation, spaces.action_space(model.spec), self.seed)
 
     def dreams(self, model, n: int):

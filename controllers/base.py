@@ -6,12 +6,15 @@ A controller sees batched latent observations, a dict of NumPy arrays
     h       float32 [B, H]      the recurrent state of the world model
     counts  int32   [B, N + 1]  locations per xfer, of which those below the count are valid; 0: the xfer is not
                                 valid now. The last xfer is NO-OP, which always has one
+    kind_counts
+            int32   [B, K]      the same by the kind of place (worldmodel/base.py); an xfer's locations are ordered by it
     step    int32   [B]         how many steps the episode has had
 
 and answers with int64 [B, 2]: (xfer, location). The memory is in `h` and `step`, so a controller has no
 state of its own between two calls.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -49,22 +52,26 @@ class LatentShapes:
     h: int
     xfers: int  # N + 1, with NO-OP
     locations: int  # L
+    kinds: int  # K
+    table: str  # a digest of which rule each kind is of and what it was worth
 
     @classmethod
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
         """Raises RLFlowError if the spaces are not the latent ones."""
         try:
-            (z,), (h,), counted = (observation_space[key].shape for key in ("z", "h", "counts"))
+            (z,), (h,), counted, (kinds,) = (observation_space[key].shape for key in ("z", "h", "counts", "kind_counts"))
             xfers, locations = action_space.nvec.tolist()
-            agree = counted == (xfers,)
+            of_kinds = observation_space["kind_counts"].kinds, observation_space["kind_counts"].worth
+            agree = counted == (xfers,) and all(of_kind.shape == (kinds,) for of_kind in of_kinds)
         except (KeyError, TypeError, ValueError, AttributeError):
             agree = False
         if not agree:
             raise RLFlowError(
-                "a controller needs the observation Dict(z [Z], h [H], counts [N+1]) "
+                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], kind_counts [K] with their kinds and worth) "
                 f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
-        return cls(z, h, xfers, locations)
+        digest = hashlib.sha256(b"".join(of_kind.tobytes() for of_kind in of_kinds)).hexdigest()
+        return cls(z, h, xfers, locations, kinds, digest[:16])
 
 
 class Controller:
@@ -78,6 +85,7 @@ class Controller:
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         self.config = config
         self.shapes = LatentShapes.of(observation_space, action_space)
+        self.kinds, self.worth = observation_space["kind_counts"].kinds, observation_space["kind_counts"].worth  # [K] each
         self.seed = seed
         self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
         self.training_seed: int | None = None
@@ -157,15 +165,16 @@ class Controller:
             raise RLFlowError(f"make_env({n}) must give {n} copies with metadata autoreset_mode SAME_STEP")
         return env
 
-    def batch(self, observation: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """[z, h, counts] in the dtypes stated above, checked to be batched."""
+    def batch(self, observation: Mapping[str, np.ndarray], counted: str = "counts") -> list[np.ndarray]:
+        """[z, h, counts] in the dtypes stated above, checked to be batched; with `counted` "kind_counts", those of the kinds."""
         s = self.shapes
-        expected = {"z": (np.float32, (s.z,)), "h": (np.float32, (s.h,)), "counts": (np.int32, (s.xfers,))}
+        size = {"counts": s.xfers, "kind_counts": s.kinds}[counted]
+        expected = {"z": (np.float32, (s.z,)), "h": (np.float32, (s.h,)), counted: (np.int32, (size,))}
         arrays = [np.asarray(observation[key], dtype) for key, (dtype, _) in expected.items()]
         for (key, (_, shape)), array in zip(expected.items(), arrays, strict=True):
             if array.shape[1:] != shape or len(array) != len(arrays[0]):
                 raise RLFlowError(f"act takes batched observations: {key} of shape (B, *{shape}), got {array.shape}")
-        if (arrays[-1][:, -1] != 1).any():
+        if (np.asarray(observation["counts"])[:, -1] != 1).any():
             raise RLFlowError("counts must give NO-OP, the last xfer, its one location")
         return arrays
 

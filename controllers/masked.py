@@ -38,8 +38,9 @@ class MaskedCategorical:
         total = tf.reduce_sum(tf.where(valid, tf.exp(shifted), 0.0), axis=1, keepdims=True)
         self.log_probs = tf.where(valid, shifted - tf.math.log(total), -np.inf)
 
-    def sample(self, seed: tf.Tensor) -> tf.Tensor:
-        """int32 [B]; the same `seed` (int [2]) gives the same sample. Gumbel-max keeps masked entries at -inf."""
+    def sample(self, seeds: tf.Tensor) -> tf.Tensor:
+        """int32 [B]; the same `seeds` (int [2], or the first of [k, 2]) give the same sample. Gumbel-max keeps masked entries at -inf."""
+        seed = tf.reshape(seeds, [-1, 2])[0]
         uniform = tf.random.stateless_uniform(tf.shape(self.log_probs), seed, minval=TINY)
         return tf.argmax(self.log_probs - tf.math.log(-tf.math.log(uniform)), axis=1, output_type=tf.int32)
 
@@ -55,6 +56,10 @@ class MaskedCategorical:
         """float32 [B], in nats."""
         log_probs = tf.where(self.valid, self.log_probs, 0.0)
         return -tf.reduce_sum(tf.where(self.valid, tf.exp(log_probs) * log_probs, 0.0), axis=1)
+
+    def log_prob_and_entropy(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Each float32 [B], in nats."""
+        return self.log_prob(index), self.entropy()
 
 
 class TwoStage:

@@ -1,8 +1,4 @@
-"""PPO (Schulman et al. 2017) with the paper's two-stage head (sections 3.1.3 and 3.4), from top to bottom.
-
-One trunk on [z, h]; an xfer head; a location head that also sees an embedding of the chosen xfer; a value head.
-Both policy stages go through the one masked distribution, when acting and when learning. z and h enter as they
-are: the world model standardises z, and h lies in ±1.
+"""PPO (Schulman et al. 2017), from top to bottom; its networks are in policies.py.
 
 All randomness of update k is a function of (seed, k), and the environments start anew at each evaluation, where
 the checkpoint is written. So a training that is killed and resumed gives the same weights, bit for bit, as one
@@ -17,12 +13,14 @@ import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.evaluation import play
-from controllers.masked import TwoStage, count_of
+from controllers.policies import KindPolicy, TwoStagePolicy
 from rlflow.errors import RLFlowError
 
 
 @dataclass(frozen=True)
 class PPOConfig:
+    policy: str = "kinds"  # or "two-stage", the paper's: see policies.py
+    descent: float = 3.0  # logits by which the untrained policy of kinds prefers one of mean worth to NO-OP
     updates: int = 200  # budget; a resumed training may raise it
     envs: int = 64  # environments played side by side
     steps: int = 32  # steps of each environment between two updates
@@ -33,104 +31,20 @@ class PPOConfig:
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 0.95  # λ of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step
     clip: float = 0.2  # the probability ratio is clipped to 1 ± clip
-    entropy_weight: float = 0.01  # of the bonus for the entropy of both stages, in nats
+    entropy_weight: float = 0.01  # of the bonus for the entropy (of both stages), in nats
     value_weight: float = 0.5  # of the squared error of the value head
     max_gradient_norm: float = 0.5  # global norm that gradients are clipped to
-    hidden: int = 128  # units of the trunk's two layers and of the location head
-    embedding: int = 32  # size of the xfer embedding that the location head sees
+    hidden: int = 128  # units of the trunk's two layers and of the two-stage policy's location head
+    embedding: int = 32  # size of the xfer embedding that this location head sees
     evaluate_every: int = 10  # updates between evaluations (and checkpoints); divides `updates`
     evaluation_dreams: int = 64  # episodes of a greedy evaluation; the best policy by its mean return is kept
     max_steps: int = 200  # steps after which an unfinished evaluation episode is cut
 
     def __post_init__(self):
+        if self.policy not in ("kinds", "two-stage"):
+            raise RLFlowError(f"ppo: policy is 'kinds' or 'two-stage', not '{self.policy}'")
         if self.updates % self.evaluate_every or (self.envs * self.steps) % self.minibatches:
             raise RLFlowError("ppo needs evaluate_every to divide updates, and minibatches to divide envs × steps")
-
-
-class Orthogonal(snt.initializers.Initializer):
-    """Orthogonal weights times `gain`, drawn from a NumPy generator: a function of its seed alone."""
-
-    def __init__(self, rng: np.random.Generator, gain: float):
-        self.rng, self.gain = rng, gain
-
-    def __call__(self, shape, dtype):
-        q, r = np.linalg.qr(self.rng.standard_normal((max(shape), min(shape))))
-        q = q * np.sign(np.diag(r))
-        return tf.constant(self.gain * (q if shape[0] >= shape[1] else q.T), dtype)
-
-
-class Policy(snt.Module):
-    """The network. Its two ways to act are compiled once each, for any batch size."""
-
-    def __init__(self, shapes, config: PPOConfig, rng: np.random.Generator):
-        super().__init__("policy")
-        self.shapes = shapes
-
-        def linear(inputs, outputs, gain, name):
-            layer = snt.Linear(outputs, w_init=Orthogonal(rng, gain), name=name)
-            layer(tf.zeros([1, inputs]))  # makes the variables
-            return layer
-
-        s, hidden = shapes, config.hidden
-        self.trunk = [
-            linear(s.z + s.h, hidden, np.sqrt(2), "trunk_0"),
-            linear(hidden, hidden, np.sqrt(2), "trunk_1"),
-        ]
-        self.xfer_head = linear(hidden, s.xfers, 0.01, "xfer_head")
-        self.embedding = linear(s.xfers, config.embedding, 1.0, "xfer_embedding")
-        self.location_hidden = linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
-        self.location_head = linear(hidden, s.locations, 0.01, "location_head")
-        self.value_head = linear(hidden, 1, 1.0, "value_head")
-
-        observation = [
-            tf.TensorSpec([None, s.z], tf.float32),
-            tf.TensorSpec([None, s.h], tf.float32),
-            tf.TensorSpec([None, s.xfers], tf.int32),
-        ]
-        self.mode = tf.function(self._mode, input_signature=observation)
-        self.sample = tf.function(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
-        self.value = tf.function(self._value, input_signature=observation[:2])
-
-    def features(self, z, h):
-        """float32 [B, hidden]."""
-        x = tf.concat([z, h], axis=1)
-        for layer in self.trunk:
-            x = tf.tanh(layer(x))
-        return x
-
-    def values(self, features):
-        """float32 [B], in units of the scaled reward."""
-        return tf.squeeze(self.value_head(features), axis=1)
-
-    def distribution(self, features, xfers, count) -> TwoStage:
-        """`xfers` bool [B, N + 1]; `count(xfer)` gives the locations of an xfer int32 [B]."""
-
-        def locations(xfer):
-            x = tf.concat([features, self.embedding(tf.one_hot(xfer, self.shapes.xfers))], axis=1)
-            return self.location_head(tf.tanh(self.location_hidden(x))), count(xfer)
-
-        return TwoStage(self.xfer_head(features), xfers, locations)
-
-    def _mode(self, z, h, counts):
-        return self.distribution(self.features(z, h), counts > 0, lambda xfer: count_of(counts, xfer)).mode()
-
-    def _sample(self, z, h, counts, seeds):
-        """What the learner stores of a step: of the counts, only which are there, and the chosen xfer's."""
-        features = self.features(z, h)
-        distribution = self.distribution(features, counts > 0, lambda xfer: count_of(counts, xfer))
-        actions = distribution.sample(seeds)
-        return {
-            "z": z,
-            "h": h,
-            "xfers": counts > 0,
-            "count": count_of(counts, actions[:, 0]),
-            "actions": actions,
-            "log_probs": distribution.log_prob(actions),
-            "values": self.values(features),
-        }
-
-    def _value(self, z, h):
-        return self.values(self.features(z, h))
 
 
 class RewardScale:
@@ -180,15 +94,14 @@ class PPO(Controller):
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)
-        self.learner = Policy(self.shapes, config, np.random.default_rng(seed))
-        self.actor = Policy(self.shapes, config, np.random.default_rng(seed))  # the best so far; what `act` plays
+        self.learner, self.actor = (self.new_policy() for _ in range(2))  # the actor: the best so far; what `act` plays
         self.learning_rate = tf.Variable(config.learning_rate, trainable=False)
         self.optimizer = snt.optimizers.Adam(self.learning_rate, epsilon=1e-5)
         variables = self.learner.trainable_variables
         self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
         self.optimizer.step.assign(0)
         self.scale = RewardScale(config.gamma)
-        self.updates_done, self.env_steps, self.best_return = 0, 0, -np.inf
+        self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
 
         s = self.shapes
         self.update = tf.function(
@@ -197,9 +110,8 @@ class PPO(Controller):
                 {
                     "z": tf.TensorSpec([None, s.z], tf.float32),
                     "h": tf.TensorSpec([None, s.h], tf.float32),
-                    "xfers": tf.TensorSpec([None, s.xfers], tf.bool),
-                    "count": tf.TensorSpec([None], tf.int32),
-                    "actions": tf.TensorSpec([None, 2], tf.int32),
+                    "choice": tf.TensorSpec([None] if config.policy == "kinds" else [None, 2], tf.int32),
+                    **self.learner.memory,
                     "log_probs": tf.TensorSpec([None], tf.float32),
                     "values": tf.TensorSpec([None], tf.float32),
                     "advantages": tf.TensorSpec([None], tf.float32),
@@ -207,12 +119,23 @@ class PPO(Controller):
             ],
         )
 
+    def new_policy(self):
+        """Untrained; always the same one."""
+        rng = np.random.default_rng(self.seed)
+        if self.config.policy == "two-stage":
+            return TwoStagePolicy(self.shapes, self.config, rng)
+        return KindPolicy(self.shapes, self.config, rng, self.kinds, self.worth)
+
+    def seen(self, observation):
+        """[z, h, the counts that the policy looks at]."""
+        return self.batch(observation, self.learner.looks_at)
+
     def act(self, observation, greedy=True, rng=None):
-        batch = self.batch(observation)
+        batch = self.seen(observation)
         if greedy:
             return self.actor.mode(*batch).numpy().astype(np.int64)
         seeds = (rng or self.rng).integers(2**31, size=(2, 2))
-        return self.actor.sample(*batch, seeds)["actions"].numpy().astype(np.int64)
+        return self.actor.sample(*batch, seeds)[0].numpy().astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         self.resume(folder, seed)
@@ -220,26 +143,26 @@ class PPO(Controller):
         env, evaluation_env = self.open(make_env, config.envs), self.open(make_env, config.evaluation_dreams)
         stop, detail = StopReason.BUDGET, f"{config.updates} updates"
         try:
-            if self.updates_done == 0:
+            if self.iterations == 0:
                 self.evaluate(evaluation_env, seed)
-            while self.updates_done < config.updates:
-                rng = np.random.default_rng([seed, self.updates_done])
-                if self.updates_done % config.evaluate_every == 0:
-                    self.start(env, derive_seed(seed, 1, self.updates_done))
+            while self.iterations < config.updates:
+                rng = np.random.default_rng([seed, self.iterations])
+                if self.iterations % config.evaluate_every == 0:
+                    self.start(env, derive_seed(seed, 1, self.iterations))
                 batch, scalars = self.collect(env, rng)
                 scalars |= self.learn(batch, rng)
                 if not np.isfinite(scalars["gradient_norm"]):
-                    stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.updates_done + 1}"
+                    stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
                     break
-                self.updates_done += 1
+                self.iterations += 1
 
-                if self.updates_done % config.evaluate_every == 0:
+                if self.iterations % config.evaluate_every == 0:
                     scalars |= self.evaluate(evaluation_env, seed)
                     self.save(folder)
                 if log:
                     log(self.env_steps, {key: float(value) for key, value in scalars.items()})
                 if progress:
-                    progress(self.updates_done, config.updates)
+                    progress(self.iterations, config.updates)
         finally:
             env.close()
             evaluation_env.close()
@@ -247,7 +170,7 @@ class PPO(Controller):
             "stop_reason": stop,
             "detail": detail,
             "best_return": self.best_return,
-            "iterations": self.updates_done,
+            "iterations": self.iterations,
             "env_steps": self.env_steps,
         }
 
@@ -255,7 +178,7 @@ class PPO(Controller):
         """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""
         returns, lengths = play(
             env,
-            lambda observation: self.learner.mode(*self.batch(observation)).numpy().astype(np.int64),
+            lambda observation: self.learner.mode(*self.seen(observation)).numpy().astype(np.int64),
             derive_seed(seed, 2),  # the same episodes every time, so that policies are compared on equal terms
             self.config.max_steps,
         )
@@ -275,9 +198,9 @@ class PPO(Controller):
         """Plays `steps` steps. Returns the batch, every entry [steps, envs, …], and what to log of it."""
         steps, finished_returns, finished_lengths = [], [], []
         for _ in range(self.config.steps):
-            step = self.learner.sample(*self.batch(self.observation), rng.integers(2**31, size=(2, 2)))
+            actions, step = self.learner.sample(*self.seen(self.observation), rng.integers(2**31, size=(2, 2)))
             step = {key: value.numpy() for key, value in step.items()}
-            self.observation, rewards, terminated, truncated, infos = env.step(step["actions"].astype(np.int64))
+            self.observation, rewards, terminated, truncated, infos = env.step(actions.numpy().astype(np.int64))
             ended = terminated | truncated
             step |= {"rewards": self.scale(rewards, ended), "terminated": terminated, "truncated": truncated}
             # The state that the action led to: under SAME_STEP autoreset, `observation` is already the next episode's.
@@ -306,7 +229,7 @@ class PPO(Controller):
         batch["advantages"] = gae(rewards, batch["values"], *outcome, config.gamma, config.gae_lambda)
         flat = {key: np.concatenate(value) for key, value in batch.items()}
         targets = flat["values"] + flat["advantages"]
-        fraction = self.updates_done / config.updates if config.anneal else 0.0
+        fraction = self.iterations / config.updates if config.anneal else 0.0
         self.learning_rate.assign(config.learning_rate * (1.0 - fraction))
 
         statistics = []
@@ -328,9 +251,7 @@ class PPO(Controller):
         advantages = (advantages - tf.reduce_mean(advantages)) / (tf.math.reduce_std(advantages) + 1e-8)
         with tf.GradientTape() as tape:
             features = self.learner.features(batch["z"], batch["h"])
-            # Only the counts of the taken xfers are asked for, and these are stored.
-            distribution = self.learner.distribution(features, batch["xfers"], lambda _: batch["count"])
-            log_probs, entropy = distribution.log_prob_and_entropy(batch["actions"])
+            log_probs, entropy = self.learner.learning(features, batch).log_prob_and_entropy(batch["choice"])
             log_ratio = log_probs - batch["log_probs"]
             ratio = tf.exp(log_ratio)
             clipped = tf.clip_by_value(ratio, 1.0 - config.clip, 1.0 + config.clip)
@@ -353,7 +274,7 @@ class PPO(Controller):
     def arrays(self):
         return {key: value.numpy() for key, value in self.variables().items()} | {
             "reward_moments": self.scale.moments,
-            "counters": np.array([self.updates_done, self.env_steps]),
+            "counters": np.array([self.iterations, self.env_steps]),
             "best_return": np.float64(self.best_return),
         }
 
@@ -364,7 +285,7 @@ class PPO(Controller):
         for key, variable in variables.items():
             variable.assign(arrays[key])
         self.scale.moments = arrays["reward_moments"]
-        self.updates_done, self.env_steps = (int(count) for count in arrays["counters"])
+        self.iterations, self.env_steps = (int(count) for count in arrays["counters"])
         self.best_return = float(arrays["best_return"])
 
     def variables(self):

@@ -21,7 +21,7 @@ NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 MAY_BE_ZERO = frozenset((
     "seed", "env.alpha", "env.beta", "world_model.mdn-rnn.encoder_steps", "world_model.mdn-rnn.final_learning_rate",
     "world_model.mdn-rnn.decay_power", "world_model.holdout", "world_model.threads", "world_model.mdn-rnn.patience", "dream.temperatures", "dream.doubt_limit", "dream.doubt_penalty",
-    "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
+    "controller.ppo.descent", "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
     "controller.ppo.value_weight", "controller.planner.annealing", "controller.planner.doubt_limit", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
     "eval.measure_seconds", "eval.seeds", "search.beam.radius", "search.annealing.hot", "search.annealing.focus",
 ))  # fmt: skip

@@ -97,7 +97,7 @@ def player(task, controller=None) -> Player:
     """Of random play, unless a controller is given."""
     model = Backwards(task)
     if controller is None:
-        controller = RandomController(RandomConfig(), spaces.observation_space(model.spec, 1, 1), spaces.action_space(model.spec))
+        controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))
     return Player(controller, GraphRewriteEnv(task, relative, 6), model)
 
 

@@ -1,7 +1,9 @@
 """What every world model is: learned from episodes, it follows real graphs and imagines what actions do to them.
 
 A model numbers the locations of a rule in an order of its own (`Observer.real_action` translates), since the canonical
-order of a graph is a matter of the whole graph and a dream need not know it. Masks stay prefixes all the same.
+order of a graph is a matter of the whole graph and a dream need not know it. Masks stay prefixes all the same. A rule's locations
+are ordered by *kind*: what a model can tell of a place without saying where it is. So the counts of the kinds tell which locations
+are of which kind. A model that tells nothing has one kind for each rule.
 """
 
 from collections.abc import Sequence
@@ -16,11 +18,12 @@ from rlflow.state import RewriteState
 
 
 class Observer(Protocol):
-    """Follows one real episode. z: float32 [Z]; h: float32 [H]; counts: int32 [N], locations per rule."""
+    """Follows one real episode. z: float32 [Z]; h: float32 [H]; counts: int32 [N], locations per rule; kind_counts: int32 [K]."""
 
     z: np.ndarray
     h: np.ndarray
     counts: np.ndarray
+    kind_counts: np.ndarray
 
     def begin(self, state: RewriteState) -> None:
         """A new episode starts here."""
@@ -45,11 +48,12 @@ class Imagined(NamedTuple):
 
 
 class Imagination(Protocol):
-    """n dreams side by side, from one start. z: float32 [n, Z]; h: float32 [n, H]; counts: int32 [n, N] as shown."""
+    """n dreams side by side, from one start. z: float32 [n, Z]; h: float32 [n, H]; counts: int32 [n, N] and kind_counts: int32 [n, K], as shown."""
 
     z: np.ndarray
     h: np.ndarray
     counts: np.ndarray
+    kind_counts: np.ndarray
 
     def restart(self, rows: np.ndarray) -> None:
         """Puts the dreams in rows, bool [n], back to the start."""
@@ -75,12 +79,18 @@ class Replay(NamedTuple):
 
 
 class WorldModel(Protocol):
-    """spec: the encoding. latent, hidden: Z and H. config: its options."""
+    """spec: the encoding. latent, hidden: Z and H. config: its options.
+
+    kinds: int32 [K], the rule of each kind, ascending. worth: float32 [K], the mean reward of each kind in the data, 0 if it was
+    never carried out.
+    """
 
     spec: EncodingSpec
     config: object
     latent: int
     hidden: int
+    kinds: np.ndarray
+    worth: np.ndarray
 
     def observer(self) -> Observer: ...
 

@@ -54,7 +54,8 @@ class Dreams:
 
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
-        return spaces.observation(self.imagined.z, self.imagined.h, self.imagined.counts, self.steps)
+        imagined = self.imagined
+        return spaces.observation(imagined.z, imagined.h, imagined.counts, imagined.kind_counts, self.steps)
 
 
 class DreamVectorEnv(VectorEnv):
@@ -79,7 +80,7 @@ class DreamVectorEnv(VectorEnv):
         doubt_limit: float | None = None, doubt_penalty: float = 0.0,
     ):
         self.num_envs = num_envs
-        self.single_observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
+        self.single_observation_space = spaces.observation_space(model)
         self.single_action_space = spaces.action_space(model.spec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -117,7 +118,7 @@ class DreamEnv(gymnasium.Env):
         self, model: WorldModel, start: RewriteState, max_steps: int = 50, temperature: float = 1.0,
         doubt_limit: float | None = None, doubt_penalty: float = 0.0,
     ):
-        self.observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
+        self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)
         self._dreams = Dreams(model, start, 1, max_steps, temperature, doubt_limit, doubt_penalty)
         self._seed = 0

@@ -11,7 +11,8 @@ class LatentEnv(gymnasium.Wrapper):
     """Wears the dream's spaces over a real environment (docs/ARCHITECTURE.md), in the model's numbering of locations.
 
     z, h and the counts are what the model's observer makes of the real states. An invalid action changes nothing, h
-    included. Of locations that the environment's masks leave out (near its padding), as many are left out here.
+    included. `info["action"]` of a step is the action in the environment's own numbering.
+    Of locations that the environment's masks leave out (near its padding), as many are left out here.
 
     Args:
       env: a GraphRewriteEnv, or any whose unwrapped `state` is a RewriteState and another one after a valid substitution.
@@ -21,7 +22,7 @@ class LatentEnv(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, model: WorldModel):
         super().__init__(env)
         self.model = model
-        self.observation_space = spaces.observation_space(model.spec, model.latent, model.hidden)
+        self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)
         self._observer = model.observer()
 
@@ -37,6 +38,7 @@ class LatentEnv(gymnasium.Wrapper):
         if action[0] < self.model.spec.n_xfers and spaces.valid_actions(np.asarray(action), self._counts):
             real = np.array(self._observer.real_action(action))
         observation, reward, terminated, truncated, info = self.env.step(real)
+        info = {**info, "action": (int(real[0]), int(real[1]))}
         self._steps += 1
         if self.env.unwrapped.state is not before:
             self._observer.follow(action, self.env.unwrapped.state)
@@ -50,6 +52,7 @@ class LatentEnv(gymnasium.Wrapper):
     def _see(self, observation: dict) -> None:
         allowed = observation["location_masks"][:-1].sum(axis=-1, dtype=np.int32)
         self._counts = np.minimum(self._observer.counts, allowed)
+        self._kind_counts = spaces.within(self._observer.kind_counts, self.model.kinds, self._counts)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        return spaces.observation(self._observer.z, self._observer.h, self._counts, self._steps)
+        return spaces.observation(self._observer.z, self._observer.h, self._counts, self._kind_counts, self._steps)

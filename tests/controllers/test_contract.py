@@ -83,7 +83,7 @@ def test_training_ends_with_a_typed_reason_and_reports_on_its_way(name, tmp_path
         lambda *x: progressed.append(x),
     )
     assert isinstance(results["stop_reason"], StopReason)
-    assert set(results) == {"stop_reason", "detail", "best_return", "iterations", "env_steps"}
+    assert set(results) - {"dreamt_steps"} == {"stop_reason", "detail", "best_return", "iterations", "env_steps"}
     json.dumps(results, allow_nan=False)
     assert logged[-1][0] == results["env_steps"] > 0
     assert all(np.isfinite(value) for _, scalars in logged for value in scalars.values())
@@ -139,9 +139,22 @@ def test_a_checkpoint_of_another_shape_or_kind_is_refused(name, tmp_path):
         build(other).load(tmp_path)
 
 
+def test_a_checkpoint_of_other_kinds_or_of_kinds_of_other_worth_is_refused(name, tmp_path):
+    kinds, worth = [0, 0, 2], [1.0, 2.0, 3.0]
+
+    def built(kinds, worth):
+        return CONTROLLERS.get(name)(SMALL[name], *latent_spaces(2, 3, 4, kinds=kinds, worth=worth))
+
+    built(kinds, worth).save(tmp_path)
+    built(kinds, worth).load(tmp_path)
+    for other in (([0, 1, 2], worth), (kinds, [1.0, 2.0, 3.5])):
+        with pytest.raises(RLFlowError, match="another shape: table"):
+            built(*other).load(tmp_path)
+
+
 def test_networks_of_another_size_are_refused(tmp_path):
     build("ppo").save(tmp_path)
-    with pytest.raises(RLFlowError, match=r"another shape: .*learner/xfer_head/w \(16, 5\), not \(128, 5\)"):
+    with pytest.raises(RLFlowError, match=r"another shape: .*learner/kind_head/w \(16, 5\), not \(128, 5\)"):
         make(CONTROLLERS.get("ppo"), PPOConfig(), Identity).load(tmp_path)
 
 

@@ -11,13 +11,14 @@ SMALL = {"envs": 32, "steps": 16, "hidden": 32, "embedding": 8, "evaluate_every"
 
 def test_it_learns_the_identity_task(tmp_path):
     """Of at most 8, random actions get 1."""
-    config = PPOConfig(updates=60, learning_rate=5e-3, minibatches=8, **SMALL)
+    config = PPOConfig(policy="two-stage", updates=60, learning_rate=5e-3, minibatches=8, **SMALL)
     results = make(PPO, config, Identity).train(vector(Identity), 0, tmp_path)
     assert results["best_return"] > 7
 
 
-def test_it_learns_to_lose_first(tmp_path):
-    config = PPOConfig(updates=20, learning_rate=3e-3, **SMALL)
+@pytest.mark.parametrize("policy", ["kinds", "two-stage"])
+def test_it_learns_to_lose_first(tmp_path, policy):
+    config = PPOConfig(policy=policy, updates=20, learning_rate=3e-3, **SMALL)
     logged = []
     results = make(PPO, config, Sacrifice).train(
         vector(Sacrifice), 0, tmp_path, log=lambda step, scalars: logged.append(scalars)
@@ -80,20 +81,21 @@ def test_a_rollout_in_which_no_episode_ends_has_no_mean_return():
     ppo = make(PPO, PPOConfig(updates=10, envs=4, steps=1), Sacrifice)
     env = vector(Sacrifice)(4)
     ppo.start(env, 0)
-    ppo.learner.sample = lambda *x, act=ppo.learner.sample: act(*x) | {"actions": tf.constant([[1, 0]] * 4)}
+    ppo.learner.sample = lambda *x, act=ppo.learner.sample: (tf.constant([[1, 0]] * 4), act(*x)[1])
     assert ppo.collect(env, np.random.default_rng(0))[1] == {}
 
 
-def test_the_stored_counts_give_the_acting_log_probabilities():
-    """The learner, which sees one count of locations for each step, starts from a ratio of exactly one."""
-    ppo = make(PPO, PPOConfig(updates=10, envs=16, steps=4), Identity)
+@pytest.mark.parametrize("policy", ["kinds", "two-stage"])
+def test_what_is_stored_gives_the_acting_log_probabilities(policy):
+    """The learner, which sees no counts but those that the choice needs, starts from a ratio of exactly one."""
+    ppo = make(PPO, PPOConfig(policy=policy, updates=10, envs=16, steps=4), Identity)
     env = vector(Identity)(16)
     ppo.start(env, 0)
     batch, _ = ppo.collect(env, np.random.default_rng(0))
     flat = {key: value.reshape(-1, *value.shape[2:]) for key, value in batch.items()}
     features = ppo.learner.features(flat["z"], flat["h"])
-    distribution = ppo.learner.distribution(features, flat["xfers"], lambda xfer: flat["count"])
-    np.testing.assert_allclose(distribution.log_prob(flat["actions"]), flat["log_probs"], atol=1e-5)
+    distribution = ppo.learner.learning(features, flat)
+    np.testing.assert_allclose(distribution.log_prob(flat["choice"]), flat["log_probs"], atol=1e-5)
 
 
 def test_training_traces_each_function_once(tmp_path):

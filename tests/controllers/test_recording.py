@@ -3,13 +3,16 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from controllers.evaluation import best_of
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import recorded
+from rlflow.delivery import follow
 from rlflow.env import GraphRewriteEnv
 from rlflow.rewards import relative
 from rlflow.rollouts import play_random
 from tests.tiny import tiny_task
 from worldmodel import spaces
+from worldmodel.latent_env import LatentEnv
 
 STEPS = 6
 
@@ -21,6 +24,7 @@ class Backwards:
 
     def __init__(self, task):
         self.spec = task.encoding_spec
+        self.kinds, self.worth = np.arange(self.spec.n_xfers, dtype=np.int32), np.zeros(self.spec.n_xfers, np.float32)
 
     def observer(self):
         return BackwardsObserver()
@@ -30,13 +34,13 @@ class BackwardsObserver:
     z = h = np.zeros(1, np.float32)
 
     def begin(self, state):
-        self.counts = state.counts
+        self.counts = self.kind_counts = state.counts
 
     def real_action(self, action):
         return int(action[0]), int(self.counts[action[0]] - 1 - action[1])
 
     def follow(self, action, state):
-        self.counts = state.counts
+        self.counts = self.kind_counts = state.counts
 
 
 class Script:
@@ -92,7 +96,7 @@ def test_an_invalid_action_is_no_step_of_the_episode(task):
 
 def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):
     model = Backwards(task)
-    observation = spaces.observation_space(model.spec, 1, 1)
+    observation = spaces.observation_space(model)
 
     def some():
         controller = RandomController(RandomConfig(), observation, spaces.action_space(model.spec))
@@ -103,3 +107,12 @@ def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):
         same(one, other)
     assert [episode.index for episode in once] == [0, 1, 2]
     assert len({episode.actions.tobytes() for episode in once}) == 3
+
+
+def test_the_best_of_several_leads_to_its_cost_on_the_real_graph_however_the_model_numbers(task):
+    """What is delivered is made anew from these actions."""
+    model = Backwards(task)
+    controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))
+    best = best_of(controller, LatentEnv(environment(task), model), samples=20, seed=3)
+    assert best.prefix > 1
+    assert follow(task, best.actions).runtime_ms == best.cost < task.initial.runtime_ms

@@ -4,16 +4,21 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from worldmodel.spaces import KindCounts
+
 H = 3
 
 
-def latent_spaces(z, n, locations, h=H):
-    """The observation space and the action space; n xfers besides NO-OP."""
+def latent_spaces(z, n, locations, h=H, kinds=None, worth=None):
+    """The observation space and the action space; n xfers besides NO-OP. By default one kind of each, worth nothing."""
+    kinds = np.arange(n, dtype=np.int32) if kinds is None else np.array(kinds, np.int32)
+    worth = np.zeros(len(kinds), np.float32) if worth is None else np.array(worth, np.float32)
     observation = gym.spaces.Dict(
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
             "counts": gym.spaces.Box(0, locations, (n + 1,), np.int32),
+            "kind_counts": KindCounts(kinds, worth, locations),
             "step": gym.spaces.Box(0, 1000, (), np.int32),
         }
     )
@@ -42,7 +47,14 @@ class Toy(gym.Env):
         return self.observe(), reward, terminated, self.t >= self.STEPS, {"cost": self.cost}
 
     def observe(self):
-        return {"z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), "counts": self.shown(), "step": np.array(self.t, np.int32)}
+        return {
+            "z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), "counts": self.shown(),
+            "kind_counts": self.kind_counts(), "step": np.array(self.t, np.int32),
+        }  # fmt: skip
+
+    def kind_counts(self):
+        """One kind of each xfer."""
+        return self.shown()[:-1]
 
     def shown(self):
         """The counts with NO-OP's, int32 [N + 1]."""

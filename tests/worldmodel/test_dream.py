@@ -141,6 +141,7 @@ class Doubtful:
     """A world model that doubts its first step by 0, its second by 1 and so on, in every row; each is worth 5."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
+    kinds, worth = toy.KINDS, toy.WORTH
 
     def imagine(self, start, n):
         return self.Imagination(start.counts, n)
@@ -148,7 +149,8 @@ class Doubtful:
     class Imagination:
         def __init__(self, counts, n):
             self.z = self.h = np.zeros((n, 1), np.float32)
-            self.counts, self.taken = np.tile(counts, (n, 1)), np.zeros(n, np.float32)
+            self.counts = self.kind_counts = np.tile(counts, (n, 1))
+            self.taken = np.zeros(n, np.float32)
 
         def restart(self, rows):
             self.taken = np.where(rows, 0, self.taken)

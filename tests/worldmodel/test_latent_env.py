@@ -55,18 +55,20 @@ class Backwards:
     """A world model that numbers each rule's locations from the last to the first."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
+    kinds, worth = toy.KINDS, toy.WORTH
 
     def observer(self):
         return self
 
     def begin(self, state):
-        self.z, self.h, self.counts, self.followed = np.zeros(1, np.float32), np.zeros(1, np.float32), state.counts, []
+        self.z, self.h, self.followed = np.zeros(1, np.float32), np.zeros(1, np.float32), []
+        self.counts = self.kind_counts = state.counts
 
     def real_action(self, action):
         return action[0], self.counts[action[0]] - 1 - action[1]
 
     def follow(self, action, state):
-        self.counts = state.counts
+        self.counts = self.kind_counts = state.counts
         self.followed.append(tuple(action))
 
 

@@ -1,11 +1,15 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from gymnasium.vector.utils import batch_space
 
 from tests.worldmodel import toy
 from worldmodel import spaces
 
 COUNTS = np.array([[0, 2, 4], [1, 0, 0]], np.int32)
 VALID = [{(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (3, 0)}, {(0, 0), (3, 0)}]  # pairs (xfer, location)
+MODEL = SimpleNamespace(spec=toy.SPEC, latent=2, hidden=3, kinds=toy.KINDS, worth=toy.WORTH)
 
 
 def test_valid_actions_are_those_below_the_counts_and_no_op():
@@ -24,14 +28,36 @@ def test_flat_masks_join_the_xfers_and_the_union_of_locations():
 
 @pytest.mark.parametrize("counts", [COUNTS[0], COUNTS[1]])
 def test_observations_fit_the_space(counts):
-    space = spaces.observation_space(toy.SPEC, latent=2, hidden=3)
-    seen = spaces.observation(np.zeros(2, np.float32), np.zeros(3, np.float32), counts, 0)
+    space = spaces.observation_space(MODEL)
+    seen = spaces.observation(np.zeros(2, np.float32), np.zeros(3, np.float32), counts, counts, 0)
     assert seen in space
     seen["counts"][-1] = 0  # NO-OP is always there
     assert seen not in space
 
 
 def test_an_observation_is_in_arrays_of_its_own():
-    given = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32), COUNTS.copy(), np.zeros(2, np.int32)
+    given = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32), COUNTS.copy(), COUNTS.copy(), np.zeros(2, np.int32)
     for own, array in zip(spaces.observation(*given).values(), given, strict=True):
         assert not np.shares_memory(own, array)
+
+
+def test_spaces_of_other_kinds_or_of_kinds_of_other_worth_are_others():
+    kinds, worth = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
+    space = spaces.KindCounts(kinds, worth, 4)
+    assert space == spaces.KindCounts(kinds.copy(), worth.copy(), 4)
+    for other in ((np.array([0, 1, 2], np.int32), worth, 4), (kinds, worth + 1, 4), (kinds, worth, 5)):
+        assert space != spaces.KindCounts(*other)
+    assert batch_space(space, 2).shape == (2, 3)
+
+
+def test_a_limit_leaves_the_first_locations_of_each_rule():
+    """Enumerated: the kinds of a rule's first locations, one after the other."""
+    kinds, rng = np.array([0, 0, 0, 1, 3, 3], np.int32), np.random.default_rng(0)
+    for _ in range(200):
+        counts, limits = rng.integers(0, 4, (2, 6)), rng.integers(0, 7, (2, 4))
+        found = spaces.within(counts, kinds, limits)
+        assert found.dtype == np.int32
+        for row in range(2):
+            listed = np.repeat(np.arange(6), counts[row])
+            shown = [k for rule in range(4) for k in listed[kinds[listed] == rule][: limits[row, rule]]]
+            assert found[row].tolist() == np.bincount(shown, minlength=6).tolist()

@@ -25,6 +25,7 @@ PATTERNS = ((A, B), (C, C), (B, A))
 START = ((B, 1), (A, 2), (B, 1), (A, 1), (B, 1), (B, 1))
 SPEC = EncodingSpec(n_ops=4, node_features=2, edge_features=1, global_features=1, n_xfers=3, max_locations=4)
 MAX_STEPS = 10
+KINDS, WORTH = np.arange(SPEC.n_xfers, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)  # one of each rule
 
 Chain = tuple[tuple[int, int], ...]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlflow.edits import OUTPUT
 from rlflow.graph.model import ABSENT
+from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.prices import mixed
 from worldmodel.edits.world import GroundEffect, World
 
@@ -84,8 +85,8 @@ class Growing:
 class Index:
     """The world as arrays; `update` takes over what it has grown by."""
 
-    def __init__(self, world: World):
-        self.world = world
+    def __init__(self, world: World, kinds: Kinds):
+        self.world, self.kinds = world, kinds
         self.home, self.immortal = Growing(np.int32), Growing(bool)
         self.what = Growing(np.uint64)  # node → a hash of its kind and its tensors' facts
         self.second = Growing(bool)  # tensor → whether some node makes it as another output than its first
@@ -93,6 +94,7 @@ class Index:
         self.operands, self.seen = Ragged(), Growing(bool)  # place → tensors; row of effects → as in GroundEffect
         self.reads, self.makes, self.waiting = Ragged(), Ragged(), Ragged()  # by node: tensors, tensors, places
         self.conditions, self.rule, self.size = Ragged(), Growing(np.int32), Growing(np.int16)  # by place
+        self.kind = Growing(np.int32)  # place → its kind, which it shares with its twin
         self.watchers, self.alone = Ragged(), Ragged()  # tensor → places that want it to have one reader; and back
         self.removed, self.added, self.rewired, self.made = Ragged(), Ragged(), Ragged(), Ragged()  # by row, as in GroundEffect
         self.has_twin = Growing(bool)
@@ -120,13 +122,14 @@ class Index:
             self.waiting.append(())
         for place in range(self.rule.size, len(world.places)):
             found = world.places[place]
-            known = schemas.known[found.form]
+            known, facts = schemas.known[found.form], world.facts_of(found)
             xfer_id = known.form.xfer_id
             alone = [found.tensors[t] for t in known.alone]
             self.rule.append(xfer_id)
-            self.where.append(mixed((found.form, *world.facts_of(found))))
+            self.kind.append(self._kind(place))
+            self.where.append(mixed((found.form, *facts)))
             self.operands.append(t for t in found.operands if t != ABSENT)
-            shown = world.twin.get(place, place) >= place and schemas.applies(found.form, world.facts_of(found))
+            shown = world.twin.get(place, place) >= place and schemas.applies(found.form, facts)
             self.size.append(len(found.nodes) + len(alone) + (not shown))  # one that is never met
             self.conditions.append(found.nodes)
             self.alone.append(alone)
@@ -139,18 +142,30 @@ class Index:
             self.has_twin.data[self.shown(place)] |= place in world.twin
             self._sort(xfer_id, place)
 
+    def _kind(self, place: int) -> int:
+        """With a twin, both are of the lesser kind of the two."""
+        world, twin = self.world, self.world.twin.get(place, place)
+        if twin < place:
+            return int(self.kind.values[twin])
+        return min(self.kinds.of(self.rule.values[place], world.places[each].form, world.facts_of(world.places[each])) for each in (place, twin))
+
     def _sort(self, xfer_id: int, place: int) -> None:
-        """Puts a place among those of its rule; with a twin, both count as one, by the lesser order."""
+        """Puts a place among those of its rule, which are ordered by kind; with a twin, both count as one, by the lesser order."""
         twin = self.world.twin.get(place, place)
         if twin > place:
             return  # it comes with its twin
         orders, places = self._sorted.get(xfer_id, ([], np.zeros(0, np.int32)))
         for at in np.flatnonzero(places == twin).tolist():  # it was there before its twin
             orders, places = orders[:at] + orders[at + 1 :], np.delete(places, at)
-        order = min(self.world.order_at(*self.world.places[each][1:3]) for each in (place, twin))
+        order = self.order_of(twin)
         at = bisect(orders, order)
         orders.insert(at, order)
         self._sorted[xfer_id] = orders, np.insert(places, at, twin)
+
+    def order_of(self, place: int) -> tuple:
+        """By this the locations of a rule are numbered: first by kind."""
+        twin = self.world.twin.get(place, place)
+        return int(self.kind.values[place]), min(self.world.order_at(*self.world.places[each][1:3]) for each in (place, twin))
 
     def places_of(self, xfer_id: int) -> np.ndarray:
         """The rule's places in their order, int32 [k]."""
@@ -186,7 +201,8 @@ class Index:
 class States:
     """n states of one world. maker: int32 [n, T], the node that is there under a tensor, −1 for none. readers: int16 [n, T].
 
-    around: uint64 [n, T], a hash of what the readers are. open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N].
+    around: uint64 [n, T], a hash of what the readers are. open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N],
+    by rule; kinds: int32 [n, K], by kind.
     """
 
     def __init__(self, index: Index, nodes: list[np.ndarray], n_xfers: int):
@@ -197,7 +213,7 @@ class States:
         self.maker = np.full((self.n, tensors), -1, np.int32)
         self.readers, self.around = np.zeros((self.n, tensors), np.int16), np.zeros((self.n, tensors), np.uint64)
         self.open = np.zeros((self.n, 0), np.int16)
-        self.counts = np.zeros((self.n, n_xfers), np.int32)
+        self.counts, self.kinds = np.zeros((self.n, n_xfers), np.int32), np.zeros((self.n, len(index.kinds.xfers)), np.int32)
         rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
         self.maker[rows, index.home.values[nodes]] = nodes
         self.read(rows, nodes, 1)
@@ -229,7 +245,8 @@ class States:
                 which, value = lists.take(new)
                 np.subtract.at(still, (slice(None), which), met(value))
             self.open = np.concatenate([self.open, still], axis=1)
-            np.add.at(self.counts, (slice(None), index.rule.values[new]), still == 0)
+            for counts, of_place in ((self.counts, index.rule), (self.kinds, index.kind)):
+                np.add.at(counts, (slice(None), of_place.values[new]), still == 0)
 
     def _present(self, nodes: np.ndarray) -> np.ndarray:
         return (self.maker[:, self.index.home.values[nodes]] == nodes).astype(np.int16)
@@ -242,7 +259,7 @@ class States:
         other = States.__new__(States)
         other.index, other.n = self.index, self.n
         other.maker, other.readers, other.around = self.maker.copy(), self.readers.copy(), self.around.copy()
-        other.open, other.counts = self.open.copy(), self.counts.copy()
+        other.open, other.counts, other.kinds = self.open.copy(), self.counts.copy(), self.kinds.copy()
         return other
 
     def copy_rows(self, rows: np.ndarray, source: "States") -> None:
@@ -253,7 +270,7 @@ class States:
         self.maker[rows], self.readers[rows], self.around[rows] = -1, 0, 0
         self.maker[rows, :width], self.readers[rows, :width] = source.maker[0, :width], source.readers[0, :width]
         self.around[rows, :width] = source.around[0, :width]
-        self.open[rows], self.counts[rows] = source.open[0], source.counts[0]
+        self.open[rows], self.counts[rows], self.kinds[rows] = source.open[0], source.counts[0], source.kinds[0]
 
     def find(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """The places of valid actions, int [k, 2] in states rows: int [k]."""
@@ -426,7 +443,7 @@ class Change:
         return found
 
     def _settle(self) -> None:
-        """Brings the conditions of waiting places, and the counts of rules, up to date."""
+        """Brings the conditions of waiting places, and the counts of rules and kinds, up to date."""
         states, index = self.states, self.index
         width = states.open.shape[1]
         cells, steps = [], []
@@ -443,9 +460,10 @@ class Change:
         flat, touched = states.open.reshape(-1), np.unique(cells)
         before = flat[touched] == 0
         np.add.at(flat, cells, np.concatenate(steps))
-        after = flat[touched] == 0
-        rules = index.rule.values[touched % width]
-        np.add.at(states.counts, (touched // width, rules), after.astype(np.int32) - before)
+        change = (flat[touched] == 0).astype(np.int32) - before
+        touched, change = touched[change != 0], change[change != 0]
+        for counts, of_place in ((states.counts, index.rule), (states.kinds, index.kind)):
+            np.add.at(counts, (touched // width, of_place.values[touched % width]), change)
 
     def _single_changes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(states, tensors, −1 where a tensor came to have a single reader, 1 where it ceased to)."""

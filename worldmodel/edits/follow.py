@@ -7,6 +7,7 @@ import numpy as np
 
 from rlflow.edits import Edit
 from worldmodel.edits.dreaming import Index
+from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.learn import Unpacked
 from worldmodel.edits.schemas import Facts, Schemas
 from worldmodel.edits.world import Follower, World
@@ -30,14 +31,14 @@ class Followed(NamedTuple):
 class Worlds:
     """The worlds of the initial graphs met so far, which all learn from the same schemas."""
 
-    def __init__(self, schemas: Schemas):
-        self.schemas = schemas
+    def __init__(self, schemas: Schemas, n_xfers: int):
+        self.schemas, self.kinds = schemas, Kinds(schemas, n_xfers)
         self._known: dict[Edit, Index] = {}
 
     def of(self, first: Edit) -> Index:
         """The world that an episode starting with these nodes and matches takes place in."""
         if first not in self._known:
-            self._known[first] = Index(World(self.schemas))
+            self._known[first] = Index(World(self.schemas), self.kinds)
         return self._known[first]
 
 

@@ -1,10 +1,12 @@
 """Dreams and observations of the world model "edits", in the numbers of a world."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
-from rlflow.edits import edit_between, first_edit, match_record
+from rlflow.edits import MatchRecord, edit_between, first_edit, match_record
 from rlflow.state import RewriteState
 from worldmodel.base import Imagined
 from worldmodel.edits.dreaming import Change, Index, States
@@ -12,8 +14,10 @@ from worldmodel.edits.follow import initial_runtime
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.prices import NodePrices
 from worldmodel.edits.world import Follower
+from worldmodel.spaces import within
 
-UNKNOWN_EFFECT, BY_ANALOGY, NEW_SURROUNDINGS = 1.0, 0.5, 0.25  # doubt of a step
+# Doubt of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was seen, but not here.
+UNKNOWN_EFFECT, BY_ANALOGY, NEW_SURROUNDINGS = 1.0, 0.5, 0.25
 NOTHING = np.zeros(0, np.float32)
 
 
@@ -77,7 +81,7 @@ class Dreaming:
                 np.add.at(unpriced, at, self.guessed(nodes))
             sure = seen | (known & (unpriced[rows] == 0))
             gain[sure], spread[sure], familiar = self.model.prices([level[sure] for level in keys], -added[rows[sure]])
-            doubt[seen] = np.where(familiar[seen[sure]], 0.0, NEW_SURROUNDINGS)
+            doubt[sure] = np.where(seen[sure] & familiar, 0.0, NEW_SURROUNDINGS)
         return self.scale * gain, abs(self.scale) * spread, doubt, change
 
     def _by_analogy(self, place: int) -> tuple[float, float]:
@@ -114,6 +118,11 @@ class EditsImagination:
     def counts(self) -> np.ndarray:
         return np.minimum(self._dreaming.states.counts, self.limit)
 
+    @property
+    def kind_counts(self) -> np.ndarray:
+        states = self._dreaming.states
+        return states.kinds if states.counts.max() <= self.limit else within(states.kinds, self.model.kinds, self.limit)
+
     def restart(self, rows: np.ndarray) -> None:
         self._dreaming.states.copy_rows(np.flatnonzero(rows), self._start)
         self._sums[rows] = self._start_sum
@@ -133,7 +142,7 @@ class EditsImagination:
 
 
 class EditsObserver:
-    """See `worldmodel.base.Observer`. Locations of a rule are numbered by where their nodes lie in the initial graph."""
+    """See `worldmodel.base.Observer`. Locations of a rule are numbered by kind, then by where their nodes lie in the initial graph."""
 
     h = NOTHING
 
@@ -144,6 +153,8 @@ class EditsObserver:
         first = first_edit(state)
         index = self.model.worlds.of(first)
         self._index, self.follower, self.state = index, Follower(index.world, first), state
+        self._located: dict[int, dict] = defaultdict(dict)  # rule → match, as `_name` names it → its order
+        self._locate(first.lost, first.found)
         self._rows = node_latents(index, self.model.latents)
 
     @property
@@ -158,20 +169,41 @@ class EditsObserver:
 
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
         xfer_id, number = int(action[0]), int(action[1])
-        real = [frozenset(match.nodes) if self._symmetric(xfer_id) else match_record(self.state, match) for match in self.state.table.of_rule(xfer_id)]
-        real = real[: self.model.spec.max_locations]
-        keys = {}
-        for match in self.follower.matches:
-            if match.xfer_id == xfer_id:
-                name = frozenset(match.nodes) if self._symmetric(xfer_id) else match
-                key = self.follower.world.order_at(*self.follower.grounded(match))
-                keys[name] = min(key, keys.get(name, key))
-        return xfer_id, sorted(range(len(real)), key=lambda k: keys[real[k]])[number]
+        orders = self._orders(xfer_id)
+        return xfer_id, sorted(range(len(orders)), key=orders.__getitem__)[number]
 
-    def _symmetric(self, xfer_id: int) -> bool:
-        return xfer_id in self.model.worlds.schemas.symmetric
+    @property
+    def kind_counts(self) -> np.ndarray:
+        limit = self.model.spec.max_locations
+        allowed = [located.values() if len(located) <= limit else self._orders(xfer_id) for xfer_id, located in self._located.items()]
+        return np.bincount([kind for orders in allowed for kind, _ in orders], minlength=len(self.model.kinds)).astype(np.int32)
+
+    def _orders(self, xfer_id: int) -> list[tuple]:
+        """Of the locations that the environment allows, by its numbers: their kinds and, within these, their order."""
+        matches = islice(self.state.table.of_rule(xfer_id), self.model.spec.max_locations)
+        return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
+
+    def _locate(self, lost: Iterable[MatchRecord], found: Iterable[MatchRecord]) -> None:
+        for match in lost:
+            self._located[match.xfer_id].pop(self._name(match), None)  # what a symmetric rule matches is told twice
+        for match in found:
+            of_rule, name, order = self._located[match.xfer_id], self._name(match), self._order(match)
+            of_rule[name] = min(order, of_rule.get(name, order))
+
+    def _name(self, match: MatchRecord) -> MatchRecord | frozenset[int]:
+        return frozenset(match.nodes) if match.xfer_id in self.model.worlds.schemas.symmetric else match
+
+    def _order(self, match: MatchRecord) -> tuple:
+        """As `Index.order_of` has it; of a form that nobody knows, the last of its rule."""
+        place, index = self.follower.place(match), self._index
+        if place is None:
+            return index.kinds.of(match.xfer_id, None, ()), index.world.order_at(*self.follower.grounded(match))
+        index.update()
+        return index.order_of(place)
 
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
         match = self.state.table.location(*self.real_action(action))
-        self.follower.follow(edit_between(self.state, match, state), match_record(self.state, match))
+        edit = edit_between(self.state, match, state)
+        self.follower.follow(edit, match_record(self.state, match))
+        self._locate(edit.lost, edit.found)
         self.state = state

@@ -26,20 +26,25 @@ from worldmodel.edits.tables import table
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
+FILES = 2  # the format of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden; worlds (the schemas, and the graphs met so far), prices, latents.
+    """Attributes: spec, config, latent, hidden, kinds, worth; worlds (the schemas, and the graphs met so far), prices, latents.
 
     scales: initial runtime (ps) → reward of a ps gained, of the graphs that it learnt from.
     """
 
     hidden = 0  # all that there is to know is in the state
 
-    def __init__(self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, scales: dict[int, float]):
+    def __init__(
+        self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, scales: dict[int, float],
+        worth: np.ndarray,
+    ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
-        self.worlds, self.prices, self.latents, self.scales = Worlds(schemas), prices, latents, scales
+        self.worlds, self.prices, self.latents, self.scales = Worlds(schemas, spec.n_xfers), prices, latents, scales
+        self.kinds, self.worth = self.worlds.kinds.xfers, worth
 
     def observer(self) -> EditsObserver:
         return EditsObserver(self)
@@ -119,10 +124,10 @@ class EditsWorldModel:
     def save(self, folder: Path | str) -> None:
         """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
-        learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json()}
+        learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json(), "files": FILES}
         write_json(Path(folder) / "learnt.json", learnt)
         scales = {"scales": np.array(sorted(self.scales.items()), np.float64)}
-        write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | scales)
+        write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | scales | {"worth": self.worth})
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
@@ -132,6 +137,8 @@ class EditsWorldModel:
             arrays, learnt = read_arrays(path / "tables.npz"), read_json(path / "learnt.json")
             if learnt["format"] != FORMAT:
                 raise ValueError(f"it learnt from edits of format {learnt['format']}, not {FORMAT}; train it anew")
+            if learnt.get("files") != FILES:
+                raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {FILES}; train it anew")
             schemas, nodes = Schemas.from_json(learnt["schemas"]), NodePrices.from_json(learnt["prices"])
             scales = {int(runtime): float(scale) for runtime, scale in table(arrays, "scales", np.float64, None, 2)}
             latents, rules = Latents.of(arrays), [known.form.xfer_id for known in schemas.known]
@@ -139,7 +146,10 @@ class EditsWorldModel:
                 raise ValueError("it is of other options or of another encoding")
             if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
                 raise ValueError("'scales' are no rewards")
-            return cls(saved, config, schemas, Prices.of(nodes, arrays), latents, scales)
+            model = cls(saved, config, schemas, Prices.of(nodes, arrays), latents, scales, arrays["worth"])
+            if not np.isfinite(table(arrays, "worth", np.float32, len(model.kinds))).all():
+                raise ValueError("'worth' is no reward of each kind")
+            return model
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
             raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
 

@@ -16,13 +16,13 @@ LEVELS = 2  # of surroundings: all that is next to the operands; the place alone
 
 
 class Means:
-    """Mean, spread and number of values by 64-bit keys."""
+    """Mean and spread of values by 64-bit keys."""
 
     def __init__(self, keys: np.ndarray, values: np.ndarray):
         """keys: uint64 [k]; values: float64 [k]; keys may repeat."""
-        self.keys, inverse, self.number = np.unique(keys, return_inverse=True, return_counts=True)
-        self.mean = np.bincount(inverse, values, len(self.keys)) / self.number
-        self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / self.number)
+        self.keys, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
+        self.mean = np.bincount(inverse, values, len(self.keys)) / number
+        self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / number)
 
     def __call__(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(mean, spread, whether the key is known); 0 where it is not."""
@@ -33,24 +33,23 @@ class Means:
         return np.where(known, self.mean[at], 0.0), np.where(known, self.spread[at], 0.0), known
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        return {f"{name}/{part}": getattr(self, part) for part in ("keys", "mean", "spread", "number")}
+        return {f"{name}/{part}": getattr(self, part) for part in ("keys", "mean", "spread")}
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], name: str) -> "Means":
         found = cls.__new__(cls)
         found.keys = table(arrays, f"{name}/keys", np.uint64, None)
         found.mean, found.spread = (table(arrays, f"{name}/{part}", np.float64, len(found.keys)) for part in ("mean", "spread"))
-        found.number = table(arrays, f"{name}/number", np.int64, len(found.keys))
         return found
 
 
 class NodePrices:
     """Runtime (ps) of nodes: the mean of what was told of such a node; else estimated from others of its kind by their sizes.
 
-    known: kind → facts → (mean runtime, how often it was told). sizes: fact → elements of such a tensor.
+    known: kind → facts → mean runtime. sizes: fact → elements of such a tensor.
     """
 
-    def __init__(self, known: dict[int, dict[Facts, tuple[float, int]]], sizes: dict[int, int]):
+    def __init__(self, known: dict[int, dict[Facts, float]], sizes: dict[int, int]):
         self.known, self.sizes = known, sizes
 
     @classmethod
@@ -61,7 +60,7 @@ class NodePrices:
             sum_and_number = sums.setdefault(kind, {}).setdefault(facts, [0, 0])
             sum_and_number[0] += runtime
             sum_and_number[1] += 1
-        return cls({kind: {facts: (total / n, n) for facts, (total, n) in of.items()} for kind, of in sums.items()}, sizes)
+        return cls({kind: {facts: total / n for facts, (total, n) in of.items()} for kind, of in sums.items()}, sizes)
 
     def knows(self, kind: int, facts: Facts) -> bool:
         return facts in self.known.get(kind, ())
@@ -70,8 +69,8 @@ class NodePrices:
         """0 for a kind that was never seen."""
         of = self.known.get(kind, {})
         if facts in of:
-            return of[facts][0]
-        others = [(known, runtime) for known, (runtime, _) in of.items() if runtime > 0 and len(known) == len(facts)]
+            return of[facts]
+        others = [(known, runtime) for known, runtime in of.items() if runtime > 0 and len(known) == len(facts)]
         return self._by_size(facts, others) if others else 0.0
 
     def _by_size(self, facts: Facts, others: list[tuple[Facts, float]]) -> float:
@@ -92,14 +91,14 @@ class NodePrices:
         return float(np.exp(level + (wanted - base) @ slopes))
 
     def to_json(self) -> dict:
-        return {"sizes": sorted(self.sizes.items()), "known": [[kind, [[facts, *seen] for facts, seen in of.items()]] for kind, of in self.known.items()]}
+        return {"sizes": sorted(self.sizes.items()), "known": [[kind, list(of.items())] for kind, of in self.known.items()]}
 
     @classmethod
     def from_json(cls, saved: dict) -> "NodePrices":
         """Raises TypeError or ValueError for what `to_json` did not give."""
-        known = {int(kind): {tuple([int(f) for f in facts]): (float(mean), int(n)) for facts, mean, n in of} for kind, of in saved["known"]}
+        known = {int(kind): {tuple([int(f) for f in facts]): float(mean) for facts, mean in of} for kind, of in saved["known"]}
         sizes = {int(fact): int(size) for fact, size in saved["sizes"]}
-        if not np.isfinite([mean for of in known.values() for mean, _ in of.values()]).all() or max(sizes.values(), default=0) >= 2**63:
+        if not np.isfinite([mean for of in known.values() for mean in of.values()]).all() or max(sizes.values(), default=0) >= 2**63:
             raise ValueError("a price or a size is no number")
         return cls(known, sizes)
 

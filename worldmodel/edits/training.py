@@ -41,7 +41,7 @@ def train(
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
     edits = unpacked(episodes)
-    worlds = Worlds(learn(episodes, edits))
+    worlds = Worlds(learn(episodes, edits), spec.n_xfers)
     groups = by_world(worlds, edits)
     followed = {k: follow(index, edits[k]) for index, numbers in groups.items() for k in numbers}
     nodes = NodePrices.learn(
@@ -56,7 +56,8 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     prices = Prices(nodes, [Means(level, extra) for level in keys], gains, float(extra.std()) if len(extra) else 0.0)
     scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
-    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales)
+    worth = _worth(groups, followed, episodes, len(worlds.kinds.xfers))
+    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales, worth)
 
 
 def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spec: EncodingSpec) -> tuple[list[np.ndarray], np.ndarray]:
@@ -93,6 +94,18 @@ def _scale(followed: list[Followed], episodes: list[Episode]) -> float:
     """The reward of a ps gained, by least squares."""
     gains, rewards = np.concatenate([found.gains for found in followed]), np.concatenate([e.rewards for e in episodes])
     return float(gains @ rewards / max(gains @ gains, 1.0))
+
+
+def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], episodes: Sequence[Episode], kinds: int) -> np.ndarray:
+    """The mean reward of each kind, float32 [K]; 0 where it was never carried out."""
+    total, times = np.zeros(kinds), np.zeros(kinds)
+    for index, numbers in groups.items():
+        for k in numbers:
+            moves = followed[k].places >= 0
+            found = index.kind.values[followed[k].places[moves]]
+            np.add.at(total, found, episodes[k].rewards[moves])
+            np.add.at(times, found, 1)
+    return (total / np.maximum(times, 1)).astype(np.float32)
 
 
 def _latents(groups: dict[Index, list[int]], followed: dict[int, Followed], episodes: Sequence[Episode], latent: int) -> Latents:

@@ -54,6 +54,8 @@ class MDNRNNImagination:
     def counts(self) -> np.ndarray:
         return self._now.shown
 
+    kind_counts = counts  # one kind for each rule
+
     def restart(self, rows: np.ndarray) -> None:
         self._now = _where(rows, self._start, self._now)
 
@@ -72,6 +74,11 @@ class MDNRNNObserver:
 
     def __init__(self, model: "MDNRNNWorldModel"):
         self._model = model
+
+    @property
+    def kind_counts(self) -> np.ndarray:
+        """One kind for each rule."""
+        return self.counts
 
     def begin(self, state: RewriteState) -> None:
         self._state = self._model.initial_state(1)

@@ -139,6 +139,15 @@ class MDNRNNWorldModel(snt.Module):
 
         return train(*arguments, **options)
 
+    @property
+    def kinds(self) -> np.ndarray:
+        """One for each rule."""
+        return np.arange(self.spec.n_xfers, dtype=np.int32)
+
+    @property
+    def worth(self) -> np.ndarray:
+        return self.dynamics.reward_statistics.mean.numpy()[:-1]
+
     # -- what it is made of ------------------------------------------------------------------------
 
     def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray:

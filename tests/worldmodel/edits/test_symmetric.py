@@ -11,13 +11,14 @@ from rlflow.state import Task
 from rlflow.zoo.random_model import random_model
 from tests.worldmodel.edits.systems import fitted, random_episodes, said
 from worldmodel.edits.dreaming import Index, States
+from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.schemas import Schemas
 from worldmodel.edits.world import Follower, World
 
 
 def grounded(state) -> tuple[States, Follower]:
     first = first_edit(state)
-    index = Index(World(Schemas()))
+    index = Index(World(Schemas()), Kinds(Schemas(), len(state.task.rules)))
     follower = Follower(index.world, first)
     return States(index, [np.array(list(follower.node.values()))], len(state.task.rules)), follower
 

@@ -1,0 +1,206 @@
+"""PPO's networks: a trunk on [z, h], a value head, and one of two heads that choose what to do.
+
+`two-stage` is the paper's (sections 3.1.3 and 3.4): an xfer head, then a location head that also sees an embedding of the chosen
+xfer. To it a location is a number. `kinds` chooses among the kinds of places that are there (worldmodel/base.py), and takes the
+first place of that kind. It begins as descent by what each kind was worth in the data, and learns what to do otherwise.
+
+A *choice* is what a distribution is over: (xfer, location), int32 [B, 2], or the number of a kind, int32 [B], NO-OP being the last.
+z and h enter as they are: the world model standardises z, and h lies in ±1.
+"""
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from controllers.masked import MaskedCategorical, TwoStage, count_of
+
+
+class Orthogonal(snt.initializers.Initializer):
+    """Orthogonal weights times `gain`, drawn from a NumPy generator: a function of its seed alone."""
+
+    def __init__(self, rng: np.random.Generator, gain: float):
+        self.rng, self.gain = rng, gain
+
+    def __call__(self, shape, dtype):
+        q, r = np.linalg.qr(self.rng.standard_normal((max(shape), min(shape))))
+        q = q * np.sign(np.diag(r))
+        return tf.constant(self.gain * (q if shape[0] >= shape[1] else q.T), dtype)
+
+
+class Policy(snt.Module):
+    """What both have. Its ways to act are compiled once each, for any batch size.
+
+    A subclass states `looks_at`, the counts of the observation that it sees, and `of_kinds`; and fills the methods that raise
+    NotImplementedError.
+    """
+
+    looks_at: str
+
+    def __init__(self, shapes, config, rng: np.random.Generator):
+        super().__init__("policy")
+        self.shapes, self.rng = shapes, rng
+        self.trunk = [
+            self.linear(shapes.z + shapes.h, config.hidden, np.sqrt(2), "trunk_0"),
+            self.linear(config.hidden, config.hidden, np.sqrt(2), "trunk_1"),
+        ]
+        self.add_heads(config)
+        self.value_head = self.linear(config.hidden, 1, 1.0, "value_head")
+
+        observation = [
+            tf.TensorSpec([None, shapes.z], tf.float32),
+            tf.TensorSpec([None, shapes.h], tf.float32),
+            tf.TensorSpec([None, self.counted], tf.int32),
+        ]
+        self.mode = tf.function(self._mode, input_signature=observation)
+        self.sample = tf.function(self._sample, input_signature=[*observation, tf.TensorSpec([2, 2], tf.int64)])
+        self.value = tf.function(self._value, input_signature=observation[:2])
+
+    def linear(self, inputs: int, outputs: int, gain: float, name: str) -> snt.Linear:
+        layer = snt.Linear(outputs, w_init=Orthogonal(self.rng, gain), name=name)
+        layer(tf.zeros([1, inputs]))  # makes the variables
+        return layer
+
+    def add_heads(self, config) -> None:
+        raise NotImplementedError("add_heads(config) -> None")
+
+    @property
+    def counted(self) -> int:
+        """How many counts it sees."""
+        raise NotImplementedError("counted -> int")
+
+    @property
+    def memory(self) -> dict[str, tf.TensorSpec]:
+        """Of what `remember` gives."""
+        raise NotImplementedError("memory -> {name: TensorSpec}")
+
+    def remember(self, counts, choice) -> dict[str, tf.Tensor]:
+        """What of the counts int32 [B, counted] the learner needs to weigh the choice again."""
+        raise NotImplementedError("remember(counts, choice) -> {name: tensor}")
+
+    def acting(self, features, counts) -> MaskedCategorical | TwoStage:
+        """The distribution over choices."""
+        raise NotImplementedError("acting(features, counts) -> distribution")
+
+    def learning(self, features, memory) -> MaskedCategorical | TwoStage:
+        """The same distribution, as far as the remembered choice asks for it."""
+        raise NotImplementedError("learning(features, memory) -> distribution")
+
+    def action(self, counts, choice) -> tf.Tensor:
+        """int32 [B, 2]."""
+        raise NotImplementedError("action(counts, choice) -> (xfer, location)")
+
+    def features(self, z, h):
+        """float32 [B, hidden]."""
+        x = tf.concat([z, h], axis=1)
+        for layer in self.trunk:
+            x = tf.tanh(layer(x))
+        return x
+
+    def values(self, features):
+        """float32 [B], in units of the scaled reward."""
+        return tf.squeeze(self.value_head(features), axis=1)
+
+    def _mode(self, z, h, counts):
+        return self.action(counts, self.acting(self.features(z, h), counts).mode())
+
+    def _sample(self, z, h, counts, seeds):
+        """The actions, and what the learner stores of a step."""
+        features = self.features(z, h)
+        distribution = self.acting(features, counts)
+        choice = distribution.sample(seeds)
+        return self.action(counts, choice), {
+            "z": z,
+            "h": h,
+            "choice": choice,
+            **self.remember(counts, choice),
+            "log_probs": distribution.log_prob(choice),
+            "values": self.values(features),
+        }
+
+    def _value(self, z, h):
+        return self.values(self.features(z, h))
+
+
+class TwoStagePolicy(Policy):
+    looks_at = "counts"
+
+    def add_heads(self, config):
+        s, hidden = self.shapes, config.hidden
+        self.xfer_head = self.linear(hidden, s.xfers, 0.01, "xfer_head")
+        self.embedding = self.linear(s.xfers, config.embedding, 1.0, "xfer_embedding")
+        self.location_hidden = self.linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
+        self.location_head = self.linear(hidden, s.locations, 0.01, "location_head")
+
+    @property
+    def counted(self):
+        return self.shapes.xfers
+
+    @property
+    def memory(self):
+        """Which xfers were there, and how many locations the chosen one had."""
+        return {"xfers": tf.TensorSpec([None, self.counted], tf.bool), "count": tf.TensorSpec([None], tf.int32)}
+
+    def remember(self, counts, choice):
+        return {"xfers": counts > 0, "count": count_of(counts, choice[:, 0])}
+
+    def acting(self, features, counts):
+        return self._distribution(features, counts > 0, lambda xfer: count_of(counts, xfer))
+
+    def learning(self, features, memory):
+        return self._distribution(features, memory["xfers"], lambda _: memory["count"])
+
+    def action(self, counts, choice):
+        return choice
+
+    def _distribution(self, features, xfers, count) -> TwoStage:
+        """`xfers` bool [B, N + 1]; `count(xfer)` gives the locations of an xfer int32 [B]."""
+
+        def locations(xfer):
+            x = tf.concat([features, self.embedding(tf.one_hot(xfer, self.shapes.xfers))], axis=1)
+            return self.location_head(tf.tanh(self.location_hidden(x))), count(xfer)
+
+        return TwoStage(self.xfer_head(features), xfers, locations)
+
+
+class KindPolicy(Policy):
+    """kinds: int32 [K], the rule of each; worth: float32 [K], the mean reward of each in the data."""
+
+    looks_at = "kind_counts"
+
+    def __init__(self, shapes, config, rng, kinds: np.ndarray, worth: np.ndarray):
+        self.xfers = np.append(kinds, shapes.xfers - 1).astype(np.int32)
+        self.start = np.searchsorted(self.xfers, self.xfers)  # the first kind of the same rule
+        scale = np.abs(worth[worth != 0]).mean() if worth.any() else 1.0
+        self.descent = (config.descent * np.append(worth, 0.0) / scale).astype(np.float32)  # NO-OP is worth nothing
+        super().__init__(shapes, config, rng)
+
+    def add_heads(self, config):
+        self.kind_head = self.linear(config.hidden, len(self.xfers), 0.0, "kind_head")
+
+    @property
+    def counted(self):
+        return len(self.xfers) - 1
+
+    @property
+    def memory(self):
+        """Which kinds were there."""
+        return {"there": tf.TensorSpec([None, self.counted], tf.bool)}
+
+    def remember(self, counts, choice):
+        return {"there": counts > 0}
+
+    def acting(self, features, counts):
+        return self._distribution(features, counts > 0)
+
+    def learning(self, features, memory):
+        return self._distribution(features, memory["there"])
+
+    def _distribution(self, features, there) -> MaskedCategorical:
+        no_op = tf.ones_like(there[:, :1])
+        return MaskedCategorical(self.kind_head(features) + self.descent, tf.concat([there, no_op], axis=1))
+
+    def action(self, counts, choice):
+        """The first place of the kind: a rule's locations are ordered by kind."""
+        before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier kinds
+        location = count_of(before, choice) - count_of(before, tf.gather(self.start, choice))
+        return tf.stack([tf.gather(self.xfers, choice), location], axis=1)
