@@ -32,7 +32,8 @@ MODELS = (*PAPER, *LIGHT)
 CONTROLLERS = ("planner", "ppo", "cma-es")
 INTERACTIONS = 10_000
 ACTING = 1_000  # of them, for the episodes of `eval`
-LONG = {"planner": ("controller.planner.steps=40000",)}  # it plans anew in every round; in the last dream it may take its time
+ROUND_STEPS = 10_000  # that the planner tries in the dream of a round
+LONG = {"planner": ("controller.planner.steps=40000",)}  # in the last dream it may take its time
 SEARCHES = Path(__file__).parent.parent / "docs" / "results" / "searches.json"
 SHARE, ACTING_SECONDS, ACTING_SHARE, MINUTES = 0.98, 5.0, 0.1, 15.0
 
@@ -63,9 +64,9 @@ class Job:
         options = [
             f"cost.name={self.parsed.cost}", f"collect.episodes={self.parsed.episodes}", f"rounds.interactions={INTERACTIONS - ACTING}",
             f"rounds.count={self.parsed.rounds}", f"controller.name={controller}", f"workers={self.parsed.workers}", "eval.samples=1",
-            "eval.seeds=[0]", f"eval.measure_seconds={self.parsed.measure_seconds}", *self.parsed.overrides,
+            "eval.seeds=[0]", f"eval.measure_seconds={self.parsed.measure_seconds}", f"controller.planner.steps={ROUND_STEPS}", *self.parsed.overrides,
         ]  # fmt: skip
-        if run.main([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *arguments, *options]):
+        if run.main([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *options, *arguments]):
             raise RLFlowError(f"'{stage}' failed on {self.name}")
         return read_json(self.folder / f"{stage}.json")
 

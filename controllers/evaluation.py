@@ -39,11 +39,11 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
 class Trajectory:
     """One episode of T steps: `infos` has T + 1 entries, the first one from reset."""
 
-    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer, location)
+    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer, location), in the environment's own numbering
     rewards: list[float] = field(default_factory=list)
     infos: list[dict] = field(default_factory=list)
     terminated: bool = False  # ended by the task (NO-OP); else it was truncated
-    seconds: float = 0.0  # that it took, the environment's steps included
+    seconds: float = field(default=0.0, compare=False)  # that it took, the environment's steps included
 
     @property
     def costs(self) -> list[float]:
@@ -60,7 +60,7 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
         batched = {key: np.asarray(value)[None] for key, value in observation.items()}
         action = controller.act(batched, greedy=greedy, rng=rng)[0]
         observation, reward, terminated, truncated, info = env.step(action)
-        trajectory.actions.append((int(action[0]), int(action[1])))
+        trajectory.actions.append(info.get("action", (int(action[0]), int(action[1]))))
         trajectory.rewards.append(float(reward))
         trajectory.infos.append(info)
         trajectory.terminated, ended = bool(terminated), bool(terminated or truncated)

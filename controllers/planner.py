@@ -47,6 +47,7 @@ class Plan(NamedTuple):
 class Planner(Controller):
     name = "planner"
     Config = PlannerConfig
+    BUDGET = ("steps",)
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)
