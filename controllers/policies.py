@@ -170,8 +170,9 @@ class KindPolicy(Policy):
     def __init__(self, shapes, config, rng, kinds: np.ndarray, worth: np.ndarray):
         self.xfers = np.append(kinds, shapes.xfers - 1).astype(np.int32)
         self.start = np.searchsorted(self.xfers, self.xfers)  # the first kind of the same rule
-        scale = np.abs(worth[worth != 0]).mean() if worth.any() else 1.0
-        self.descent = (config.descent * np.append(worth, 0.0) / scale).astype(np.float32)  # NO-OP is worth nothing
+        usual = np.median(worth[worth > 0]) if (worth > 0).any() else 1.0
+        # NO-OP is worth nothing. A logarithm of large worths, that small ones be told from nothing, and large ones tried seldom.
+        self.descent = (config.descent * np.arcsinh(np.append(worth, 0.0) / usual)).astype(np.float32)
         super().__init__(shapes, config, rng)
 
     def add_heads(self, config):

@@ -1,0 +1,105 @@
+"""What kind a place is of is seen alike in the dream and in reality, and tells what carrying it out was worth."""
+
+import numpy as np
+import pytest
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.edits import match_record
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.state import Task
+from rlflow.zoo.random_model import random_model
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, real_env, signs_and_products, task_of
+from worldmodel.edits import kinds as module
+from worldmodel.edits.kinds import Kinds
+from worldmodel.latent_env import LatentEnv
+
+
+def random_task(seed: int) -> Task:
+    return Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
+
+
+def tasks():
+    yield from (tiny_task(name) for name in ("tiny_squeezenet1_1", "tiny_bert_base"))
+    yield from map(random_task, range(6))
+
+
+def kind_of(model, observer, match) -> int:
+    """By definition: of the match's form and facts; of two namings of one match, the lesser."""
+    follower, record = observer.follower, match_record(observer.state, match)
+    symmetric = record.xfer_id in model.worlds.schemas.symmetric
+    alike = [m for m in follower.matches if m == record or (symmetric and m.xfer_id == record.xfer_id and set(m.nodes) == set(record.nodes))]
+    found = []
+    for each in alike:
+        place = follower.place(each)
+        known = None if place is None else follower.world.places[place]
+        found.append(model.worlds.kinds.of(record.xfer_id, known and known.form, known and follower.world.facts_of(known)))
+    return min(found)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(number):
+    task = list(tasks())[number]
+    episodes = random_episodes(task, 10, 8, number)
+    model, compared = fitted(episodes, task), 0
+    for episode in episodes[:6]:
+        dream, real, rng = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model), np.random.default_rng(number)
+        shown = real.reset(seed=0)[0]
+        for _ in range(8):
+            assert np.array_equal(dream.kind_counts[0], shown["kind_counts"])
+            counts = shown["counts"][:-1]
+            assert np.array_equal(np.bincount(model.kinds, shown["kind_counts"], len(counts)), counts)
+            if not counts.any():
+                break
+            xfer_id = int(rng.choice(np.flatnonzero(counts)))
+            of_rule = model.kinds == xfer_id
+            expected = np.repeat(np.flatnonzero(of_rule), shown["kind_counts"][of_rule])
+            observer = real._observer
+            matches = [observer.state.table.location(*observer.real_action((xfer_id, k))) for k in range(counts[xfer_id])]
+            assert [kind_of(model, observer, match) for match in matches] == expected.tolist()
+            action = np.array([xfer_id, rng.integers(counts[xfer_id])])
+            told = dream.advance(action[None], np.ones(1, bool), 0.0, (0, 0))
+            shown = real.step(action)[0]
+            compared += 1
+            if told.doubt[0]:
+                break
+    assert compared > 8
+
+
+def toy_task() -> Task:
+    return task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+
+
+def test_what_a_kind_is_worth_is_its_mean_reward_in_the_data():
+    """Of the toy each kind's rewards are summed up by following the episodes once more."""
+    task = toy_task()
+    episodes = random_episodes(task, 20, 8)
+    model, rewards = fitted(episodes, task), {}
+    for episode in episodes:
+        observer, state = model.observer(), task.initial
+        observer.begin(state)
+        for (xfer_id, location), reward in zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True):
+            if xfer_id == task.no_op:
+                break
+            rewards.setdefault(kind_of(model, observer, state.table.location(xfer_id, location)), []).append(reward)
+            number = [k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k))[1] == location]
+            state = state.apply(xfer_id, location)
+            observer.follow((xfer_id, number[0]), state)
+    expected = np.array([np.mean(rewards.get(kind, [0.0])) for kind in range(len(model.kinds))])
+    np.testing.assert_allclose(model.worth, expected, atol=1e-6)
+    assert model.worth.dtype == np.float32 and len(np.unique(model.worth)) > 4
+
+
+def test_kinds_that_were_carried_out_least_are_the_first_to_be_among_the_others(monkeypatch):
+    task = toy_task()
+    schemas = fitted(random_episodes(task, 20, 8), task).worlds.schemas
+    times = {(form, facts): sum(seen.values()) for form, known in enumerate(schemas.known) for facts, seen in known.effects.items()}
+    monkeypatch.setattr(module, "MOST", len(times) // 2)
+    few = Kinds(schemas, 3)
+    assert len(few.xfers) == len(times) // 2 + 3 and (np.diff(few.xfers) >= 0).all()
+    last = {xfer_id: np.flatnonzero(few.xfers == xfer_id)[-1] for xfer_id in range(3)}
+    merged = {key: few.of(schemas.known[key[0]].form.xfer_id, *key) in last.values() for key in times}
+    assert sum(merged.values()) == len(times) - len(times) // 2
+    assert max(times[key] for key in times if merged[key]) <= min(times[key] for key in times if not merged[key])
+    assert few.of(1, None, ()) == last[1]
