@@ -1,91 +1,51 @@
-"""CMA-ES on the linear controller a = W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section 3.4).
+"""CMA-ES in the dream: of a generation of controllers those count whose dreams are worth most.
 
-The N + 2 outputs are one score for each xfer (NO-OP included) and one location coordinate u. Among the `count`
-valid locations of the chosen xfer, numbered in their order, the one nearest to σ(u) · (count - 1) is best: the
-location logits are minus the distance to it. Both stages go through the one masked distribution.
+A controller scores kinds of places (see worldmodel/base.py) and NO-OP, and takes a place of the best kind that is there. Only kinds
+that can be reached are scored, those that were met in a batch of random play before the first generation; others are never
+chosen. The search begins at descent by worth: its first mean takes of the kinds that are there the one that gained most in the
+data, until none gains.
 
-z and h enter as they are (the world model standardises z, and h lies in ±1): `sigma0` is the scale of the first
-weights on them.
+The last output is a location coordinate u. Among the `count` places of the chosen kind, numbered in their order, the one nearest to
+σ(u) · (count - 1) is best: the logits of places are minus the distance to it. Both stages go through the one masked distribution.
 
-The search (package `cma`, with a diagonal covariance, as W has tens of thousands of entries) is a function of
-its seed and of the fitness that it was told. A checkpoint is therefore the table of fitness values: replaying
-it rebuilds the state of the search bit for bit, and the replayed mean is compared with the stored one.
+A checkpoint holds all fitness values: replaying them rebuilds the state of the search bit for bit, and the replayed mean is
+compared with the stored one.
 """
 
 from dataclasses import dataclass
 
-import cma
 import numpy as np
 import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.evaluation import play
+from controllers.evolution import Evolution
 from controllers.masked import TwoStage, count_of
+from controllers.random import uniform_actions
+from controllers.scores import POLICIES, Scores, by_worth
 from rlflow.errors import RLFlowError
+
+LOOK_AROUND = 30  # steps of random play
 
 
 @dataclass(frozen=True)
 class CMAESConfig:
-    generations: int = 50  # budget; a resumed training may raise it
-    popsize: int = 32  # individuals in a generation
+    generations: int = 50  # budget, each of popsize individuals; after a new start each counts as 2, then 4, …; may be raised later
+    popsize: int = 32  # individuals in a generation of the first start
     dreams: int = 4  # episodes whose mean return is an individual's fitness
-    sigma0: float = 0.1  # standard deviation of the first generation's weights
-    evaluate_every: int = 5  # generations between evaluations of the mean, in popsize × dreams episodes
+    policy: str = "linear"  # priorities, linear or mlp: see controllers/scores.py
+    hidden: int = 16  # units of mlp's layer
+    sigma0: float = 0.1  # standard deviation of the first generation's weights; scores begin in ±1
+    full_covariance: int = 100  # weights up to which all covariances are learnt; of more, the variances alone
+    evaluate_every: int = 5  # generations between evaluations of the mean and of the best individual, in popsize × dreams episodes each
     max_steps: int = 200  # steps after which an unfinished episode is cut
     patience: int = 10  # generations in a row of equal fitness that are tolerated
 
     def __post_init__(self):
-        if min(self.generations, self.dreams, self.evaluate_every, self.max_steps) < 1 or self.popsize < 4:
-            raise RLFlowError("cma-es needs popsize ≥ 4, and generations, dreams, evaluate_every, max_steps ≥ 1")
-
-
-def linear_policy(weights, z, h, counts, locations) -> TwoStage:
-    """The distribution of P individuals on a batch of B rows, of which each individual owns B / P in a row.
-
-    `weights` float32 [P, Z + H + 1, N + 2]; the last input is the constant 1, so its row is b. `counts` int32
-    [B, N + 1]; `locations` is L.
-    """
-    inputs = tf.concat([z, h, tf.ones_like(z[:, :1])], axis=1)
-    inputs = tf.reshape(inputs, [tf.shape(weights)[0], -1, inputs.shape[1]])
-    outputs = tf.reshape(tf.einsum("pdi,pio->pdo", inputs, weights), [-1, weights.shape[2]])
-    scores, coordinate = outputs[:, :-1], tf.sigmoid(outputs[:, -1:])
-
-    def distances(xfer):
-        count = count_of(counts, xfer)
-        nearest = coordinate * tf.cast(count[:, None] - 1, tf.float32)
-        return -tf.abs(tf.range(locations, dtype=tf.float32) - nearest), count
-
-    return TwoStage(scores, counts > 0, distances)
-
-
-class Search:
-    """The ask-and-tell search, minimising minus the fitness."""
-
-    def __init__(self, dimension: int, config: CMAESConfig, seed: int):
-        rng = np.random.default_rng([seed, 0])
-        options = {
-            "popsize": config.popsize,
-            "CMA_diagonal": True,
-            "randn": lambda *shape: rng.standard_normal(shape),
-            "seed": np.nan,  # leaves NumPy's global generator alone
-            "tolflatfitness": config.patience,
-            "tolfun": 0,  # returns are often equal for many different weights: that is no convergence
-            "tolfunhist": 0,
-            "verbose": -9,
-            "verb_disp": 0,
-            "verb_log": 0,
-            "signals_filename": "",
-        }
-        self.strategy = cma.CMAEvolutionStrategy(np.zeros(dimension), config.sigma0, options)
-        self.stop: list[str] = []  # the criteria of `cma` that are met
-
-    def ask(self) -> list[np.ndarray]:
-        """popsize × float64 [dimension]."""
-        return self.strategy.ask()
-
-    def tell(self, individuals: list[np.ndarray], fitness: np.ndarray) -> None:
-        self.strategy.tell(individuals, (-fitness).tolist())
-        self.stop = list(self.strategy.stop())  # counts flat generations, so it is asked once in each
+        if min(self.generations, self.dreams, self.evaluate_every, self.max_steps, self.hidden) < 1 or self.popsize < 4:
+            raise RLFlowError("cma-es needs popsize ≥ 4, and generations, dreams, evaluate_every, max_steps, hidden ≥ 1")
+        if self.policy not in POLICIES:
+            raise RLFlowError(f"cma-es knows the policies {', '.join(POLICIES)}, not '{self.policy}'")
 
 
 class CMAES(Controller):
@@ -96,97 +56,152 @@ class CMAES(Controller):
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)
-        s = self.shapes
-        self.weight_shape = (s.z + s.h + 1, s.xfers + 1)
-        self.weights = np.zeros(self.weight_shape, np.float32)  # the best mean so far; what `act` plays
-        self.best_return = -np.inf
-        self.history = np.zeros((0, config.popsize))  # fitness [generations so far, popsize]
-        self.mean = np.zeros(self.weight_shape)  # of the search after `history`
-        self.env_steps = 0
+        self.history = np.zeros(0)  # fitness of all individuals so far
+        self.best_return, self.env_steps = -np.inf, 0
+        self.xfers = np.append(self.kinds, self.shapes.xfers - 1)  # of each choice: the kinds, and NO-OP
+        self.know(np.ones(len(self.xfers), bool))
+
+    def know(self, reachable: np.ndarray) -> None:
+        """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
+        self.reachable, s = reachable, self.shapes
+        bias = np.append(by_worth(np.append(self.worth, 0.0)[reachable]), 0.0)
+        self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
+        self.weights = self.scores.start.astype(np.float32)  # the best so far; what `act` plays
+        self.mean = self.scores.start.copy()  # of the search after `history`
+
+        def policy(weights, z, h, counts) -> TwoStage:
+            """Of P individuals on a batch of B rows, of which each owns B / P; counts int32 [B, C] of the C reachable choices."""
+            outputs = self.scores(weights, z, h)
+            scores, coordinate = outputs[:, :-1] / self.config.sigma0, tf.sigmoid(outputs[:, -1:])
+
+            def distances(choice):
+                count = count_of(counts, choice)
+                nearest = coordinate * tf.cast(count[:, None] - 1, tf.float32)
+                return -tf.abs(tf.range(s.locations, dtype=tf.float32) - nearest), count
+
+            return TwoStage(scores, counts > 0, distances)
 
         inputs = [
-            tf.TensorSpec([None, *self.weight_shape], tf.float32),
+            tf.TensorSpec([None, self.scores.size], tf.float32),
             tf.TensorSpec([None, s.z], tf.float32),
             tf.TensorSpec([None, s.h], tf.float32),
-            tf.TensorSpec([None, s.xfers], tf.int32),
+            tf.TensorSpec([None, reachable.sum()], tf.int32),
         ]
-        self.mode = tf.function(lambda *x: linear_policy(*x, s.locations).mode(), input_signature=inputs)
+        self.mode = tf.function(lambda *x: policy(*x).mode(), input_signature=inputs)
         self.sample = tf.function(
-            lambda *x: linear_policy(*x[:-1], s.locations).sample(x[-1]),
-            input_signature=[*inputs, tf.TensorSpec([2, 2], tf.int64)],
+            lambda *x: policy(*x[:-1]).sample(x[-1]), input_signature=[*inputs, tf.TensorSpec([2, 2], tf.int64)]
         )
 
     def act(self, observation, greedy=True, rng=None):
-        """int64 [B, 2]. The sampled actions are drawn from the softmax of the scores and of minus the distances."""
-        batch = self.batch(observation)
+        """int64 [B, 2]. The sampled actions are drawn from the softmax of the scores, in units of sigma0, and of minus the distances."""
         if greedy:
-            return self.mode(self.weights[None], *batch).numpy().astype(np.int64)
-        seeds = (rng or self.rng).integers(2**31, size=(2, 2))
-        return self.sample(self.weights[None], *batch, seeds).numpy().astype(np.int64)
+            return self.actions(self.mode, self.weights[None], observation)
+        return self.actions(self.sample, self.weights[None], observation, (rng or self.rng).integers(2**31, size=(2, 2)))
+
+    def choices(self, observation) -> np.ndarray:
+        """int32 [B, K + 1]: how many places of each kind there are; of NO-OP one."""
+        *_, counts = self.batch(observation, "kind_counts")
+        return np.concatenate([counts, np.ones_like(counts[:, :1])], axis=1)
+
+    def actions(self, policy, weights, observation, *seeds) -> np.ndarray:
+        """int64 [B, 2]: what `mode` or `sample` answers for weights float32 [P, D], as actions."""
+        z, h, _ = self.batch(observation)
+        counts = self.choices(observation)
+        chosen, place = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
+        choice = np.flatnonzero(self.reachable)[chosen]
+        # The places of a rule are ordered by kind.
+        before, first = np.cumsum(counts, axis=1) - counts, np.searchsorted(self.xfers, self.xfers)[choice]
+        row = np.arange(len(counts))
+        return np.stack([self.xfers[choice], before[row, choice] - before[row, first] + place], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         self.resume(folder, seed)
         config = self.config
-        search = self.replayed(seed)
         env = self.open(make_env, config.popsize * config.dreams)
         try:
-            while len(self.history) < config.generations and not search.stop:
-                generation = len(self.history)
-                individuals = search.ask()
-                # Each generation has its own dreams; within it, row i of the batch belongs to individual i // dreams.
-                returns, lengths = self.evaluate(env, np.stack(individuals), derive_seed(seed, 1, generation))
-                fitness = returns.reshape(config.popsize, config.dreams).mean(axis=1)
-                search.tell(individuals, fitness)
-                self.history = np.concatenate([self.history, fitness[None]])
-                self.mean = search.strategy.mean.reshape(self.weight_shape).copy()
-                self.env_steps += int(lengths.sum())
+            if not len(self.history):
+                self.look_around(env, seed)
+                self.keep(env, [self.mean], seed)
+            search = self.replayed(seed)
+            while len(self.history) + search.size <= config.generations * config.popsize:
+                individuals, before = search.ask(), self.iterations
+                fitness = self.fitness(env, individuals, derive_seed(seed, 1, before))
+                search.tell(fitness)
+                self.history = np.concatenate([self.history, fitness])
+                self.mean = search.mean.copy()
 
                 scalars = {
-                    "best": fitness.max(),
-                    "mean": fitness.mean(),
-                    "sigma": search.strategy.sigma,
-                    "mean_length": lengths.mean(),
-                    "generation": generation + 1,
-                }
-                last = len(self.history) == config.generations or search.stop
-                if last or len(self.history) % config.evaluate_every == 0:
-                    # The same dreams every time, so that the means are compared on equal terms.
-                    returns, lengths = self.evaluate(env, self.mean[None], derive_seed(seed, 2))
-                    self.env_steps += int(lengths.sum())
-                    if returns.mean() > self.best_return:
-                        self.best_return, self.weights = float(returns.mean()), self.mean.astype(np.float32)
-                    scalars |= {"mean_individual": returns.mean(), "best_so_far": self.best_return}
+                    "best": fitness.max(), "mean": fitness.mean(), "sigma": search.strategy.sigma, "starts": search.starts,
+                    "generation": self.iterations,
+                }  # fmt: skip
+                last = len(self.history) + search.size > config.generations * config.popsize
+                if last or search.stop or before // config.evaluate_every < self.iterations // config.evaluate_every:
+                    scalars |= self.keep(env, [self.mean, individuals[fitness.argmax()]], seed)
                 self.save(folder)
                 if log:
                     log(self.env_steps, {key: float(value) for key, value in scalars.items()})
                 if progress:
-                    progress(len(self.history), config.generations)
+                    progress(config.generations if last else self.iterations, config.generations)
         finally:
             env.close()
         return {
             "stop_reason": StopReason.CONVERGED if search.stop else StopReason.BUDGET,
             "detail": ", ".join(search.stop) or f"{config.generations} generations",
             "best_return": self.best_return,
-            "iterations": len(self.history),
+            "iterations": self.iterations,
             "env_steps": self.env_steps,
         }
 
-    def evaluate(self, env, individuals, seed):
-        """Returns and lengths, each [envs], of weight vectors [P, …] that share the copies of `env` equally."""
-        weights = tf.constant(individuals.reshape(-1, *self.weight_shape), tf.float32)
-        return play(
+    @property
+    def iterations(self) -> int:
+        """Generations that were played, in units of popsize individuals."""
+        return len(self.history) // self.config.popsize
+
+    def look_around(self, env, seed) -> None:
+        """Plays at random, to learn which kinds can be reached."""
+        rng = np.random.default_rng([seed, 2])
+        reachable = np.zeros(len(self.xfers), bool)
+        observation, _ = env.reset(seed=derive_seed(seed, 3))
+        for _ in range(LOOK_AROUND):
+            reachable |= (self.choices(observation) > 0).any(axis=0)
+            observation, *_ = env.step(uniform_actions(observation["counts"], rng))
+            self.env_steps += env.num_envs
+        self.know(reachable)
+
+    def fitness(self, env, individuals, seed) -> np.ndarray:
+        """float64 [P], of weights float [P, D]: as many at once as share the copies of `env`; row i of it belongs to i // dreams."""
+        parts = [self.evaluate(env, part, seed) for part in np.split(individuals, len(individuals) // self.config.popsize)]
+        return np.concatenate(parts).reshape(len(individuals), -1).mean(axis=1)
+
+    def keep(self, env, candidates, seed) -> dict:
+        """Keeps the best of these weights if they are the best so far. Returns what to log."""
+        # The same dreams every time, so that candidates are compared on equal terms.
+        returns = [self.evaluate(env, weights[None], derive_seed(seed, 2)).mean() for weights in candidates]
+        if max(returns) > self.best_return:
+            self.best_return, self.weights = float(max(returns)), candidates[int(np.argmax(returns))].astype(np.float32)
+        return {"mean_individual": returns[0], "best_so_far": self.best_return}
+
+    def evaluate(self, env, individuals, seed) -> np.ndarray:
+        """Returns, float64 [envs], of weights [P, D] that share the copies of `env` equally."""
+        weights = tf.constant(individuals, tf.float32)
+        returns, lengths = play(
             env,
-            lambda observation: self.mode(weights, *self.batch(observation)).numpy().astype(np.int64),
+            lambda observation: self.actions(self.mode, weights, observation),
             seed,
             self.config.max_steps,
         )
+        self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended first play on
+        return returns
 
-    def replayed(self, seed):
+    def replayed(self, seed) -> Evolution:
         """The search in the state that `history` brought it to."""
-        search = Search(self.mean.size, self.config, seed)
-        for fitness in self.history:
-            search.tell(search.ask(), fitness)
-        if not np.array_equal(search.strategy.mean, self.mean.ravel()):
+        config, told = self.config, 0
+        search = Evolution(self.scores.start, config.sigma0, config.popsize, config.full_covariance, config.patience, seed)
+        while told < len(self.history):
+            size = len(search.ask())
+            search.tell(self.history[told : told + size])
+            told += size
+        if not np.array_equal(search.mean, self.mean):
             raise RLFlowError(
                 "the CMA-ES checkpoint was written with another version of cma or numpy and cannot be continued; "
                 "it can still act: train into an empty folder to start anew"
@@ -195,6 +210,7 @@ class CMAES(Controller):
 
     def arrays(self):
         return {
+            "reachable": self.reachable,
             "weights": self.weights,
             "best_return": np.float64(self.best_return),
             "history": self.history,
@@ -203,8 +219,10 @@ class CMAES(Controller):
         }
 
     def restore(self, arrays):
-        history = arrays.get("history", np.zeros((0, 0)))
-        expected = {"weights": self.weight_shape, "best_return": (), "mean": self.weight_shape, "env_steps": ()}
-        same_shapes(arrays, expected | {"history": (len(history), self.config.popsize)})
-        self.weights, self.history, self.mean = arrays["weights"], history, arrays["mean"]
+        known = {"reachable": (len(self.xfers),)}
+        same_shapes({key: array for key, array in arrays.items() if key in known}, known)
+        self.know(arrays["reachable"])
+        size, told = (self.scores.size,), (len(arrays.get("history", ())),)
+        same_shapes(arrays, known | {"weights": size, "best_return": (), "history": told, "mean": size, "env_steps": ()})
+        self.weights, self.history, self.mean = arrays["weights"], arrays["history"], arrays["mean"]
         self.best_return, self.env_steps = float(arrays["best_return"]), int(arrays["env_steps"])

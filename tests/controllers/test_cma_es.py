@@ -1,48 +1,160 @@
 import numpy as np
 import pytest
 
-from controllers.cma_es import CMAES, CMAESConfig, linear_policy
+from controllers.cma_es import CMAES, CMAESConfig
+from controllers.evolution import Evolution
 from controllers.random import RandomConfig, RandomController
+from controllers.scores import POLICIES, Scores, by_worth
 from rlflow import files
 from rlflow.errors import RLFlowError
-from tests.controllers.toy import Identity, Sacrifice, make, vector
+from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
 
-CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=0.5, evaluate_every=10)
+CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10)
+
+
+def same_arrays(one, other):
+    one, other = (files.read_arrays(folder / "controller.npz") for folder in (one, other))
+    assert set(one) == set(other)
+    for key in one:
+        np.testing.assert_array_equal(one[key], other[key], key)
 
 
 def test_it_learns_the_identity_task(tmp_path):
-    """Of at most 8, random actions get 1; the mean individual improves on the way."""
-    means = []
-    results = make(CMAES, CONFIG, Identity).train(
-        vector(Identity), 0, tmp_path / "cma-es", log=lambda step, scalars: means.append(scalars["mean"])
-    )
+    """Of at most 8, random actions get 1; the mean individual improves on the way, and what is kept gets no worse."""
+    told = []
+    results = make(CMAES, CONFIG, Identity).train(vector(Identity), 0, tmp_path / "cma-es", log=lambda step, scalars: told.append(scalars))
     random = make(RandomController, RandomConfig(), Identity).train(vector(Identity), 0, tmp_path / "random")
-    assert np.mean(means[-5:]) > np.mean(means[:5]) + 3
-    assert results["best_return"] > random["best_return"] + 5
+    means, kept = ([scalars[key] for scalars in told if key in scalars] for key in ("mean", "best_so_far"))
+    assert np.mean(means[-5:]) > np.mean(means[:5]) + 2
+    assert results["best_return"] > random["best_return"] + 3
+    assert kept == sorted(kept) and kept[-1] == results["best_return"]
 
 
-def test_it_learns_to_lose_first_and_stops_when_all_individuals_are_equal(tmp_path):
-    results = make(CMAES, CONFIG, Sacrifice).train(vector(Sacrifice), 0, tmp_path)
-    assert results["best_return"] == 2.0
-    assert (results["stop_reason"], results["detail"]) == ("converged", "tolflatfitness")
-    assert make(CMAES, CONFIG, Sacrifice).train(vector(Sacrifice), 0, tmp_path) == results
+def test_it_learns_to_lose_first(tmp_path):
+    assert make(CMAES, CONFIG, Sacrifice).train(vector(Sacrifice), 0, tmp_path)["best_return"] == 2.0
 
 
-def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equation():
-    """P individuals in one call give the same scores as W [z, h] + b of each; σ(u) · (count - 1) rounds to a place."""
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equation(policy):
+    """P individuals in one call choose by the same scores as each alone; σ(u) · (count - 1) rounds to a place of the kind chosen."""
     rng = np.random.default_rng(0)
-    individuals, dreams, z, h, n, locations = 3, 4, 5, 2, 3, 7
-    weights = rng.standard_normal((individuals, z + h + 1, n + 2)).astype(np.float32)
+    individuals, dreams, z, h, locations = 3, 4, 5, 2, 20
+    kinds = np.array([0, 0, 1, 2, 2])
+    controller = CMAES(CMAESConfig(policy=policy, hidden=3), *latent_spaces(z, 3, locations, h, kinds))
     inputs = rng.standard_normal((individuals * dreams, z + h)).astype(np.float32)
-    counts = rng.integers(1, locations + 1, (individuals * dreams, n + 1))
-    counts[:, -1] = 1
-    policy = linear_policy(weights, inputs[:, :z], inputs[:, z:], counts.astype(np.int32), locations)
-    actions = policy.mode().numpy()
-    for row, (xfer, location) in enumerate(actions):
-        w = weights[row // dreams]
-        outputs = w[:-1].T @ inputs[row] + w[-1]
-        assert xfer == outputs[:-1].argmax()
-        assert location == np.rint((counts[row, xfer] - 1) / (1 + np.exp(-outputs[-1])))
+    counts = rng.integers(0, 7, (individuals * dreams, len(kinds)))
+    weights = rng.standard_normal((individuals, controller.scores.size)).astype(np.float32)
+    xfers = np.array([counts[:, kinds == xfer].sum(axis=1) for xfer in range(3)] + [np.ones(len(counts), int)]).T
+    observation = {"z": inputs[:, :z], "h": inputs[:, z:], "counts": xfers, "kind_counts": counts}
+    for row, (xfer, location) in enumerate(controller.actions(controller.mode, weights, observation)):
+        x, w = inputs[row], weights[row // dreams]
+        if policy == "mlp":
+            first, w = w[: 8 * 3].reshape(8, 3), w[8 * 3 :]
+            x = np.tanh(x @ first[:-1] / np.sqrt(7) + first[-1])
+        w = w.reshape(-1, 7)
+        outputs = w[-1] if policy == "priorities" else x @ w[:-1] / np.sqrt(len(x)) + w[-1]
+        kind = np.where(np.append(counts[row], 1) > 0, outputs[:-1], -np.inf).argmax()
+        if kind == len(kinds):
+            assert (xfer, location) == (3, 0)
+        else:
+            listed = [k for k in np.repeat(np.arange(5), counts[row]) if kinds[k] == kinds[kind]]  # the rule's places
+            place = np.rint((counts[row, kind] - 1) / (1 + np.exp(-outputs[-1])))
+            assert xfer == kinds[kind] and listed[location] == kind and location == listed.index(kind) + place
+
+
+def test_the_untrained_controller_descends_by_worth():
+    """Of the kinds that are there the most worth, whatever z; NO-OP where none gains."""
+    worth = np.array([0.0, 2e-5, -3.0, 1.0, 1e-6])
+    rng = np.random.default_rng(1)
+    for policy in POLICIES:
+        controller = CMAES(CMAESConfig(policy=policy), *latent_spaces(4, 5, 9, 3, np.arange(5), worth))
+        counts = rng.integers(0, 2, (64, 5))
+        observation = {
+            "z": rng.standard_normal((64, 4)), "h": rng.standard_normal((64, 3)), "counts": np.pad(counts, [(0, 0), (0, 1)], constant_values=1),
+            "kind_counts": counts,
+        }  # fmt: skip
+        expected = [max([5, *np.flatnonzero(row)], key=lambda k: (np.append(worth, 0.0)[k], k == 5)) for row in counts]
+        assert controller.act(observation)[:, 0].tolist() == expected
+
+
+def test_scores_by_worth_are_ranks_within_one():
+    worth = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
+    scores = by_worth(worth)
+    np.testing.assert_allclose(scores, [1.0, 0.5, -0.3, -0.65, -1.0, 0.5, 0.0])
+    np.testing.assert_array_equal(scores, by_worth(worth * 1e-9))
+    assert by_worth(np.zeros(1)).tolist() == [0.0]
+
+
+class Later(Identity):
+    """Its last xfer never applies."""
+
+    def begin(self):
+        super().begin()
+        while self.xfer == self.N - 1:
+            super().begin()
+        self._counts[-1] = 0
+
+
+def test_what_random_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
+    config = CMAESConfig(generations=2, popsize=6, dreams=1)
+    controller = make(CMAES, config, Later)
+    controller.train(vector(Later), 0, tmp_path)
+    assert controller.reachable.tolist() == [True, True, True, False, True]
+    assert controller.weights.shape == (Scores("linear", Later.Z + Later.H, 1, np.zeros(5)).size,)  # 3 xfers, NO-OP and u
+    loaded = make(CMAES, config, Later)
+    loaded.load(tmp_path)
+    loaded.weights[:] = 0.0
+    loaded.weights[-2] = -1.0  # NO-OP's bias
+    observation = vector(Identity)(64).reset(seed=0)[0]
+    assert (observation["counts"][:, 3] > 0).any()
+    for greedy in (True, False):
+        assert 3 not in loaded.act(observation, greedy)[:, 0]
+
+
+def flat(dimension, full_covariance=100):
+    return Evolution(np.zeros(dimension), 0.1, 8, full_covariance, 3, 0)
+
+
+def test_a_converged_search_starts_anew_with_twice_as_many():
+    search, sizes = flat(4), []
+    for _ in range(14):
+        assert search.size == len(individuals := search.ask())
+        sizes.append(len(individuals))
+        search.tell(np.zeros(len(individuals)))
+    assert sizes == sorted(sizes) and set(sizes) >= {8, 16, 32}
+    assert search.strategy.popsize == sizes[-1]
+
+
+def test_covariances_are_learnt_up_to_the_limit():
+    def correlated(search):
+        for _ in range(60):
+            x = search.ask()
+            search.tell(-((30 * x.sum(axis=1)) ** 2) - (x**2).sum(axis=1))
+        covariance = np.cov(np.concatenate([search.ask() for _ in range(50)]).T)
+        return covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+
+    assert correlated(flat(2, 2)) < -0.8
+    assert abs(correlated(flat(2, 1))) < 0.3
+
+
+def test_restarts_stay_within_the_budget_and_a_killed_training_goes_on_through_them(tmp_path):
+    """On a task where all individuals are soon equal."""
+    config = CMAESConfig(generations=64, popsize=4, dreams=1, sigma0=0.5, evaluate_every=4, patience=1)
+    starts, progressed = [], []
+    results = make(CMAES, config, Sacrifice).train(
+        vector(Sacrifice), 0, tmp_path / "whole", lambda _, scalars: starts.append(scalars["starts"]), lambda *x: progressed.append(x)
+    )
+    assert starts[-1] > 2
+    assert results["iterations"] <= 64 and progressed[-1] == (64, 64)
+
+    def kill(done, total):
+        if done >= 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(CMAES, config, Sacrifice).train(vector(Sacrifice), 0, tmp_path / "killed", progress=kill)
+    assert make(CMAES, config, Sacrifice).train(vector(Sacrifice), 0, tmp_path / "killed") == results
+    same_arrays(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_a_budget_can_be_raised(tmp_path):
@@ -50,9 +162,7 @@ def test_a_budget_can_be_raised(tmp_path):
     make(CMAES, short, Identity).train(vector(Identity), 0, tmp_path / "raised")
     for folder in ("raised", "whole"):
         make(CMAES, long, Identity).train(vector(Identity), 0, tmp_path / folder)
-    raised, whole = (files.read_arrays(tmp_path / folder / "controller.npz") for folder in ("raised", "whole"))
-    for key in whole:
-        np.testing.assert_array_equal(raised[key], whole[key])
+    same_arrays(tmp_path / "raised", tmp_path / "whole")
 
 
 def test_a_search_that_cannot_be_replayed_is_not_continued(tmp_path):
@@ -74,3 +184,5 @@ def test_acting_is_traced_once_for_all_batch_and_population_sizes():
 def test_impossible_options_are_refused():
     with pytest.raises(RLFlowError, match="popsize ≥ 4"):
         CMAESConfig(popsize=1)
+    with pytest.raises(RLFlowError, match="the policies priorities, linear, mlp, not 'quadratic'"):
+        CMAESConfig(policy="quadratic")
