@@ -312,6 +312,10 @@ def check_names(config) -> None:
     world_model_config(config.world_model)
     if config.rounds.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("rounds need episodes on disk: world_model.mode=offline")
+    if config.controller.train_on not in ("dream", "real"):
+        raise RLFlowError(f"controller.train_on is dream or real, not '{config.controller.train_on}'")
+    if config.rounds.count > 1 and config.controller.train_on == "real":
+        raise RLFlowError("in rounds controllers learn in the dream: controller.train_on=dream")
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -432,13 +436,19 @@ def train_controller(run) -> dict:
 
 
 def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
-    """(the controller that learnt in the model's dreams, what its training reports)."""
+    """(the controller that learnt in the model's dreams, or on the real graph; what its training reports)."""
+    from controllers.real_env import train_for_real
+    from rlflow.env import GraphRewriteEnv
     from worldmodel.dream import DreamVectorEnv
+    from worldmodel.latent_env import LatentEnv
 
-    dream = run.config.dream
+    dream, options, spec = run.config.dream, run.config.controller, run.env_spec()
 
     def make_env(n):
         return DreamVectorEnv(model, run.task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty)
+
+    def make_real():
+        return LatentEnv(GraphRewriteEnv(run.task, spec.make_reward(), spec.max_steps), model)
 
     controller = make_controller(run, model)
     with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:
@@ -446,7 +456,10 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
             bar.total = total
             bar.update(done - bar.n)
 
-        return controller, controller.train(make_env, run.config.seed, folder, writer.scalars, show)
+        told = run.config.seed, folder, writer.scalars, show
+        if options.train_on == "real":
+            return controller, train_for_real(controller, make_real, options.interactions, *told)
+        return controller, controller.train(make_env, *told)
 
 
 def evaluate(run, found=None) -> dict:
@@ -471,7 +484,8 @@ def evaluate(run, found=None) -> dict:
             tries.append(best_of(controller, real, options.samples, config.seed))
             played += sum(len(trajectory.actions) for trajectory in tries[-1].trajectories)
         best = min(tries, key=lambda found: found.cost)
-        learnt = run.require("train-wm")["interactions"] + played
+        for_real = trained["trainings"][0]["env_steps"] if config.controller.train_on == "real" else 0
+        learnt = run.require("train-wm")["interactions"] + for_real + played
         candidates = [Candidate("controller", follow(task, best.actions), best.actions, learnt, time.monotonic() - started)]
         started = time.monotonic()
         descent = greedy(task.initial, options.greedy_steps, options.greedy_seconds)
@@ -997,7 +1011,8 @@ def make_controller_config(config):
 
 
 def controller_folder(run, temperature: float) -> Path:
-    return run.path / "controller" / f"{run.config.controller.name}-{temperature:g}"
+    options = run.config.controller
+    return run.path / "controller" / f"{options.name}-{'real' if options.train_on == 'real' else format(temperature, 'g')}"
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ class PPO(Controller):
             derive_seed(seed, 2),  # the same episodes every time, so that policies are compared on equal terms
             self.config.max_steps,
         )
-        self.env_steps += int(lengths.sum())
+        self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended first play on
         if returns.mean() > self.best_return:
             self.best_return = float(returns.mean())
             copy(self.learner, self.actor)
