@@ -10,7 +10,14 @@ from rlflow.rules.language import load_rules
 from rlflow.state import Task
 from rlflow.zoo.random_model import random_model
 from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, real_env, signs_and_products, task_of
+from tests.worldmodel.edits.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    random_episodes,
+    real_env,
+    signs_and_products,
+    task_of,
+)
 from worldmodel.edits import kinds as module
 from worldmodel.edits.kinds import Kinds
 from worldmodel.latent_env import LatentEnv
@@ -43,8 +50,8 @@ def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(numbe
     task = list(tasks())[number]
     episodes = random_episodes(task, 10, 8, number)
     model, compared = fitted(episodes, task), 0
-    for episode in episodes[:6]:
-        dream, real, rng = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model), np.random.default_rng(number)
+    for walk in range(6):
+        dream, real, rng = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model), np.random.default_rng([number, walk])
         shown = real.reset(seed=0)[0]
         for _ in range(8):
             assert np.array_equal(dream.kind_counts[0], shown["kind_counts"])
@@ -89,6 +96,16 @@ def test_what_a_kind_is_worth_is_its_mean_reward_in_the_data():
     expected = np.array([np.mean(rewards.get(kind, [0.0])) for kind in range(len(model.kinds))])
     np.testing.assert_allclose(model.worth, expected, atol=1e-6)
     assert model.worth.dtype == np.float32 and len(np.unique(model.worth)) > 4
+
+
+def test_a_restart_brings_back_the_kinds_of_the_start():
+    task = toy_task()
+    imagined = fitted(random_episodes(task, 20, 8), task).imagine(task.initial, 2)
+    first = imagined.kind_counts.copy()
+    imagined.advance(np.array([[1, 0], [1, 0]]), np.ones(2, bool), 0.0, (0, 0))
+    assert (imagined.kind_counts != first).any(axis=1).all()
+    imagined.restart(np.array([True, False]))
+    assert np.array_equal(imagined.kind_counts[0], first[0]) and (imagined.kind_counts[1] != first[1]).any()
 
 
 def test_kinds_that_were_carried_out_least_are_the_first_to_be_among_the_others(monkeypatch):
