@@ -13,7 +13,7 @@ from rlflow.errors import RLFlowError, first_line
 
 DEFAULTS = Path(__file__).parent.parent / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
-NULLABLE = {"model": str, "cost.database": str, "dream.doubt_limit": float, "optimise.seconds": float}  # null by default: the type of a value
+NULLABLE = {"model": str, "cost.database": str, "dream.doubt_limit": float, "optimise.seconds": float}  # may be null: the type of a value
 ELEMENTS = {"env.rules": str, "collect.also": str, "dream.temperatures": float, "eval.seeds": int}
 NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 

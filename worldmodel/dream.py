@@ -48,9 +48,11 @@ class Dreams:
         told = self.imagined.advance(actions, moves, self.temperature, seed)
         self.steps = self.steps + 1
         doubt = np.where(moves, told.doubt, 0.0)
-        rewards = np.where(moves, told.rewards - self.doubt_penalty * doubt, np.where(noop, 0.0, INVALID_REWARD))
-        terminated = noop | (moves & told.terminated)
-        return rewards, terminated, ~terminated & ((self.steps >= self.max_steps) | (doubt > self.doubt_limit))
+        halted = doubt > self.doubt_limit
+        gained = np.where(halted, np.minimum(told.rewards, 0.0), told.rewards) - self.doubt_penalty * doubt
+        rewards = np.where(moves, gained, np.where(noop, 0.0, INVALID_REWARD))
+        terminated = noop | halted | (moves & told.terminated)
+        return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
@@ -69,7 +71,8 @@ class DreamVectorEnv(VectorEnv):
       num_envs: how many dreams.
       max_steps: a dream is truncated after so many steps.
       temperature: τ of the model (RLFlow, section 3.3.2); 0 is deterministic.
-      doubt_limit: a dream is truncated after a step that the model doubts more than this; None: never.
+      doubt_limit: a step that the model doubts more than this ends the dream, and what it promises is not paid (MOReL's halt state,
+        Kidambi et al. 2020); None: never.
       doubt_penalty: what a unit of doubt takes off the reward of its step.
     """
 

@@ -172,15 +172,17 @@ def test_doubt_takes_its_penalty_off_the_reward():
     assert rewards == [[5, 0], [4.5, 0], [4, 0]]
 
 
-def test_a_dream_ends_where_the_model_doubts_more_than_the_limit():
+def test_a_dream_ends_unpaid_where_the_model_doubts_more_than_the_limit():
     env = doubtful(doubt_limit=1.0)
     valid, invalid = [0, 0], [0, toy.SPEC.max_locations - 1]
-    truncated = []
+    told, ended = [], []
     for _ in range(4):
         _, rewards, terminated, cut, _ = env.step(np.array([valid, invalid]))
-        assert not terminated.any() and rewards.tolist() == [5, -100]
-        truncated.append(cut.tolist())
-    assert truncated == [[False, False], [False, False], [True, False], [False, False]], "the fourth step begins anew"
+        assert not cut.any()
+        told.append(rewards.tolist())
+        ended.append(terminated.tolist())
+    assert told == [[5, -100], [5, -100], [0, -100], [5, -100]]
+    assert ended == [[False, False], [False, False], [True, False], [False, False]], "the fourth step begins anew"
 
 
 def test_without_a_limit_no_doubt_ends_a_dream():
