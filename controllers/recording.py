@@ -17,6 +17,7 @@ from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
 EXCURSION = 30  # steps of exploring in an episode
+SAMPLED = 4  # every so many episodes of a round are the controller's own
 
 
 class Recorder(gymnasium.Wrapper):
@@ -42,7 +43,7 @@ class Player:
     """Plays episode k, greedily if k is 0, and sampled with the given seed if it is not."""
 
     def __init__(self, controller, env: GraphRewriteEnv, model: WorldModel):
-        self.controller, self.env = controller, env
+        self.controller, self.env, self._model = controller, env, model
         self._recorder = Recorder(env)
         self._latent = LatentEnv(self._recorder, model)
 
@@ -50,15 +51,15 @@ class Player:
         rollout(self.controller, self._latent, greedy=k == 0, seed=seed)
         return record(self.env.task, self.env.reward, self._recorder.states, self._recorder.actions, k)
 
-
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Episode k of a round: of the controller, and every second one leaves the greedy one at some step, to try what was not tried."""
-        if k % 2 == 0:
+        """Episode k of a round: greedy; then mostly ones that leave the greedy one at some step, for what the model does not know."""
+        if k % SAMPLED == 0:
             return self.episode(k, seed)
         rng, moves = np.random.default_rng(seed), [action for action in before[0].actions.tolist() if action[0] < self.env.task.no_op]
         prefix = moves[: int(rng.integers(len(moves) + 1))]
         steps = min(EXCURSION, self.env.max_steps - len(prefix))
-        return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k)
+        observer = self._model.observer()
+        return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer if hasattr(observer, "knows") else None)
 
 
 def recorded(controller, env: GraphRewriteEnv, model: WorldModel, seed: int) -> Iterator[Episode]:

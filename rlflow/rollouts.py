@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from rlflow.receipt import file_hash
 from rlflow.rewards import Reward, make_reward
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
+from rlflow.rules.match import Match
 from rlflow.state import RewriteState, Task
 from rlflow.zoo import ZOO, load
 
@@ -88,20 +90,42 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
     return record(task, reward, states, actions, index)
 
 
-def play_novel(
-    task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0
-) -> Episode:
-    """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021): mostly what the episode has tried least.
+class Observer(Protocol):
+    """Who knows what has been seen."""
 
-    Two matches are the same to it if what comes in their place is made by one plan, wherever they are.
+    def begin(self, state: RewriteState) -> None:
+        """An episode starts here."""
+
+    def took(self, match: Match, state: RewriteState) -> None:
+        """A match led to this state."""
+
+    def knows(self, match: Match) -> bool:
+        """Whether it has seen the like of a match of the state carried out."""
+
+
+def play_novel(
+    task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
+    observer: Observer | None = None,
+) -> Episode:
+    """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
+
+    Mostly what the observer does not know, and of that what the episode has tried least. Two matches are the same to it if what
+    comes in their place is made by one plan, wherever they are.
     """
     states, actions, tried = [task.initial], [], Counter()
+    if observer is not None:
+        observer.begin(task.initial)
 
     def carry_out(xfer_id: int, location: int) -> None:
         match = states[-1].table.location(xfer_id, location)
         tried[match.plan] += 1
         actions.append((xfer_id, location))
         states.append(states[-1].follow(match))
+        if observer is not None:
+            observer.took(match, states[-1])
+
+    def familiarity(match: Match) -> tuple[bool, int]:
+        return observer is not None and observer.knows(match), tried[match.plan]
 
     for xfer_id, location in prefix:
         carry_out(int(xfer_id), int(location))
@@ -110,8 +134,8 @@ def play_novel(
         if not valid:
             break
         if rng.random() >= UNIFORM:
-            times = [tried[match.plan] for match in states[-1].matches]
-            valid = [action for action, n in zip(valid, times, strict=True) if n == min(times)]
+            known = list(map(familiarity, states[-1].matches))
+            valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == min(known)]
         carry_out(*valid[rng.integers(len(valid))])
     if not actions:  # nothing applies anywhere
         actions.append((task.no_op, 0))

@@ -7,6 +7,7 @@ from itertools import islice
 import numpy as np
 
 from rlflow.edits import MatchRecord, edit_between, first_edit, match_record
+from rlflow.rules.match import Match
 from rlflow.state import RewriteState
 from worldmodel.base import Imagined
 from worldmodel.edits.dreaming import Change, Index, States
@@ -201,8 +202,19 @@ class EditsObserver:
         index.update()
         return index.order_of(place)
 
+    def knows(self, match: Match) -> bool:
+        """Whether the model saw such a match of the state carried out, with just these facts."""
+        place = self.follower.place(match_record(self.state, match))
+        if place is None:
+            return False
+        effect = self._index.effects(np.array([place]))[0]
+        return bool(effect >= 0 and self._index.seen.values[effect])
+
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
-        match = self.state.table.location(*self.real_action(action))
+        self.took(self.state.table.location(*self.real_action(action)), state)
+
+    def took(self, match: Match, state: RewriteState) -> None:
+        """A match of the state led to this one."""
         edit = edit_between(self.state, match, state)
         self.follower.follow(edit, match_record(self.state, match))
         self._locate(edit.lost, edit.found)
