@@ -6,6 +6,7 @@ which places are complete. The world is asked only about what no dream did befor
 
 from bisect import bisect
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from itertools import chain, count
 
 import numpy as np
@@ -296,12 +297,11 @@ class States:
 
     def first_of(self, row: int, one: int, other: int) -> int:
         """Which of two nodes comes first in the canonical order: depth first from the outputs, operands before their readers."""
-        world, maker = self.index.world, self.maker[row].tolist()
-        outputs = [n for n in np.flatnonzero(self.index.immortal.values).tolist() if maker[world.homes[n]] == n]
-        outputs.sort(key=lambda n: world.order[world.homes[n]])
+        world, maker = self.index.world, self.maker[row]
+        entrances, around = self._entrances(row, one, other)
         met: set[int] = set()
-        for output in outputs:
-            stack = [(output, iter(world.nodes[output][1]))]
+        for entrance in entrances:
+            stack = [(entrance, iter(world.nodes[entrance][1]))]
             while stack:
                 node, inputs = stack[-1]
                 tensor = next(inputs, None)
@@ -310,13 +310,32 @@ class States:
                         return node
                     stack.pop()
                 elif tensor >= 0:
-                    below = maker[tensor]
-                    if below < 0 and self.index.second.values[tensor]:
-                        below = next((n for n in world.makers[tensor] if maker[world.homes[n]] == n), -1)
-                    if below >= 0 and below not in met:
+                    below = next((n for n in world.makers[tensor] if n in around and n not in met and maker[world.homes[n]] == n), -1)
+                    if below >= 0:
                         met.add(below)
                         stack.append((below, iter(world.nodes[below][1])))
         return one
+
+    def _entrances(self, row: int, one: int, other: int) -> tuple[list[int], set[int]]:
+        """(where a walk from the outputs enters what leads to two nodes, in its order; all that does, from there on).
+
+        A single node as soon as every way from the two leads through it; else the outputs.
+        """
+        world, maker, order = self.index.world, self.maker[row], self.index.world.order
+        around, outputs = {one, other}, []
+        heap = sorted((order[world.homes[node]], node) for node in around)
+        while len(heap) > 1 or (outputs and heap):
+            _, node = heappop(heap)
+            if self.index.immortal.values[node]:
+                outputs.append(node)
+            for tensor in world.nodes[node][2]:
+                for reader in world.readers[tensor] if tensor >= 0 else ():
+                    if reader not in around and maker[world.homes[reader]] == reader:
+                        around.add(reader)
+                        heappush(heap, (order[world.homes[reader]], reader))
+        if heap:
+            return [heap[0][1]], around
+        return sorted(outputs, key=lambda node: order[world.homes[node]]), around
 
     def surroundings(self, rows: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
         """Keys, uint64 [k] each, of what is next to places in states rows: makers and readers of the operands; the place alone."""
