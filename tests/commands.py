@@ -13,7 +13,7 @@ TINY = (
     "world_model.name=mdn-rnn", "world_model.mdn-rnn.encoder_steps=2", "world_model.mdn-rnn.steps=2", "world_model.mdn-rnn.hidden=8",
     "world_model.mdn-rnn.latent=4", "world_model.mdn-rnn.encoder_hidden=8", "world_model.mdn-rnn.message_passing_steps=1", "world_model.mdn-rnn.gaussians=2",
     "world_model.mdn-rnn.batch_graphs=4", "world_model.mdn-rnn.batch_episodes=2",
-    "controller.ppo.updates=1", "controller.ppo.evaluate_every=1", "controller.ppo.envs=4", "controller.ppo.steps=4",
+    "controller.name=ppo", "controller.planner.steps=50", "controller.ppo.updates=1", "controller.ppo.evaluate_every=1", "controller.ppo.envs=4", "controller.ppo.steps=4",
     "controller.ppo.minibatches=2", "controller.ppo.epochs=1", "controller.ppo.evaluation_dreams=2",
     "controller.ppo.hidden=8", "controller.ppo.max_steps=5",
     "controller.cma-es.generations=2", "controller.cma-es.popsize=4", "controller.cma-es.dreams=1",

@@ -20,7 +20,7 @@ import pytest
 
 from tests.commands import EDITS
 
-FROM_RUN_TO_RUN = {"seconds", "new_interactions", "resumed_from"}  # keys of JSON that a restart may change
+FROM_RUN_TO_RUN = {"seconds", "acting_seconds", "new_interactions", "resumed_from"}  # keys of JSON that a restart may change
 LATER = 0.3  # seconds
 OPTIONS = (*EDITS, "collect.episodes=10", "controller.ppo.updates=4", "controller.cma-es.generations=4", "controller.cma-es.evaluate_every=2")
 OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows

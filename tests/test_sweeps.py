@@ -392,7 +392,8 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
     assert list(folder.glob("shared/*/model.onnx")) and not list(folder.glob("trials/*/eval/*.onnx*"))
     for row in results["rows"]:
         evaluated = json.loads((folder / row["folder"] / "eval.json").read_text())
-        assert evaluated["dreamt"] == [{"temperature": row["dream.temperatures"], "dreamt_return": row["dreamt"], "real_return": row["real"]}]
+        (found,) = evaluated["dreamt"]
+        assert (found["temperature"], found["dreamt_return"], found["real_return"]) == (row["dream.temperatures"], row["dreamt"], row["real"])
         events = EventAccumulator(str(folder / "tensorboard" / f"trial-{row['trial']:04d}-seed-3"))
         events.Reload()
         told = parse_session_start_info_plugin_data(events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)
