@@ -273,7 +273,7 @@ def test_a_controller_for_another_latent(folder, capsys):
 
 def test_a_controller_of_other_options(folder, capsys):
     message = in_process(capsys, "train-controller", "--run", folder, "controller.ppo.gamma=0.5").error
-    assert "holds a training with other options (gamma 0.99, not 0.5)" in message
+    assert "holds a training with other options (gamma 0.995, not 0.5)" in message
     message = in_process(capsys, "eval", "--run", folder, "controller.name=random", "controller.ppo.gamma=0.99").error
     assert "cannot read" in message and "random-1" in message
 
