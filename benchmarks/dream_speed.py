@@ -3,7 +3,7 @@
     python -m benchmarks.dream_speed [--model NAME] [--wm edits,mdn-rnn]
 
 The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's step alone,
-with weights of the same sizes in one compiled program, and one copy of what a model tells of a step (z, h and counts). A world model
+with weights of the same sizes in one compiled program, and one copy of what a model tells of a step (z, h and both counts). A world model
 is trained on a few random episodes first; how well it predicts is of no concern here.
 """
 
@@ -60,7 +60,8 @@ def bound(model, controller, n: int) -> Callable[[], None]:
     networks = [controller.actor, *getattr(model, "members", [])]  # a model without members multiplies no matrices
     weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
     inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
-    told = [np.ones((n, model.latent), np.float32), np.ones((n, model.hidden), np.float32), np.ones((n, model.spec.n_xfers), np.int32)]
+    widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_xfers, np.int32), (len(model.kinds), np.int32)
+    told = [np.ones((n, width), dtype) for width, dtype in widths]
 
     @tf.function(autograph=False)
     def products():
