@@ -602,9 +602,7 @@ def optimise(parsed) -> dict:
             seconds = min(config.eval.measure_seconds, measure_seconds)
             return check_and_choose(run, found.candidates(), run.path / "eval", seconds, go_on=go_on) | {"dreamt": []}
 
-        outcome = run.stage("eval", work)
-        write_up(run, outcome)
-        return outcome
+        return run.stage("eval", work)
 
     def deliver_to_out() -> None:
         copy_model(Path(results["eval"]["optimised"]), out, same=results["eval"]["delivered"] == "original")
@@ -622,6 +620,8 @@ def optimise(parsed) -> dict:
         results["eval"] = choose(anytime.SHORT_MEASUREMENT, anytime.first_equal)
         deliver_to_out()
     say(f"copied to {out}")
+    if "train-wm" not in results:  # else `evaluate` has done so; the file comes before the pages about it
+        write_up(run, results["eval"])
     return results
 
 
