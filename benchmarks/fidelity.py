@@ -190,7 +190,7 @@ class Job:
         """The controller's episodes on the real graph, without end."""
         from controllers.recording import recorded
 
-        env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.spec.max_steps)
+        env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.config.controller.max_steps)
         return recorded(controller, env, model, self.seed + ROUND_SEED * number)
 
 
