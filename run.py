@@ -400,10 +400,9 @@ class RunRounds:
 
     def play(self, number: int, controller, model, interactions: int) -> list:
         from controllers.recording import Player, collect
-        from rlflow.env import GraphRewriteEnv
 
-        spec, config = self.run.env_spec(), self.run.config
-        player = Player(controller, GraphRewriteEnv(self.run.task, spec.make_reward(), config.controller.max_steps), model)
+        config = self.run.config
+        player = Player(controller, controllers_environment(self.run), model)
         with progress_bar(interactions, f"round {number}", "interaction") as bar:
             return collect(player, self.path / str(number) / "episodes", interactions, config.collect.episodes, (config.seed, number), bar)
 
@@ -466,7 +465,6 @@ def evaluate(run, found=None) -> dict:
     """The controller and its controls on the real graph; checks, measurement, receipt, report. found: what searches found before."""
     from controllers.evaluation import best_of
     from rlflow.delivery import Candidate, follow
-    from rlflow.env import GraphRewriteEnv
     from rlflow.rollouts import best_random
     from rlflow.search.greedy import greedy
     from worldmodel.latent_env import LatentEnv
@@ -476,7 +474,7 @@ def evaluate(run, found=None) -> dict:
     options, task = config.eval, run.task
 
     def work() -> dict:
-        real = LatentEnv(GraphRewriteEnv(task, spec.make_reward(), config.controller.max_steps), model)
+        real = LatentEnv(controllers_environment(run), model)
         started, tries, played = time.monotonic(), [], 0
         for temperature in config.dream.temperatures:
             controller = make_controller(run, model)
@@ -555,17 +553,16 @@ def evaluate_world_model(run) -> dict:
     from itertools import islice
 
     from controllers.recording import recorded
-    from rlflow.env import GraphRewriteEnv
     from worldmodel.fidelity import fidelity, improvement
     from worldmodel.fidelity_report import write_fidelity
 
     run.require("train-wm")
-    config, spec, model, folder = run.config, run.env_spec(), load_world_model(run), run.path / "eval"
+    config, model, folder = run.config, load_world_model(run), run.path / "eval"
     options = {"doubt_limit": config.dream.doubt_limit or 0.0, "seed": config.seed}
     training, held_out = random_episodes(run)
     found = {"held-out random": fidelity(model, held_out, training, **options)}
     if run.results("train-controller"):
-        real = GraphRewriteEnv(run.task, spec.make_reward(), config.controller.max_steps)
+        real = controllers_environment(run)
         for temperature in config.dream.temperatures:
             controller = make_controller(run, model)
             controller.load(controller_folder(run, temperature))
@@ -989,6 +986,13 @@ def random_episodes(run) -> tuple[list | None, list]:
             return training, held_out
     task, reward, unused = run.task, spec.make_reward(), trained["interactions"]
     return training, [play_random(task, reward, spec.max_steps, np.random.default_rng([config.seed, k]), k) for k in range(unused, unused + FRESH)]
+
+
+def controllers_environment(run):
+    """The real environment, in episodes as long as a controller's may be."""
+    from rlflow.env import GraphRewriteEnv
+
+    return GraphRewriteEnv(run.task, run.env_spec().make_reward(), run.config.controller.max_steps)
 
 
 def make_controller(run, model):

@@ -135,7 +135,8 @@ def play_novel(
             break
         if rng.random() >= UNIFORM:
             known = list(map(familiarity, states[-1].matches))
-            valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == min(known)]
+            least = min(known)
+            valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == least]
         carry_out(*valid[rng.integers(len(valid))])
     if not actions:  # nothing applies anywhere
         actions.append((task.no_op, 0))

@@ -7,6 +7,7 @@ from rlflow.edits import first_edit
 from rlflow.search.gains import Position
 from rlflow.search.search import Limits, Search, run_search
 from rlflow.state import Task
+from tests.search.test_searches import gains_kept
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import (
     SIGNS_AND_PRODUCTS,
@@ -218,16 +219,7 @@ def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
 
 def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
     model, task = squeezenet
-    rng, start = np.random.default_rng(1), model.searchable(task.initial, NEW_SURROUNDINGS)
-    search, kept = Search(start), 0
-    position = Position(search, start)
-    for _ in range(12):
-        for match in position.matches:
-            before = search.interactions
-            assert position.gain(match) == position.cost - position.state.follow(match).cost.runtime_ps
-            kept += search.interactions == before
-        position = position.after(position.matches[rng.integers(len(position.matches))])
-    assert kept > 20
+    assert gains_kept(model.searchable(task.initial, NEW_SURROUNDINGS), 1) > 20
 
 
 def test_a_gain_is_counted_anew_where_another_reader_went():
