@@ -1,12 +1,16 @@
 """Atomic writes: a file either has its whole new content or does not exist.
 
 Every writer goes to a temporary file in the same folder and renames it, so that a kill or a full
-disk at any moment leaves no half-written file under the final name.
+disk at any moment leaves no half-written file under the final name. What a kill leaves beside it, the
+next writer of the same file removes.
 """
 
+import fcntl
+import glob
 import io
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -52,20 +56,41 @@ def check_writable(path: Path | str) -> None:
 def new_file(path: Path | str) -> Iterator[BinaryIO]:
     """A file to write to; it takes its name when the block ends without an error. Raises RLFlowError if the disk refuses."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
-        raise
+        _remove_abandoned(path)
+        with _temporary(path) as file:
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise RLFlowError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _temporary(path: Path) -> BinaryIO:
+    """A new file beside `path`, locked while it is open: a lock ends with its process, and no process number tells as much, as
+    several hosts and containers may share a folder."""
+    while True:
+        file = open(path.with_name(f".{path.name}.{secrets.token_hex(4)}.part"), "xb")
+        with suppress(OSError):  # of disks without locks, where nothing is taken for abandoned
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.path.exists(file.name):
+            return file
+        file.close()  # another writer took it for abandoned before it was locked
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Removes the temporary files of `path` whose writers were killed: nobody holds their lock."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
+        with suppress(OSError), open(left, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def write_text(path: Path | str, text: str) -> None:

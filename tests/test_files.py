@@ -2,6 +2,9 @@ import errno
 import io
 import os
 import pickle
+import signal
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -9,7 +12,16 @@ import pytest
 
 from rlflow import files
 from rlflow.errors import RLFlowError
-from rlflow.files import check_writable, copy_file, read_arrays, read_json, write_arrays, write_bytes, write_json
+from rlflow.files import (
+    check_writable,
+    copy_file,
+    new_file,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_bytes,
+    write_json,
+)
 
 
 def full_disk(*_):
@@ -39,6 +51,65 @@ def test_an_interruption_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.bin"]
+
+
+KILLED = """if True:
+    import os, signal, sys
+    from rlflow.files import new_file
+    with new_file(sys.argv[1]) as file:
+        file.write(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def left(tmp_path):
+    """What a killed writer of a[1] left."""
+    assert subprocess.run([sys.executable, "-c", KILLED, tmp_path / "a[1]"]).returncode == -signal.SIGKILL
+    (name,) = os.listdir(tmp_path)
+    return tmp_path / name
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_nothing_else_is(tmp_path, left):
+    others = {left.with_name(name).name for name in (left.stem, left.name.replace("[1]", "1"), left.name.replace("[1]", "[1].b"))}
+    for name in others:
+        (tmp_path / name).touch()
+    write_bytes(tmp_path / "a", b"")
+    assert left.exists()
+    write_bytes(tmp_path / "a[1]", b"new")
+    assert set(os.listdir(tmp_path)) == {"a", "a[1]", *others} and (tmp_path / "a[1]").read_bytes() == b"new"
+
+
+def test_a_writer_that_lives_is_left_alone_and_the_last_one_wins(tmp_path):
+    path = tmp_path / "a"
+    with new_file(path) as file:
+        file.write(b"last")
+        write_bytes(path, b"first")
+        assert path.read_bytes() == b"first"
+    assert path.read_bytes() == b"last" and os.listdir(tmp_path) == ["a"]
+
+
+def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(tmp_path, monkeypatch):
+    path, flock = tmp_path / "a", files.fcntl.flock
+
+    def late(*arguments):
+        monkeypatch.setattr(files.fcntl, "flock", flock)
+        write_bytes(path, b"another's")
+        assert os.listdir(tmp_path) == ["a"]
+        flock(*arguments)
+
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    write_bytes(path, b"mine")
+    assert path.read_bytes() == b"mine" and os.listdir(tmp_path) == ["a"]
+
+
+def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, left, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    write_bytes(tmp_path / "a[1]", b"new")
+    assert left.exists() and (tmp_path / "a[1]").read_bytes() == b"new"
 
 
 def test_write_makes_folders_and_replaces(tmp_path):
