@@ -250,7 +250,8 @@ class _Run:
             self.log(self.step, {"holdout/dynamics_loss": loss})
 
     def write_checkpoint(self) -> None:
-        write_arrays(self.path, {"description": np.array(self.description)} | module_arrays(self.trainer, "trainer/"))
+        texts = {"description": np.array(self.description), "losses": np.array(json.dumps(self.losses))}
+        write_arrays(self.path, texts | module_arrays(self.trainer, "trainer/"))
         self.written = time.monotonic()
 
     def _restore(self) -> None:
@@ -262,6 +263,7 @@ class _Run:
                     f"{self.path} was written by a training with another {name}; use another folder, or delete it"
                 )
         restore_arrays(self.trainer, arrays, str(self.path), "trainer/")
+        self.losses = json.loads(str(arrays.get("losses", "{}")))
 
 
 def _train_offline(trainer: Trainer, run: _Run, episodes: Sequence[Episode], seed: int) -> list[Episode]:
