@@ -1,9 +1,10 @@
 """A planner: it looks for the best sequence of substitutions inside the dream, and then plays it.
 
 Where dreamt states can be searched (`DreamVectorEnv.searchable`), the searches of `rlflow.search` run on them as on real ones:
-beam search, then annealing, each with a share of the substitutions that may be tried. Steps that the world model doubts too
-much are not planned, since a search goes wherever a model promises too much. Elsewhere the best of sampled episodes is the plan,
-and the next samples are drawn around it.
+beam search, then annealing, each with a share of the substitutions that may be tried. Half of these begin where the best of the
+episodes led that the world model learnt from, so what exploring came upon is not lost (Go-Explore, Ecoffet et al. 2021). Steps
+that the world model doubts too much are not planned, since a search goes wherever a model promises too much. Elsewhere the best of
+sampled episodes is the plan, and the next samples are drawn around it.
 
 Played greedily, a plan is repeated as long as its next action is there. Sampled, it is left somewhere for random play of some
 steps: what a world model learns from that lies around the plan, where it will be asked next.
@@ -18,7 +19,7 @@ from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.random import uniform_actions
 from rlflow.config import load_config
 from rlflow.errors import RLFlowError
-from rlflow.search.search import Limits, run_search
+from rlflow.search.search import Limits, numbered, run_search
 
 SHOTS = 64  # episodes sampled side by side
 LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
@@ -93,22 +94,26 @@ class Planner(Controller):
 
     def search(self, start, seed: int, teller: "Teller") -> str:
         """Takes the plan that is cheapest of those that the searches find; returns what is to be said of it."""
-        options, results, best = load_config().search, {}, start.cost.runtime_ps
-        annealed = int(self.config.annealing * self.config.steps)
-        for method, limit in (("beam", self.config.steps - annealed), ("annealing", annealed)):
-            if limit:
-                results[method] = found = run_search(method, start, Limits(interactions=limit), seed, teller, **options[method])
+        known, way = numbered(start, start.remembered())
+        options, best, plans = load_config().search, start.cost.runtime_ps, [(known.cost.runtime_ps, way, "playing the real graph")]
+        origins = [(start, []), (known, way)][: 1 + bool(way)]
+        for origin, before in origins:
+            for method, share in (("beam", 1 - self.config.annealing), ("annealing", self.config.annealing)):
+                if not (limit := int(share * self.config.steps / len(origins))):
+                    continue
+                found = run_search(method, origin, Limits(interactions=limit), seed, teller, **options[method])
                 better = [(self.env_steps + steps, runtime) for _, steps, runtime in found.trace if runtime < best]
                 self.env_steps += found.interactions
                 best = min(best, found.state.cost.runtime_ps)
                 teller.tell([(steps, {"best_runtime_ms": runtime / 1e9}) for steps, runtime in (*better, (self.env_steps, best))])
-        method, found = min(results.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
+                plans.append((found.state.cost.runtime_ps, before + found.actions, f"{method}, which ended by '{found.stop}'"))
+        _, actions, finder = min(plans, key=lambda plan: plan[0])
         state, counts = start, []
-        for xfer, location in found.actions:
+        for xfer, location in actions:
             counts.append(np.append(state.counts, 1).astype(np.int32))
             state = state.follow(state.table.location(xfer, location))
-        self.plan = Plan(np.array(found.actions, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.xfers), state.gained)
-        return f"{len(found.actions)} substitutions, found by {method}, which ended by '{found.stop}'"
+        self.plan = Plan(np.array(actions, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.xfers), state.gained)
+        return f"{len(actions)} substitutions, found by {finder}"
 
     def shoot(self, env, seed: int, teller: "Teller") -> str:
         """Takes the best of sampled episodes again and again; returns what is to be said of it."""

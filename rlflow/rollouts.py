@@ -31,7 +31,7 @@ from rlflow.state import RewriteState, Task
 from rlflow.zoo import ZOO, load
 
 SHARD_EPISODES = 4
-UNIFORM = 0.25  # of the steps of `play_novel` that any valid substitution may be drawn for
+UNIFORM, RAREST = 0.25, 0.35  # of the steps of `play_novel` that are drawn from all valid substitutions; from those of the rarest rule
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
 
 
@@ -102,6 +102,9 @@ class Observer(Protocol):
     def knows(self, match: Match) -> bool:
         """Whether it has seen the like of a match of the state carried out."""
 
+    def times(self, xfer_id: int) -> int:
+        """How often it has seen the rule carried out before this episode."""
+
 
 def play_novel(
     task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
@@ -109,16 +112,18 @@ def play_novel(
 ) -> Episode:
     """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
 
-    Mostly what the observer does not know, and of that what the episode has tried least. Two matches are the same to it if what
-    comes in their place is made by one plan, wherever they are.
+    Mostly what the observer does not know, and of that what the episode has tried least; or a rule that was carried out the fewest
+    times: what a rare one makes possible, others are needed to see. Two matches are the same to the observer if what comes in
+    their place is made by one plan, wherever they are.
     """
-    states, actions, tried = [task.initial], [], Counter()
+    states, actions, tried, taken = [task.initial], [], Counter(), Counter()
     if observer is not None:
         observer.begin(task.initial)
 
     def carry_out(xfer_id: int, location: int) -> None:
         match = states[-1].table.location(xfer_id, location)
         tried[match.plan] += 1
+        taken[xfer_id] += 1
         actions.append((xfer_id, location))
         states.append(states[-1].follow(match))
         if observer is not None:
@@ -127,14 +132,18 @@ def play_novel(
     def familiarity(match: Match) -> tuple[bool, int]:
         return observer is not None and observer.knows(match), tried[match.plan]
 
+    def commonness(match: Match) -> int:
+        return taken[match.xfer_id] + (observer.times(match.xfer_id) if observer is not None else 0)
+
     for xfer_id, location in prefix:
         carry_out(int(xfer_id), int(location))
     for _ in range(steps):
         valid = states[-1].valid_actions()[:-1].tolist()
         if not valid:
             break
-        if rng.random() >= UNIFORM:
-            known = list(map(familiarity, states[-1].matches))
+        draw = rng.random()
+        if draw >= UNIFORM:
+            known = list(map(commonness if draw < UNIFORM + RAREST else familiarity, states[-1].matches))
             least = min(known)
             valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == least]
         carry_out(*valid[rng.integers(len(valid))])

@@ -50,7 +50,7 @@ def test_played_on_the_real_graph_the_plan_gains_what_it_dreamt(toy, tmp_path):
     planner, results = planned(toy, tmp_path)
     played = rollout(planner, real(toy), greedy=True, seed=0)
     assert sum(played.rewards) == pytest.approx(results["best_return"], abs=1e-6) and results["best_return"] > 1
-    assert played.actions == [*map(tuple, planner.plan.actions.tolist()), (toy[1].no_op, 0)] and played.terminated
+    assert [rule for rule, _ in played.actions] == [*planner.plan.actions[:, 0].tolist(), toy[1].no_op] and played.terminated
 
 
 def test_behind_the_plan_and_where_its_action_is_not_there_it_ends(toy, tmp_path):

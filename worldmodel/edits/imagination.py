@@ -157,6 +157,7 @@ class EditsObserver:
         self._located: dict[int, dict] = defaultdict(dict)  # rule → match, as `_name` names it → its order
         self._locate(first.lost, first.found)
         self._rows = node_latents(index, self.model.latents)
+        self._times = self.model.worlds.schemas.times()
 
     @property
     def z(self) -> np.ndarray:
@@ -209,6 +210,10 @@ class EditsObserver:
             return False
         effect = self._index.effects(np.array([place]))[0]
         return bool(effect >= 0 and self._index.seen.values[effect])
+
+    def times(self, xfer_id: int) -> int:
+        """How often the model saw the rule carried out."""
+        return self._times[xfer_id]
 
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
         self.took(self.state.table.location(*self.real_action(action)), state)

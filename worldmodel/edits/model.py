@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from rlflow.edits import FORMAT
+from rlflow.edits import FORMAT, unpack
 from rlflow.episodes import Episode
 from rlflow.errors import RLFlowError
 from rlflow.files import read_arrays, read_json, write_arrays, write_json
@@ -26,25 +26,26 @@ from worldmodel.edits.tables import table
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FILES = 2  # the format of what is saved
+FILES = 3  # the format of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
 class EditsWorldModel:
     """Attributes: spec, config, latent, hidden, kinds, worth; worlds (the schemas, and the graphs met so far), prices, latents.
 
-    scales: initial runtime (ps) → reward of a ps gained, of the graphs that it learnt from.
+    scales: initial runtime (ps) → reward of a ps gained, of the graphs that it learnt from. elites: likewise → the edits that led
+    to the cheapest state that it was shown, packed (see rlflow.edits).
     """
 
     hidden = 0  # all that there is to know is in the state
 
     def __init__(
         self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, scales: dict[int, float],
-        worth: np.ndarray,
+        worth: np.ndarray, elites: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
         self.worlds, self.prices, self.latents, self.scales = Worlds(schemas, spec.n_xfers), prices, latents, scales
-        self.kinds, self.worth = self.worlds.kinds.xfers, worth
+        self.kinds, self.worth, self.elites = self.worlds.kinds.xfers, worth, elites
 
     def observer(self) -> EditsObserver:
         return EditsObserver(self)
@@ -127,7 +128,8 @@ class EditsWorldModel:
         learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json(), "files": FILES}
         write_json(Path(folder) / "learnt.json", learnt)
         scales = {"scales": np.array(sorted(self.scales.items()), np.float64)}
-        write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | scales | {"worth": self.worth})
+        own = scales | {"worth": self.worth} | {f"elite/{runtime}": edits for runtime, edits in sorted(self.elites.items())}
+        write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | own)
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
@@ -146,7 +148,10 @@ class EditsWorldModel:
                 raise ValueError("it is of other options or of another encoding")
             if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
                 raise ValueError("'scales' are no rewards")
-            model = cls(saved, config, schemas, Prices.of(nodes, arrays), latents, scales, arrays["worth"])
+            elites = {runtime: table(arrays, f"elite/{runtime}", np.int64, None) for runtime in scales}
+            for edits in elites.values():
+                unpack(edits)  # raises if they are damaged
+            model = cls(saved, config, schemas, Prices.of(nodes, arrays), latents, scales, arrays["worth"], elites)
             if not np.isfinite(table(arrays, "worth", np.float32, len(model.kinds))).all():
                 raise ValueError("'worth' is no reward of each kind")
             return model

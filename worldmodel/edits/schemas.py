@@ -154,6 +154,13 @@ class Schemas:
         self.relatives: dict[tuple, list[int]] = {}
         self.symmetric = frozenset(symmetric)
 
+    def times(self) -> Counter[int]:
+        """Per rule, how often it was seen carried out."""
+        found = Counter()
+        for known in self.known:
+            found[known.form.xfer_id] += sum(seen.total() for seen in known.effects.values())
+        return found
+
     def applies(self, number: int, facts: Facts) -> bool:
         """Whether a form applies with these facts. New ones are judged by what was seen of the same kinds: of the form, else of the
         rule's other forms of these operators; where that is nothing, they are trusted if none of the form were refuted."""

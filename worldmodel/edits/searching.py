@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.edits import first_edit
+from rlflow.edits import first_edit, unpack
+from rlflow.search.search import Path
 from rlflow.state import RewriteState
 from worldmodel.edits.dreaming import States
 from worldmodel.edits.follow import initial_runtime
@@ -46,11 +47,11 @@ class Dream:
     """
 
     def __init__(self, model, start: RewriteState, doubt_limit: float):
-        first = first_edit(start)
+        self.first = first = first_edit(start)
         self.index, self.scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
         nodes = np.array(list(Follower(self.index.world, first).node.values()), np.int64)
         self.max_locations, self.reach = model.spec.max_locations, int(model.prices.spread > 0)
-        self.doubt_limit = min(doubt_limit, BY_ANALOGY)
+        self.doubt_limit, self._elite = min(doubt_limit, BY_ANALOGY), model.elites.get(initial_runtime(first))
         self._dreaming = Dreaming(model, self.index, [nodes], self.scale)
         self._matches: dict[int, DreamtMatch] = {}
         self._offered: dict[int, bool] = {}
@@ -82,6 +83,26 @@ class Dream:
         gone, come = ([n for _, nodes in events for n in nodes.tolist()] for events in (change.gone, change.come))
         key = state.hash + sum(map(mark, come)) - sum(map(mark, gone))
         return DreamtState(self, states, state.cost.runtime_ps - round(gain[0] / self.scale), self._around(states, gone, come), key)
+
+    def remembered(self) -> Path | None:
+        """The matches that led to the cheapest state that the model was shown of this graph, as far as the dream follows; the last one
+        first."""
+        follower, state, path = Follower(self.index.world, self.first), self.start, None
+        told, taken = unpack(self._elite) if self._elite is not None else ([self.first], [])
+        if told[0] != self.first:  # another graph of the same runtime
+            return None
+        for edit, record in zip(told[1:], taken, strict=True):
+            place = follower.place(record)
+            if place is None or state.states.open[0, self.index.shown(place)]:
+                break
+            match = self.match(self.index.shown(place))
+            state, before = self.step(state, match), state
+            if state is before:
+                break
+            state.states.grow()
+            path = match, path
+            follower.follow(edit, record)
+        return path
 
     def _around(self, states: States, gone: Iterable[int], come: Iterable[int]) -> frozenset[int]:
         """Nodes that came or went, and those next to the tensors that they read; a weight's readers concern nobody."""
@@ -157,6 +178,10 @@ class DreamtState:
             frontier = around - found
             found = found | frontier
         return found
+
+    def remembered(self) -> Path | None:
+        """See `Dream`; of the start."""
+        return self.dream.remembered()
 
     def follow(self, match: DreamtMatch) -> "DreamtState":
         return self.dream.step(self, match)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rlflow.edits import pack
 from rlflow.episodes import Episode
 from rlflow.graph.features import EncodingSpec
 from worldmodel.config import EditsConfig
@@ -12,7 +13,7 @@ from worldmodel.edits.dreaming import Index, States
 from worldmodel.edits.follow import UNKNOWN, Followed, Worlds, by_world, follow, initial_runtime
 from worldmodel.edits.imagination import node_prices
 from worldmodel.edits.latents import STATES, Latents
-from worldmodel.edits.learn import learn, unpacked
+from worldmodel.edits.learn import Unpacked, learn, unpacked
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.prices import LEVELS, Gains, Means, NodePrices, Prices
 from worldmodel.training import Trained, split_episodes
@@ -57,7 +58,15 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
     worth = _worth(groups, followed, episodes, len(worlds.kinds.xfers))
-    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales, worth)
+    elites = {initial_runtime(edits[n[0]][0][0]): _elite(n, edits, episodes) for n in groups.values()}
+    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales, worth, elites)
+
+
+def _elite(numbers: list[int], edits: Sequence[Unpacked], episodes: Sequence[Episode]) -> np.ndarray:
+    """The edits that led to the cheapest state, packed."""
+    best = min(numbers, key=lambda k: episodes[k].costs.min())
+    steps, (told, taken) = int(episodes[best].costs.argmin()), edits[best]
+    return pack(told[: steps + 1], taken[:steps])
 
 
 def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spec: EncodingSpec) -> tuple[list[np.ndarray], np.ndarray]:
