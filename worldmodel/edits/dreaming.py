@@ -17,7 +17,7 @@ from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.prices import mixed
 from worldmodel.edits.world import GroundEffect, World
 
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # spreads hashes before they are added up
+REACH = 5  # edges that the price of a node may look; a layer normalisation is as wide
 
 
 class Ragged:
@@ -91,11 +91,11 @@ class Index:
         self.home, self.immortal = Growing(np.int32), Growing(bool)
         self.what = Growing(np.uint64)  # node → a hash of its kind and its tensors' facts
         self.second = Growing(bool)  # tensor → whether some node makes it as another output than its first
-        self.where = Growing(np.uint64)  # place → a hash of its form and facts
-        self.operands, self.seen = Ragged(), Growing(bool)  # place → tensors; row of effects → as in GroundEffect
+        self.seen = Growing(bool)  # row of effects → as in GroundEffect
         self.reads, self.makes, self.waiting = Ragged(), Ragged(), Ragged()  # by node: tensors, tensors, places
         self.conditions, self.rule, self.size = Ragged(), Growing(np.int32), Growing(np.int16)  # by place
         self.kind = Growing(np.int32)  # place → its kind, which it shares with its twin
+        self.readers = Ragged()  # tensor → nodes
         self.watchers, self.alone = Ragged(), Ragged()  # tensor → places that want it to have one reader; and back
         self.removed, self.added, self.rewired, self.made = Ragged(), Ragged(), Ragged(), Ragged()  # by row, as in GroundEffect
         self.has_twin = Growing(bool)
@@ -108,6 +108,7 @@ class Index:
         world, schemas = self.world, self.world.schemas
         while len(self.watchers.lists) < len(world.order):
             self.watchers.append(())
+            self.readers.append(())
             self.second.append(False)
         for node in range(self.home.size, len(world.nodes)):
             kind, inputs, outputs = world.nodes[node]
@@ -121,6 +122,8 @@ class Index:
             self.reads.append(sorted(set(inputs) - {ABSENT}))
             self.makes.append(t for t in outputs if t != ABSENT)
             self.waiting.append(())
+            for tensor in self.reads.lists[node]:
+                self.readers.add(tensor, node)
         for place in range(self.rule.size, len(world.places)):
             found = world.places[place]
             known, facts = schemas.known[found.form], world.facts_of(found)
@@ -128,8 +131,6 @@ class Index:
             alone = [found.tensors[t] for t in known.alone]
             self.rule.append(xfer_id)
             self.kind.append(self._kind(place))
-            self.where.append(mixed((found.form, *facts)))
-            self.operands.append(t for t in found.operands if t != ABSENT)
             shown = world.twin.get(place, place) >= place and schemas.applies(found.form, facts)
             self.size.append(len(found.nodes) + len(alone) + (not shown))  # one that is never met
             self.conditions.append(found.nodes)
@@ -202,8 +203,9 @@ class Index:
 class States:
     """n states of one world. maker: int32 [n, T], the node that is there under a tensor, −1 for none. readers: int16 [n, T].
 
-    around: uint64 [n, T], a hash of what the readers are. open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N],
-    by rule; kinds: int32 [n, K], by kind.
+    open: int16 [n, J], conditions of a place that are not met; the rule applies where it is 0. counts: int32 [n, N], by rule; kinds:
+    int32 [n, K], by kind. What others note here where a node's price depends on its surroundings: paid, float64 [n, T], its runtime (ps);
+    keys, uint32 [n, T, REACH], what was around it then (see `surroundings`).
     """
 
     def __init__(self, index: Index, nodes: list[np.ndarray], n_xfers: int):
@@ -212,7 +214,8 @@ class States:
         index.update()
         tensors = len(index.world.order)
         self.maker = np.full((self.n, tensors), -1, np.int32)
-        self.readers, self.around = np.zeros((self.n, tensors), np.int16), np.zeros((self.n, tensors), np.uint64)
+        self.readers = np.zeros((self.n, tensors), np.int16)
+        self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, REACH), np.uint32)
         self.open = np.zeros((self.n, 0), np.int16)
         self.counts, self.kinds = np.zeros((self.n, n_xfers), np.int32), np.zeros((self.n, len(index.kinds.xfers)), np.int32)
         rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
@@ -223,10 +226,8 @@ class States:
     def read(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes come (1) or go (−1): their tensors have one reader more, or less. The (states, tensors) concerned."""
         which, tensors = self.index.reads.take(nodes)
-        rows, what = rows[which], self.index.what.values[nodes][which] * MULTIPLIER
-        np.add.at(self.readers, (rows, tensors), np.int16(sign))
-        (np.add if sign > 0 else np.subtract).at(self.around, (rows, tensors), what)
-        return rows, tensors
+        np.add.at(self.readers, (rows[which], tensors), np.int16(sign))
+        return rows[which], tensors
 
     def grow(self) -> None:
         """Takes over what the world has grown by."""
@@ -237,7 +238,8 @@ class States:
             room = max(more, self.maker.shape[1] // 4)  # so that growing is rare
             self.maker = np.concatenate([self.maker, np.full((self.n, room), -1, np.int32)], axis=1)
             self.readers = np.concatenate([self.readers, np.zeros((self.n, room), np.int16)], axis=1)
-            self.around = np.concatenate([self.around, np.zeros((self.n, room), np.uint64)], axis=1)
+            self.paid = np.concatenate([self.paid, np.zeros((self.n, room))], axis=1)
+            self.keys = np.concatenate([self.keys, np.zeros((self.n, room, REACH), np.uint32)], axis=1)
         known = self.open.shape[1]
         if index.rule.size > known:
             new = np.arange(known, index.rule.size)
@@ -255,12 +257,12 @@ class States:
     def _single(self, tensors: np.ndarray) -> np.ndarray:
         return (self.readers[:, tensors] == 1).astype(np.int16)
 
-    def copy(self) -> "States":
-        """States of their own that are the same."""
+    def copies(self, n: int) -> "States":
+        """n states that are as the only one is."""
         other = States.__new__(States)
-        other.index, other.n = self.index, self.n
-        other.maker, other.readers, other.around = self.maker.copy(), self.readers.copy(), self.around.copy()
-        other.open, other.counts, other.kinds = self.open.copy(), self.counts.copy(), self.kinds.copy()
+        other.index, other.n = self.index, n
+        for name in ("maker", "readers", "paid", "keys", "open", "counts", "kinds"):
+            setattr(other, name, np.repeat(getattr(self, name), n, axis=0))
         return other
 
     def copy_rows(self, rows: np.ndarray, source: "States") -> None:
@@ -268,9 +270,9 @@ class States:
         source.grow()
         self.grow()
         width = min(self.maker.shape[1], source.maker.shape[1])
-        self.maker[rows], self.readers[rows], self.around[rows] = -1, 0, 0
+        self.maker[rows], self.readers[rows], self.paid[rows], self.keys[rows] = -1, 0, 0, 0
         self.maker[rows, :width], self.readers[rows, :width] = source.maker[0, :width], source.readers[0, :width]
-        self.around[rows, :width] = source.around[0, :width]
+        self.paid[rows, :width], self.keys[rows, :width] = source.paid[0, :width], source.keys[0, :width]
         self.open[rows], self.counts[rows], self.kinds[rows] = source.open[0], source.counts[0], source.kinds[0]
 
     def find(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -337,19 +339,12 @@ class States:
             return [heap[0][1]], around
         return sorted(outputs, key=lambda node: order[world.homes[node]]), around
 
-    def surroundings(self, rows: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
-        """Keys, uint64 [k] each, of what is next to places in states rows: makers and readers of the operands; the place alone."""
-        index = self.index
-        which, tensors = index.operands.take(places)
-        makers = self.maker[rows[which], tensors]
-        made = np.where(makers >= 0, index.what.values[makers], np.uint64(0))
-        near = (made * MULTIPLIER + self.around[rows[which], tensors]) ^ (self.around[rows[which], tensors] >> np.uint64(31))
-        first = np.cumsum(np.bincount(which, minlength=len(places))) - np.bincount(which, minlength=len(places))
-        near = near * (2 * (np.arange(len(which)) - first[which]).astype(np.uint64) + np.uint64(3)) * MULTIPLIER
-        alone = index.where.values[places]
-        found = alone.copy()
-        np.add.at(found, which, near ^ (near >> np.uint64(29)))
-        return [found, alone]
+    def makers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
+        """The nodes that make the tensors there, −1 for none (a state holds a node under its first output alone)."""
+        found, home = self.maker[rows, tensors], self.index.home.values
+        for k in np.flatnonzero((found < 0) & self.index.second.values[tensors]).tolist():
+            found[k] = next((n for n in self.index.world.makers[tensors[k]] if self.maker[rows[k], home[n]] == n), -1)
+        return found
 
     def carry_out(self, rows: np.ndarray, places: np.ndarray) -> "Change":
         """Carries out one place in each of the (different) states rows, of which the effect is known."""
@@ -444,7 +439,7 @@ class Change:
         while len(rows):
             unread = states.readers[rows, tensors] == 0
             rows, tensors = rows[unread], tensors[unread]
-            makers = self._makers(rows, tensors)
+            makers = states.makers(rows, tensors)
             rows, nodes = _unique(rows[makers >= 0], makers[makers >= 0])
             which, made = index.makes.take(nodes)
             used = np.bincount(which, states.readers[rows[which], made] > 0, len(nodes)) > 0
@@ -453,13 +448,6 @@ class Change:
             self._remove(rows, nodes)
             which, tensors = index.reads.take(nodes)
             rows = rows[which]
-
-    def _makers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
-        """The nodes that make the tensors there, −1 for none (a state holds a node under its first output alone)."""
-        found, home = self.states.maker[rows, tensors], self.index.home.values
-        for k in np.flatnonzero((found < 0) & self.index.second.values[tensors]).tolist():
-            found[k] = next((n for n in self.index.world.makers[tensors[k]] if self.states.maker[rows[k], home[n]] == n), -1)
-        return found
 
     def _settle(self) -> None:
         """Brings the conditions of waiting places, and the counts of rules and kinds, up to date."""

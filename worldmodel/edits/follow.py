@@ -9,7 +9,7 @@ from rlflow.edits import Edit
 from worldmodel.edits.dreaming import Index
 from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.learn import Unpacked
-from worldmodel.edits.schemas import Facts, Schemas
+from worldmodel.edits.schemas import Schemas
 from worldmodel.edits.world import Follower, World
 
 UNKNOWN, NO_OP = -1, -2  # in the place of a place
@@ -18,14 +18,14 @@ UNKNOWN, NO_OP = -1, -2  # in the place of a place
 class Followed(NamedTuple):
     """One episode of T steps. xfers: int64 [T], NO_OP. places: int64 [T], where each action was; UNKNOWN if its form is, NO_OP. nodes: T + 1 arrays of those there.
 
-    gains: float64 [T], ps that each action took off the runtime. told: (kind, facts, runtime in ps) of every node, as often as it was told.
+    gains: float64 [T], ps that each action took off the runtime. told: T + 1 times (nodes, their runtimes in ps), of those that were told anew.
     """
 
     xfers: np.ndarray
     places: np.ndarray
     nodes: list[np.ndarray]
     gains: np.ndarray
-    told: list[tuple[int, Facts, int]]
+    told: list[tuple[np.ndarray, np.ndarray]]
 
 
 class Worlds:
@@ -44,10 +44,9 @@ class Worlds:
 
 def follow(index: Index, episode: Unpacked) -> Followed:
     told, taken = episode
-    world = index.world
-    follower = Follower(world, told[0])
+    follower = Follower(index.world, told[0])
     runtime = {record.id: record.runtime_ps for record in told[0].nodes}
-    prices = [(*world.kind_and_facts(follower.node[record.id]), record.runtime_ps) for record in told[0].nodes]
+    prices = [_told(follower, told[0])]
     places, nodes, gains = [], [_array(follower)], []
     for edit, match in zip(told[1:], taken, strict=True):
         place = NO_OP if match is None else follower.place(match)
@@ -58,10 +57,14 @@ def follow(index: Index, episode: Unpacked) -> Followed:
         for record in edit.nodes:
             gains[-1] += runtime.get(record.id, 0) - record.runtime_ps
             runtime[record.id] = record.runtime_ps
-            prices.append((*world.kind_and_facts(follower.node[record.id]), record.runtime_ps))
+        prices.append(_told(follower, edit))
     index.update()
     xfers = [NO_OP if match is None else match.xfer_id for match in taken]
     return Followed(np.array(xfers, np.int64), np.array(places, np.int64), nodes, np.array(gains, np.float64), prices)
+
+
+def _told(follower: Follower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([follower.node[record.id] for record in edit.nodes], np.int64), np.array([record.runtime_ps for record in edit.nodes], np.float64)
 
 
 def _array(follower: Follower) -> np.ndarray:

@@ -10,10 +10,11 @@ from rlflow.edits import MatchRecord, edit_between, first_edit, match_record
 from rlflow.rules.match import Match
 from rlflow.state import RewriteState
 from worldmodel.base import Imagined
-from worldmodel.edits.dreaming import Change, Index, States
+from worldmodel.edits.dreaming import REACH, Change, Index, States
 from worldmodel.edits.follow import initial_runtime
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.prices import NodePrices
+from worldmodel.edits.surroundings import Surroundings, after, surroundings
 from worldmodel.edits.world import Follower
 from worldmodel.spaces import within
 
@@ -57,6 +58,8 @@ class Dreaming:
         self.model, self.index, self.scale = model, index, scale
         self.states = States(index, list(nodes), model.spec.n_xfers)
         self.price, self.guessed = node_prices(index, model.prices.nodes), price_is_guessed(index, model.prices.nodes)
+        if model.prices.around:
+            self._pay(surroundings(self.states, np.repeat(np.arange(len(nodes)), [len(there) for there in nodes]), np.concatenate(nodes)))
 
     def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Change | None]:
         """Carries out places, int [k], that are complete in the (different) states rows: rewards, their spread, doubt, the change.
@@ -74,16 +77,32 @@ class Dreaming:
             gain[k], spread[k] = self._by_analogy(int(places[k]))
         change = None
         if known.any():
-            keys = self.states.surroundings(rows, places)
             change = self.states.carry_out(rows[known], places[known])
             added, unpriced = np.zeros(self.states.n), np.zeros(self.states.n)
             change.add_to(added, self.price)
             for at, nodes in (*change.gone, *change.come):
                 np.add.at(unpriced, at, self.guessed(nodes))
             sure = seen | (known & (unpriced[rows] == 0))
-            gain[sure], spread[sure], familiar = self.model.prices([level[sure] for level in keys], -added[rows[sure]])
+            gained = -added, np.zeros(self.states.n), np.ones(self.states.n, bool)
+            if self.model.prices.around:
+                gained = self._pay(after(change), change.gone)
+            gain[sure], spread[sure], familiar = (of_states[rows[sure]] for of_states in gained)
             doubt[sure] = np.where(seen[sure] & familiar, 0.0, NEW_SURROUNDINGS)
         return self.scale * gain, abs(self.scale) * spread, doubt, change
+
+    def _pay(self, concerned: Surroundings, gone: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Prices nodes by what is around them, and takes the price off those that are gone: by how much less each state costs, the
+        spread of that (ps), and whether all surroundings are known."""
+        states, home, width = self.states, self.index.home.values, self.states.paid.shape[1]
+        at = concerned.rows * width + home[concerned.nodes]
+        cells = np.unique(np.concatenate([at, *[rows * width + home[nodes] for rows, nodes in gone]]))
+        paid, keys = states.paid.reshape(-1), states.keys.reshape(-1, REACH)
+        before = paid[cells]
+        price, spread, known = self.model.prices(self.price(concerned.nodes), concerned.keys, paid[at], keys[at].T)
+        paid[cells] = 0.0
+        paid[at], keys[at] = price, concerned.keys.T
+        gained = np.bincount(cells // width, before - paid[cells], states.n)
+        return gained, np.sqrt(np.bincount(concerned.rows, spread**2, states.n)), np.bincount(concerned.rows, ~known, states.n) == 0
 
     def _by_analogy(self, place: int) -> tuple[float, float]:
         found, prices = self.index.world.places[place], self.model.prices
@@ -104,8 +123,9 @@ class EditsImagination:
         index, scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
         nodes = np.array(list(Follower(index.world, first).node.values()), np.int64)
         self.model, self.limit = model, model.spec.max_locations
-        self._start = States(index, [nodes], model.spec.n_xfers)
-        self._dreaming = Dreaming(model, index, [nodes] * n, scale)
+        self._dreaming = Dreaming(model, index, [nodes], scale)
+        self._start = self._dreaming.states
+        self._dreaming.states = self._start.copies(n)
         self._rows = node_latents(index, model.latents)
         self._start_sum = model.latents.offset + self._rows(nodes).sum(axis=0)
         self._sums = np.tile(self._start_sum, (n, 1))

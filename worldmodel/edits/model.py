@@ -15,6 +15,7 @@ from rlflow.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.config import EditsConfig
 from worldmodel.description import read_description, write_description
+from worldmodel.edits.dreaming import REACH
 from worldmodel.edits.follow import NO_OP, Followed, Worlds, by_world, follow, initial_runtime
 from worldmodel.edits.imagination import UNKNOWN_EFFECT, Dreaming, EditsImagination, EditsObserver
 from worldmodel.edits.latents import Latents
@@ -151,7 +152,7 @@ class EditsWorldModel:
             elites = {runtime: table(arrays, f"elite/{runtime}", np.int64, None) for runtime in scales}
             for edits in elites.values():
                 unpack(edits)  # raises if they are damaged
-            model = cls(saved, config, schemas, Prices.of(nodes, arrays), latents, scales, arrays["worth"], elites)
+            model = cls(saved, config, schemas, Prices.of(nodes, arrays, REACH), latents, scales, arrays["worth"], elites)
             if not np.isfinite(table(arrays, "worth", np.float32, len(model.kinds))).all():
                 raise ValueError("'worth' is no reward of each kind")
             return model

@@ -1,7 +1,7 @@
-"""What an edit gains, learnt: the costs of the nodes that come and go, and what their neighbours add to that.
+"""What nodes cost, learnt.
 
 A cost that is a sum over single operators is told by the nodes alone. One of kernels that span several (the profiled cost) depends on
-what is around: the difference is learnt for the surroundings of each place, and where those are new for the place's form and facts.
+what is around a node: it is learnt for surroundings of every width, and told by the widest that are known.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,13 @@ from worldmodel.edits.schemas import Facts
 from worldmodel.edits.tables import table
 
 RIDGE = 0.1  # of the slopes of runtimes over sizes
-LEVELS = 2  # of surroundings: all that is next to the operands; the place alone
 
 
 class Means:
-    """Mean and spread of values by 64-bit keys."""
+    """Mean and spread of values by 32-bit keys."""
 
     def __init__(self, keys: np.ndarray, values: np.ndarray):
-        """keys: uint64 [k]; values: float64 [k]; keys may repeat."""
+        """keys: uint32 [k]; values: float64 [k]; keys may repeat."""
         self.keys, inverse, number = np.unique(keys, return_inverse=True, return_counts=True)
         self.mean = np.bincount(inverse, values, len(self.keys)) / number
         self.spread = np.sqrt(np.bincount(inverse, (values - self.mean[inverse]) ** 2, len(self.keys)) / number)
@@ -38,7 +37,7 @@ class Means:
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], name: str) -> "Means":
         found = cls.__new__(cls)
-        found.keys = table(arrays, f"{name}/keys", np.uint64, None)
+        found.keys = table(arrays, f"{name}/keys", np.uint32, None)
         found.mean, found.spread = (table(arrays, f"{name}/{part}", np.float64, len(found.keys)) for part in ("mean", "spread"))
         return found
 
@@ -127,30 +126,36 @@ class Gains:
 
 
 class Prices:
-    """nodes: of single nodes. surroundings: per level, what an edit gains beyond its nodes (ps). gains: where that cannot be told."""
+    """nodes: of single nodes. around: by the key of their surroundings, for each width from 1; [] where those do not matter.
+    spread: what runtimes vary by where they do (ps). gains: of edits of which too little is known."""
 
-    def __init__(self, nodes: NodePrices, surroundings: list[Means], gains: Gains, spread: float):
-        self.nodes, self.surroundings, self.gains, self.spread = nodes, surroundings, gains, spread
+    def __init__(self, nodes: NodePrices, around: list[Means], gains: Gains, spread: float):
+        self.nodes, self.around, self.gains, self.spread = nodes, around, gains, spread
 
-    def __call__(self, keys: list[np.ndarray], gained: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(gain, its spread (ps), whether the surroundings are known, or never mattered) of edits whose nodes alone gain `gained` (ps)."""
-        extra, spread = np.zeros(len(gained)), np.full(len(gained), self.spread)
-        found = np.zeros(len(gained), bool)
-        for means, level in reversed(list(zip(self.surroundings, keys, strict=True))):
-            mean, deviation, found = means(level)
-            extra, spread = np.where(found, mean, extra), np.where(found, deviation, spread)
-        return gained + extra, spread, found | (self.spread == 0)
+    def __call__(self, alone: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(runtime, its spread (ps), whether the widest surroundings are known) of nodes that cost `alone` by what they are.
+
+        Where the widest surroundings that are known are still those of `before`, a node costs what was `paid`.
+        """
+        runtime, spread, stays = alone, np.full(len(alone), self.spread), np.zeros(len(alone), bool)
+        for means, now, then in zip(self.around, keys, before, strict=True):
+            mean, deviation, known = means(now)
+            runtime, spread, stays = np.where(known, mean, runtime), np.where(known, deviation, spread), np.where(known, now == then, stays)
+        return np.where(stays, paid, runtime), np.where(stays, 0.0, spread), known
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = {"gains": self.gains.samples, "spread": np.float64(self.spread)}
-        for level, means in enumerate(self.surroundings):
-            found |= means.arrays(f"surroundings{level}")
+        found = {"gains": self.gains.samples, "spread": np.float64(self.spread), "widths": np.int64(len(self.around))}
+        for width, means in enumerate(self.around, 1):
+            found |= means.arrays(f"around{width}")
         return found
 
     @classmethod
-    def of(cls, nodes: NodePrices, arrays: dict[str, np.ndarray]) -> "Prices":
-        surroundings = [Means.of(arrays, f"surroundings{level}") for level in range(LEVELS)]
-        return cls(nodes, surroundings, Gains(table(arrays, "gains", np.float64, None, 4)), float(table(arrays, "spread", np.float64)))
+    def of(cls, nodes: NodePrices, arrays: dict[str, np.ndarray], widths: int) -> "Prices":
+        """widths: how many there are where surroundings matter."""
+        if table(arrays, "widths", np.int64) not in (0, widths):
+            raise ValueError(f"it knows surroundings of {arrays['widths']} widths, not {widths}")
+        around = [Means.of(arrays, f"around{width}") for width in range(1, arrays["widths"] + 1)]
+        return cls(nodes, around, Gains(table(arrays, "gains", np.float64, None, 4)), float(table(arrays, "spread", np.float64)))
 
 
 def mixed(values: Iterable[int]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from rlflow.edits import first_edit, unpack
 from rlflow.search.search import Path
 from rlflow.state import RewriteState
-from worldmodel.edits.dreaming import States
+from worldmodel.edits.dreaming import REACH, States
 from worldmodel.edits.follow import initial_runtime
 from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, Dreaming
 from worldmodel.edits.world import Follower
@@ -50,7 +50,7 @@ class Dream:
         self.first = first = first_edit(start)
         self.index, self.scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
         nodes = np.array(list(Follower(self.index.world, first).node.values()), np.int64)
-        self.max_locations, self.reach = model.spec.max_locations, int(model.prices.spread > 0)
+        self.max_locations, self.reach = model.spec.max_locations, REACH if model.prices.around else 0
         self.doubt_limit, self._elite = min(doubt_limit, BY_ANALOGY), model.elites.get(initial_runtime(first))
         self._dreaming = Dreaming(model, self.index, [nodes], self.scale)
         self._matches: dict[int, DreamtMatch] = {}
@@ -73,7 +73,7 @@ class Dream:
 
     def step(self, state: "DreamtState", match: DreamtMatch) -> "DreamtState":
         """The state after the match; the state itself where the model doubts it too much."""
-        states = self._dreaming.states = state.states.copy()
+        states = self._dreaming.states = state.states.copies(1)
         states.grow()
         gain, _, doubt, change = self._dreaming.step(np.zeros(1, np.int64), np.array([match.place]))
         if doubt[0] > self.doubt_limit:

