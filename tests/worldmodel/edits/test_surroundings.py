@@ -19,6 +19,7 @@ from tests.worldmodel.edits.systems import (
 from worldmodel.edits.dreaming import REACH, States
 from worldmodel.edits.follow import by_world, follow
 from worldmodel.edits.learn import unpacked
+from worldmodel.edits.prices import Gains, Means, NodePrices, Prices
 from worldmodel.edits.surroundings import after, surroundings
 
 
@@ -101,3 +102,12 @@ def test_rewards_that_depend_on_what_is_around_are_learnt_exactly():
 def test_where_surroundings_do_not_matter_none_are_learnt():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     assert fitted(random_episodes(task, 20, 6), task).prices.around == []
+
+
+def test_the_widest_surroundings_that_are_known_tell_the_price_and_while_they_stay_it_stays():
+    around = [Means(np.array([1, 2], np.uint32), np.array([10.0, 20.0])), Means(np.array([5, 5], np.uint32), np.array([28.0, 32.0]))]
+    prices = Prices(NodePrices({}, {}), around, Gains(np.zeros((0, 4))), 7.0)
+    now, before = np.array([[1, 1, 1, 2, 3], [5, 5, 6, 6, 6]], np.uint32), np.array([[1, 1, 1, 1, 3], [5, 6, 6, 6, 6]], np.uint32)
+    runtime, spread, known = prices(np.full(5, 99.0), now, np.arange(40.0, 45.0), before)
+    assert runtime.tolist() == [40, 30, 42, 20, 99] and spread.tolist() == [0, 2, 0, 0, 7]
+    assert known.tolist() == [True, True, False, False, False]
