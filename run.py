@@ -385,7 +385,7 @@ class RunRounds:
         folder = self.path / str(number) / "world-model"
         results = learn_world_model(self.run, episodes, folder)
         if number == self.run.config.rounds.count:
-            for file in sorted(folder.iterdir()):
+            for file in sorted(file for file in folder.iterdir() if not file.name.startswith(".")):  # without half-written ones
                 copy_file(file, self.run.path / "world-model" / file.name)
         return results
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from rlflow.errors import RLFlowError
 from rlflow.executors import Job, Workers
+from rlflow.files import copy_file
 from rlflow.progress import progress_bar, say
 from rlflow.sweeps.file import Sweep
 from rlflow.sweeps.runs import Run, do, figures, plan
@@ -153,11 +154,10 @@ class Study:
 
     def save(self, path: Path) -> None:
         """The study as a SQLite file of Optuna's own, e.g. for optuna-dashboard; it is whole at any moment."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".optuna-") as folder:
+        with tempfile.TemporaryDirectory() as folder:
             storage = self.optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db")
             copy = self.optuna.create_study(storage=storage, study_name="sweep", direction=self.sweep.direction)
             copy.add_trials(self._study.get_trials(deepcopy=False))
             storage.remove_session()
             storage.engine.dispose()
-            os.replace(f"{folder}/study.db", path)
+            copy_file(f"{folder}/study.db", path)
