@@ -25,18 +25,16 @@ class Surroundings(NamedTuple):
 def surroundings(states: States, rows: np.ndarray, nodes: np.ndarray) -> Surroundings:
     """Of all nodes within REACH edges of these, which are there: those whose keys depend on these."""
     width, what = states.index.home.size, states.index.what.values
-    cells, (ends, others, weights) = _walk(states, np.unique(rows * width + nodes), 2 * REACH, width)
-    concerned = np.unique(np.concatenate(cells[: REACH + 1]))
-    cells = np.sort(np.concatenate(cells))
-    ends, others, at = (np.searchsorted(cells, some) for some in (ends, others, concerned))
+    rings, ends, others, weights = _walk(states, rows * width + nodes, 2 * REACH, width)
+    cells, concerned = np.concatenate(rings), sum(map(len, rings[: REACH + 1]))
     own = what[cells % width]
-    found, keys = own, np.zeros((REACH, len(at)), np.uint32)
+    found, keys = own, np.zeros((REACH, concerned), np.uint32)
     for distance in range(REACH):
         around = np.zeros_like(own)
         np.add.at(around, ends, _mixed(found[others]) * weights)
         found = _mixed(own * READ + around)
-        keys[distance] = found[at] >> np.uint64(32)
-    return Surroundings(concerned // width, concerned % width, keys)
+        keys[distance] = found[:concerned] >> np.uint64(32)
+    return Surroundings(cells[:concerned] // width, cells[:concerned] % width, keys)
 
 
 def after(change: Change) -> Surroundings:
@@ -49,16 +47,30 @@ def after(change: Change) -> Surroundings:
     return surroundings(states, rows[there], nodes[there])
 
 
-def _walk(states: States, begin: np.ndarray, distance: int, width: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(the cells at each distance, (cell, a neighbour, what it counts for) of all but the last ones)."""
-    rings, edges, seen = [begin], [], begin
+def _walk(states: States, begin: np.ndarray, distance: int, width: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """(the cells at each distance; of all but the last ones the edges: a cell and its neighbour, by number in that order, and what the
+    neighbour counts for). A cell is a node of a state."""
+    seen, number = np.zeros(states.n * width, bool), np.empty(states.n * width, np.int32)
+
+    def new(cells: np.ndarray) -> np.ndarray:
+        """Those that were not seen yet, each once."""
+        cells = cells[~seen[cells]]
+        number[cells] = order = np.arange(len(cells))
+        cells = cells[number[cells] == order]  # of equal ones the last has left its number
+        seen[cells] = True
+        return cells
+
+    rings, edges = [new(begin)], []
     for _ in range(distance):
-        rows, nodes = rings[-1] // width, rings[-1] % width
-        which, others, weights = _neighbours(states, rows, nodes)
-        edges.append((rings[-1][which], others := rows[which] * width + others, weights))
-        rings.append(np.setdiff1d(others, seen))
-        seen = np.union1d(seen, rings[-1])
-    return rings, [np.concatenate(parts) for parts in zip(*edges, strict=True)]
+        rows = rings[-1] // width
+        which, others, weights = _neighbours(states, rows, rings[-1] % width)
+        others += rows[which] * width
+        edges.append((rings[-1][which], others, weights))
+        rings.append(new(others))
+    cells = np.concatenate(rings)
+    number[cells] = np.arange(len(cells))
+    ends, others, weights = (np.concatenate(parts) for parts in zip(*edges, strict=True))
+    return rings, number[ends], number[others], weights
 
 
 def _neighbours(states: States, rows: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
