@@ -1,7 +1,7 @@
 """What controllers that learnt in the dream find on real graphs, beside searches, random play and the exact simulator.
 
     python -m benchmarks.controllers --model bert_base          one model
-    python -m benchmarks.controllers --table                    Markdown of docs/RESULTS.md
+    python -m benchmarks.controllers --seeds 5 --table          Markdown of docs/RESULTS.md: means, and 95 % intervals
 
 For every model: the four stages of run.py in one run folder (`collect`, `train-wm --rounds` with the planner, then
 `train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
@@ -21,6 +21,7 @@ import run
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
+from rlflow.comparison import mean_interval
 from rlflow.config import load_config
 from rlflow.delivery import improvement
 from rlflow.errors import RLFlowError
@@ -100,8 +101,8 @@ class Job:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def summary(name: str, job: dict, searches: dict) -> dict:
-    """One row: improvements in percent of the original's estimated runtime, interactions, seconds."""
+def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
+    """One run: improvements in percent of the original's estimated runtime, interactions, seconds."""
     learnt = {
         controller: {
             "improvement": told["candidates"]["controller"]["estimated_improvement_percent"],
@@ -118,10 +119,11 @@ def summary(name: str, job: dict, searches: dict) -> dict:
     controls = job["controllers"][best]["candidates"]
     known = {method: found["improvement_percent"] for method, found in searches.items()} | {"simulator": job["simulator"]["improvement_percent"]}
     return {
-        "model": name, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
+        "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
         "greedy": controls["greedy"]["estimated_improvement_percent"], "random": controls["random"]["estimated_improvement_percent"],
         "taso_seconds": searches["taso"]["seconds"] if "taso" in searches else None,
         "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"],
+        "stages": job["stages"], "rounds": job["rounds"],
     }  # fmt: skip
 
 
@@ -135,7 +137,7 @@ def detour(path_ms: list[float]) -> dict | None:
 
 
 def bars_of(row: dict) -> list[dict]:
-    learnt, name = row["controllers"][row["best"]], row["model"]
+    learnt, name = row["controllers"][row["best"]], f"{row['model']}, seed {row['seed']}"
     share = learnt["improvement"] / row["best_known"] if row["best_known"] > 0 else 1.0
     found = [
         ("share of the best known", share, "", f"≥ {SHARE}", share >= SHARE),
@@ -151,24 +153,44 @@ def bars_of(row: dict) -> list[dict]:
     return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in found]
 
 
-def table(rows: list[dict], controllers: list[str]) -> str:
-    """Markdown for docs/RESULTS.md."""
+def table(models: list[list[dict]], controllers: list[str]) -> str:
+    """Markdown for docs/RESULTS.md; models: their runs."""
     heads = [
         "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy", "random", "simulator", "best known",
         "interactions", "acting s", "TASO s", "four stages, minutes",
     ]  # fmt: skip
     lines = ["| " + " | ".join(heads) + " |", "| --- " + "| ---: " * (len(heads) - 1) + "|"]
-    for row in rows:
-        learnt = row["controllers"][row["best"]]
+    for runs in models:
+        first, best = runs[0], [run["controllers"][run["best"]] for run in runs]
+        shares = [100 * learnt["improvement"] / run["best_known"] for learnt, run in zip(best, runs, strict=True) if run["best_known"] > 0]
         cells = [
-            row["model"],
-            *(f"{found['improvement']:.2f} % ({found['dreamt']:.2f})" for found in row["controllers"].values()),
-            f"{row['best']}, {100 * learnt['improvement'] / row['best_known']:.1f} %" if row["best_known"] > 0 else "–",
-            *(f"{value:.2f} %" for value in (row["greedy"], row["random"], row["known"]["simulator"], row["best_known"])),
-            f"{learnt['interactions']}", f"{learnt['acting_seconds']:.1f}", f"{row['taso_seconds']:.0f}" if row["taso_seconds"] else "–", f"{row['minutes']:.1f}",
+            first["model"],
+            *(" ".join((mean([run["controllers"][c]["improvement"] for run in runs]) + " %", f"({mean([run['controllers'][c]['dreamt'] for run in runs])})")) for c in controllers),
+            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %" + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
+            f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %", f"{mean([run['known']['simulator'] for run in runs])} %",
+            f"{max(run['best_known'] for run in runs):.2f} %",
+            f"{max(learnt['interactions'] for learnt in best)}", f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
+            f"{first['taso_seconds']:.0f}" if first["taso_seconds"] else "–", f"{max(run['minutes'] for run in runs):.1f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def rounds_table(models: list[list[dict]]) -> str:
+    """What the plan of each round gains on the real graph (percent), and the last one's, of the first run."""
+    counts = range(2, max(len(runs[0]["rounds"]) for runs in models) + 1)
+    lines = ["| model | " + " | ".join(f"after {n - 1}" for n in counts) + " | the last plan |", "| --- " + "| ---: " * (len(counts) + 1) + "|"]
+    for first, *_ in models:
+        gains = [told["improvement"]["real"][0] if told["improvement"] else float("nan") for told in first["rounds"][1:]]
+        lines.append(f"| {first['model']} | " + " | ".join(f"{gain:.2f}" for gain in (*gains, first["controllers"]["planner"]["improvement"])) + " |")
+    return "\n".join(lines)
+
+
+def mean(values: list[float], digits: int = 2) -> str:
+    """With the half-width of the mean's 95 % interval, where there are several."""
+    found = mean_interval(values)
+    half = f" ± {found['high'] - found['mean']:.{digits}f}" if len(values) > 1 else ""
+    return f"{found['mean']:.{digits}f}{half}"
 
 
 def main() -> int:
@@ -181,18 +203,22 @@ def main() -> int:
     arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
     arguments.add_argument("--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out")
     arguments.add_argument("--folder", type=Path, default=Path("runs/controllers"), help="where run folders and results are kept")
+    arguments.add_argument("--seeds", type=int, default=1, help="runs of each model: --seed and those after it")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
     parsed = arguments.parse_args()
-    names = parsed.model or list(MODELS)
-    jobs = each([f"{name}-{parsed.seed}" for name in names], parsed.folder / "results", lambda key: Job(key.rpartition("-")[0], parsed.seed, parsed).work())
-    searches = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
-    rows = [summary(name, job, searches.get(name, {}).get("searches", {})) for name, job in zip(names, jobs.values(), strict=True)]
+    names, seeds = parsed.model or list(MODELS), range(parsed.seed, parsed.seed + parsed.seeds)
+    jobs = each(
+        [f"{name}-{seed}" for name in names for seed in seeds], parsed.folder / "results",
+        lambda key: Job(key.rpartition("-")[0], int(key.rpartition("-")[2]), parsed).work(),
+    )  # fmt: skip
+    known = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
+    models = [[summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds] for name in names]
     if parsed.table:
-        print(table(rows, parsed.controllers))
+        print(table(models, parsed.controllers), rounds_table(models), sep="\n\n")
         return 0
-    figures = {row["model"]: row | {"stages": job["stages"], "rounds": job["rounds"]} for row, job in zip(rows, jobs.values(), strict=True)}
-    return finish("controllers", parsed, figures, [b for row in rows for b in bars_of(row)])
+    figures = {runs[0]["model"]: runs for runs in models}
+    return finish("controllers", parsed, figures, [b for runs in models for run in runs for b in bars_of(run)])
 
 
 if __name__ == "__main__":
