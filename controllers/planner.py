@@ -19,7 +19,7 @@ from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.random import uniform_actions
 from rlflow.config import load_config
 from rlflow.errors import RLFlowError
-from rlflow.search.search import Limits, numbered, run_search
+from rlflow.search.search import Limits, Path, numbered, run_search
 
 SHOTS = 64  # episodes sampled side by side
 LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
@@ -108,12 +108,13 @@ class Planner(Controller):
                 teller.tell([(steps, {"best_runtime_ms": runtime / 1e9}) for steps, runtime in (*better, (self.env_steps, best))])
                 plans.append((found.state.cost.runtime_ps, before + found.actions, f"{method}, which ended by '{found.stop}'"))
         _, actions, finder = min(plans, key=lambda plan: plan[0])
-        state, counts = start, []
-        for xfer, location in actions:
+        path, counts, state = needed(start, actions), [], start
+        numbers = numbered(start, path)[1]
+        for xfer, location in numbers:
             counts.append(np.append(state.counts, 1).astype(np.int32))
             state = state.follow(state.table.location(xfer, location))
-        self.plan = Plan(np.array(actions, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.xfers), state.gained)
-        return f"{len(actions)} substitutions, found by {finder}"
+        self.plan = Plan(np.array(numbers, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.xfers), state.gained)
+        return f"{len(numbers)} substitutions, found by {finder}"
 
     def shoot(self, env, seed: int, teller: "Teller") -> str:
         """Takes the best of sampled episodes again and again; returns what is to be said of it."""
@@ -150,6 +151,36 @@ class Planner(Controller):
         length = len(arrays.get("actions", ()))
         same_shapes(arrays, {"actions": (length, 2), "counts": (length, self.shapes.xfers), "worth": (), "env_steps": ()})
         self.plan, self.env_steps = Plan(arrays["actions"], arrays["counts"], float(arrays["worth"])), int(arrays["env_steps"])
+
+
+def needed(start, actions: list[tuple[int, int]]) -> Path | None:
+    """The path of the actions without those that its end can do without: each that gained nothing is left out, with all that was there
+    through it alone, if the end is no dearer then."""
+    kept, gains, state = [], [], start
+    for xfer, location in actions:
+        match = state.table.location(xfer, location)
+        state, before = state.follow(match), state
+        kept.append(match)
+        gains.append(before.cost.runtime_ps - state.cost.runtime_ps)
+    for match in [match for match, gain in zip(kept, gains, strict=True) if gain <= 0]:
+        if match in kept:
+            k = kept.index(match)
+            without, end = followed(start, kept[:k] + kept[k + 1 :])
+            kept, state = (without, end) if end.cost.runtime_ps <= state.cost.runtime_ps else (kept, state)
+    path = None
+    for match in kept:
+        path = match, path
+    return path
+
+
+def followed(start, matches: list) -> tuple[list, object]:
+    """(the matches that are there in their turn, the state after them)."""
+    state, there = start, []
+    for match in matches:
+        if state.offers(match) and (after := state.follow(match)) is not state:
+            state = after
+            there.append(match)
+    return there, state
 
 
 class Teller:

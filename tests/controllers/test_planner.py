@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from controllers.evaluation import rollout
-from controllers.planner import Planner, PlannerConfig
+from controllers.planner import Planner, PlannerConfig, needed
 from rlflow.errors import RLFlowError
+from rlflow.search.search import numbered
 from tests.controllers.toy import Identity, Sacrifice, make, vector
 from tests.worldmodel.edits.systems import (
     SIGNS_AND_PRODUCTS,
@@ -51,6 +52,43 @@ def test_played_on_the_real_graph_the_plan_gains_what_it_dreamt(toy, tmp_path):
     played = rollout(planner, real(toy), greedy=True, seed=0)
     assert sum(played.rewards) == pytest.approx(results["best_return"], abs=1e-6) and results["best_return"] > 1
     assert [rule for rule, _ in played.actions] == [*planner.plan.actions[:, 0].tolist(), toy[1].no_op] and played.terminated
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_sequence_can_do_without_is_left_out_and_it_ends_no_dearer(toy, seed):
+    model, task = toy
+    rng, start = np.random.default_rng(seed), model.searchable(task.initial, 0.25)
+    state, actions = start, []
+    for _ in range(12):
+        matches = state.matches
+        if not matches:
+            break
+        match = matches[rng.integers(len(matches))]
+        actions.append((match.xfer_id, list(state.of_rule(match.xfer_id)).index(match)))
+        state = state.follow(match)
+    end, shorter = numbered(start, needed(start, actions))
+    assert end.cost.runtime_ps <= state.cost.runtime_ps and len(shorter) <= len(actions)
+    again, _ = numbered(start, needed(start, shorter))
+    assert again.cost.runtime_ps <= end.cost.runtime_ps
+
+
+def test_a_detour_and_its_way_back_are_both_left_out_wherever_they_are(toy):
+    """Two products instead of one, a gain elsewhere, and one product again: the gain is what stays."""
+    model, task = toy
+    start = model.searchable(task.initial, 0.25)
+    names = [rule.name for rule in task.rules]
+
+    def step(state, name, which=0):
+        match = list(state.of_rule(names.index(name)))[which]
+        return (match.xfer_id, which), state.follow(match), match
+
+    first, one, _ = step(start, "common-factor")
+    apart, two, _ = step(one, "apart")
+    gain, three, kept = step(two, "neg-neg")
+    back = next(k for k, m in enumerate(three.of_rule(names.index("common-factor"))) if three.follow(m).hash == one.follow(kept).hash)
+    actions = [first, apart, gain, (names.index("common-factor"), back)]
+    end, shorter = numbered(start, needed(start, actions))
+    assert end.hash == one.follow(kept).hash and [names[x] for x, _ in shorter] == ["common-factor", "neg-neg"]
 
 
 def test_behind_the_plan_and_where_its_action_is_not_there_it_ends(toy, tmp_path):

@@ -145,6 +145,11 @@ class DreamtState:
         shown = (match for xfer_id, n in enumerate(self.counts.tolist()) if n for match in islice(self.of_rule(xfer_id), n))
         return [match for match in shown if self.dream.offers(match.place)]
 
+    def offers(self, match: DreamtMatch) -> bool:
+        """Whether it is one of `matches`, but for how many there may be."""
+        self.states.grow()
+        return self.states.open[0, match.place] == 0 and self.dream.offers(match.place)
+
     @property
     def runtime_ms(self) -> float:
         return self.cost.runtime_ps / 1e9
