@@ -11,6 +11,7 @@ from tests.controllers.toy import Identity, Sacrifice, make, vector
 from tests.worldmodel.edits.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
+    onnx_model,
     random_episodes,
     real_env,
     signs_and_products,
@@ -89,6 +90,22 @@ def test_a_detour_and_its_way_back_are_both_left_out_wherever_they_are(toy):
     actions = [first, apart, gain, (names.index("common-factor"), back)]
     end, shorter = numbered(start, needed(start, actions))
     assert end.hash == one.follow(kept).hash and [names[x] for x, _ in shorter] == ["common-factor", "neg-neg"]
+
+
+def test_a_loss_that_a_gain_needs_stays():
+    """Not a sound pair of rules, which is none of a planner's business."""
+    rules = """
+double: a loss
+  Abs(x) => Neg(Neg(Abs(x)))
+
+gone: a gain that nothing else makes possible
+  Neg(Neg(Abs(x))) => x
+"""
+    task = task_of(onnx_model("a = Abs(x)\nb = Exp(a)\nc = Abs(b)\no = Exp(c)", {"x": (64, 64)}, "o"), rules)
+    start = fitted(random_episodes(task, 30, 6), task).searchable(task.initial, 0.25)
+    double, gone = ([rule.name for rule in task.rules].index(name) for name in ("double", "gone"))
+    end, kept = numbered(start, needed(start, [(double, 0), (gone, 0), (double, 0)]))
+    assert [x for x, _ in kept] == [double, gone] and end.cost.runtime_ps < start.cost.runtime_ps
 
 
 def test_behind_the_plan_and_where_its_action_is_not_there_it_ends(toy, tmp_path):
