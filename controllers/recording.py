@@ -16,7 +16,7 @@ from rlflow.rollouts import SHARD_EPISODES, play_novel, record, shard_path
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
-EXCURSION = 30  # steps of exploring in an episode
+EXCURSION = 30  # steps of exploring in an episode, at least
 SAMPLED = 4  # every so many episodes of a round are the controller's own
 
 
@@ -57,7 +57,7 @@ class Player:
             return self.episode(k, seed)
         rng, moves = np.random.default_rng(seed), [action for action in before[0].actions.tolist() if action[0] < self.env.task.no_op]
         prefix = moves[: int(rng.integers(len(moves) + 1))]
-        steps = min(EXCURSION, self.env.max_steps - len(prefix))
+        steps = min(max(EXCURSION, len(prefix)), self.env.max_steps - len(prefix))  # the way there was paid for
         observer = self._model.observer()
         return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer if hasattr(observer, "knows") else None)
 

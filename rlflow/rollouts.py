@@ -105,6 +105,9 @@ class Observer(Protocol):
     def times(self, xfer_id: int) -> int:
         """How often it has seen the rule carried out before this episode."""
 
+    def expects(self, match: Match) -> float:
+        """The gain that it expects of a match of the state, by what it knows of others."""
+
 
 def play_novel(
     task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
@@ -112,8 +115,8 @@ def play_novel(
 ) -> Episode:
     """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
 
-    Mostly what the observer does not know, and of that what the episode has tried least; or a rule that was carried out the fewest
-    times: what a rare one makes possible, others are needed to see. Two matches are the same to the observer if what comes in
+    Mostly what the observer does not know: of that what it expects to gain, and what the episode has tried least; or a rule that was
+    carried out the fewest times: what a rare one makes possible, others are needed to see. Two matches are the same to the observer if what comes in
     their place is made by one plan, wherever they are.
     """
     states, actions, tried, taken = [task.initial], [], Counter(), Counter()
@@ -129,8 +132,10 @@ def play_novel(
         if observer is not None:
             observer.took(match, states[-1])
 
-    def familiarity(match: Match) -> tuple[bool, int]:
-        return observer is not None and observer.knows(match), tried[match.plan]
+    def familiarity(match: Match) -> tuple[bool, bool, int]:
+        if observer is None:
+            return False, False, tried[match.plan]
+        return observer.knows(match), observer.expects(match) <= 0, tried[match.plan]
 
     def commonness(match: Match) -> int:
         return taken[match.xfer_id] + (observer.times(match.xfer_id) if observer is not None else 0)

@@ -25,8 +25,8 @@ ONE, MANY = 2000, 40  # episodes
 class Knows:
     """Has seen all matches carried out but those of some rules, and rules as often as is said."""
 
-    def __init__(self, unknown=(), times=None):
-        self.unknown, self.counted = set(unknown), times or {}
+    def __init__(self, unknown=(), times=None, promising=None):
+        self.unknown, self.counted, self.promising = set(unknown), times or {}, promising
 
     def begin(self, state):
         self.state = state
@@ -39,6 +39,9 @@ class Knows:
 
     def times(self, xfer_id):
         return self.counted.get(xfer_id, 100)
+
+    def expects(self, match):
+        return float(match.xfer_id == self.promising)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +63,11 @@ def test_an_episode_begins_with_what_it_is_told_and_every_action_is_valid(task):
 
 
 @pytest.mark.parametrize("share, observer", [
-    (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=[rule])), (RAREST, lambda rule: Knows(times={rule: 99})),
+    (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=[rule])),
+    (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=range(1000), promising=rule)),
+    (RAREST, lambda rule: Knows(times={rule: 99})),
 ])  # fmt: skip
-def test_what_is_unknown_and_the_rarest_rule_are_drawn_as_often_as_is_said(task, share, observer):
+def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as_is_said(task, share, observer):
     counts = task.initial.counts
     rule = int(np.flatnonzero(counts)[counts[counts > 0].argmin()])
     chance, seen = share + UNIFORM * counts[rule] / counts.sum(), first_rules(task, observer(rule))[rule] / ONE
@@ -87,6 +92,16 @@ def test_a_model_tells_how_often_it_saw_a_rule(task):
     observer.begin(task.initial)
     taken = Counter(x for episode in episodes for x in episode.actions[:, 0].tolist() if x < task.no_op)
     assert [observer.times(x) for x in range(task.no_op)] == [taken[x] for x in range(task.no_op)] and len(taken) > 3
+
+
+def test_a_model_expects_what_matches_of_a_form_gained_in_the_middle():
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    observer = fitted(random_episodes(task, 60, 8), task).observer()
+    observer.begin(task.initial)
+    gains = {}
+    for match in task.initial.matches:
+        gains.setdefault(task.rules[match.xfer_id].name, set()).add(np.sign(observer.expects(match)))
+    assert gains == {"common-factor": {1.0}, "neg-neg": {1.0}}
 
 
 # -- what is kept of the best one ------------------------------------------------------------------

@@ -235,6 +235,12 @@ class EditsObserver:
         """How often the model saw the rule carried out."""
         return self._times[xfer_id]
 
+    def expects(self, match: Match) -> float:
+        """What matches of its form, else of its rule, gained in the middle (ps)."""
+        place = self.follower.place(match_record(self.state, match))
+        form = None if place is None else self._index.world.places[place].form
+        return self.model.prices.gains(match.xfer_id, form, None)[0]
+
     def follow(self, action: Sequence[int], state: RewriteState) -> None:
         self.took(self.state.table.location(*self.real_action(action)), state)
 
