@@ -164,6 +164,10 @@ def numbered(start: State, path: "Path | None") -> tuple[State, list[tuple[int, 
             del actions[kept:], hashes[kept + 1 :]
         else:
             hashes.append(state.hash)
+    if len(actions) < len(matches):  # a graph knows in its names which detours it came by
+        state = start
+        for xfer_id, location in actions:
+            state = state.follow(state.table.location(xfer_id, location))
     return state, actions
 
 

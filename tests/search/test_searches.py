@@ -6,7 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from rlflow.delivery import follow
 from rlflow.errors import RLFlowError
+from rlflow.receipt import model_hash
 from rlflow.search import SEARCHES
 from rlflow.search import search as module
 from rlflow.search import taso as taso_module
@@ -171,6 +173,13 @@ def test_a_detour_is_left_out():
 
     found = run_search(wander, task.initial)
     assert (found.actions, found.interactions, found.stop, found.state.cost.runtime_ps) == ([(2, 0)], 5, "home", 1)
+
+
+def test_no_byte_of_the_file_tells_of_a_detour():
+    """A receipt replays the actions alone, and tensors are named in the order in which they were made."""
+    task = tiny_task("tiny_resnet50")
+    found = run_search("annealing", task.initial, Limits(interactions=3000), rounds=1000, steps=50, hot=0.5, cold=0.01, focus=0.9)
+    assert model_hash(found.state.graph) == model_hash(follow(task, found.actions).graph)
 
 
 def gains_kept(start, seed: int) -> int:
