@@ -1,7 +1,6 @@
 """The best so far: on disk as soon as it is known, and delivered whenever somebody asks."""
 
 import json
-import os
 import signal
 import time
 from contextlib import contextmanager
@@ -177,7 +176,7 @@ def test_the_searches_share_the_time(task, tmp_path):
 def test_signals_stop_the_block_and_nothing_after_it(number):
     before = signal.getsignal(number)
     with pytest.raises(Stop, match="interrupted"), stoppable():
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         time.sleep(5)
     assert signal.getsignal(number) is before
 
@@ -277,7 +276,7 @@ def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys,
 
     def interrupted(search, state, match):
         if search.interactions == 60:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         return follow(search, state, match)
 
     with monkeypatch.context() as patch:
@@ -314,7 +313,7 @@ def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
     def interrupted(*arguments, stops, **options):
         calls.append(arguments)
         if len(calls) <= stops:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return validate(*arguments, **options)
 
     for stops in (1, 2):
@@ -329,7 +328,7 @@ def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
 @pytest.mark.parametrize("stage", ["collect", "train_world_model"])
 def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model, monkeypatch, stage):
     def stops(run):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(command_line, stage, stops)
     done, out, results = optimise(capsys, model, *EDITS)
@@ -343,7 +342,7 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
     def interrupted(*arguments, **options):
         calls.append(arguments)
         if len(calls) == 1:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return validate(*arguments, **options)
 
     monkeypatch.setattr(delivery, "validate", interrupted)
