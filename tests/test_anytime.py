@@ -307,7 +307,15 @@ def test_stopped_it_never_writes_what_is_measured_to_be_slower(capsys, model, mo
     assert out.read_bytes() == model.read_bytes() and "measured to be slower; the original is returned" in done.err
 
 
-def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(capsys, model, monkeypatch):
+@pytest.fixture
+def interruptible():
+    """A process that a shell began in the background ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(capsys, model, monkeypatch, interruptible):
     calls = []
 
     def interrupted(*arguments, stops, **options):
