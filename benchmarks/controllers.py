@@ -165,7 +165,7 @@ def table(models: list[list[dict]], controllers: list[str]) -> str:
         shares = [100 * learnt["improvement"] / run["best_known"] for learnt, run in zip(best, runs, strict=True) if run["best_known"] > 0]
         cells = [
             first["model"],
-            *(" ".join((mean([run["controllers"][c]["improvement"] for run in runs]) + " %", f"({mean([run['controllers'][c]['dreamt'] for run in runs])})")) for c in controllers),
+            *("{} % ({})".format(*[mean([run["controllers"][c][what] for run in runs]) for what in ("improvement", "dreamt")]) for c in controllers),
             f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %" + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
             f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %", f"{mean([run['known']['simulator'] for run in runs])} %",
             f"{max(run['best_known'] for run in runs):.2f} %",
