@@ -265,7 +265,7 @@ class _Planner:
             inputs += self.numbers[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, inputs),)
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
-        attributes = self.attributes(op)
+        attributes = self.attributes(op, inputs)
         n_outputs = self.rule.n_outputs[op.key]
         kinds = self.infer(op, attributes, inputs, n_outputs)
         outputs = tuple(self.taken_over.get((op.key, slot), ABSENT) for slot in range(n_outputs))
@@ -304,10 +304,14 @@ class _Planner:
     def content(self, number: int) -> np.ndarray:
         return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()
 
-    def attributes(self, op: Op) -> tuple:
+    def attributes(self, op: Op, inputs: list[int]) -> tuple:
+        """ONNX stores a float attribute in float32, which must lose nothing that the operator's data type could tell."""
         pairs = dict(self.bindings[op.rest]) if op.rest is not None else {}
+        double = any(kind is not None and kind.dtype == TensorProto.DOUBLE for kind in map(self.type, inputs))
         for name, value in op.attributes:
             pairs[name] = self.scope[value.name] if isinstance(value, Bind) else value.compute(self.scope)
+            if double and not _fits_float32(pairs[name]):
+                raise Refused("the attribute has not so many digits")
         return tuple(sorted(pairs.items()))
 
     def infer(self, op: Op, attributes: tuple, inputs: list[int], n_outputs: int) -> tuple[TensorType, ...]:
@@ -325,3 +329,9 @@ class _Planner:
         if number == ABSENT:
             return None
         return shape_value(self.constants, number) if number >= 0 else shape_value(self.graph, self.bound[-2 - number])
+
+
+def _fits_float32(attribute) -> bool:
+    """Whether the floats in an attribute's value are the same in float32."""
+    numbers = attribute if isinstance(attribute, tuple) else (attribute,)
+    return all(float(np.float32(number)) == number for number in numbers if isinstance(number, float))

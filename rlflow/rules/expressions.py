@@ -128,10 +128,14 @@ def inverse(perm: tuple) -> tuple[int, ...]:
 
 
 def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
-    """A constant of the given sizes (none: a scalar) in the data type of `like`."""
+    """A constant of the given sizes (none: a scalar) in the data type of `like`, which must not make 0 or infinity of it."""
     import onnx
 
-    return np.full(sizes, number, onnx.helper.tensor_dtype_to_np_dtype(like.type.dtype))
+    with np.errstate(over="ignore"):
+        held = np.asarray(number, onnx.helper.tensor_dtype_to_np_dtype(like.type.dtype))
+    if number != 0 and (held == 0 or np.isinf(held)):
+        raise Unknown(f"a tensor of this data type cannot hold {number:g}")
+    return np.full(sizes, held)
 
 
 def scalar(tensor: Tensor) -> float:

@@ -1,6 +1,6 @@
 """Where each rule fires, and look-alikes at which it must refuse, with the reason it must give."""
 
-from tests.rules.fused_cases import ATTENTION, FUSED
+from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
 
@@ -274,10 +274,11 @@ for name in ("relu-maxpool", "relu-maxpool-inverse"):
         case(name, "the last window may lie outside", x="1x1x4x4", a=K2 | S2 | dict(pads=[0, 0, 1, 1], ceil_mode=1)),
     ]  # fmt: skip
 
-LAYER_NORM = dict(x="2x3x8", r=[-1], q=[-1], e=1e-5, g="8", b="=8")
+LAYER_NORM = dict(x="2x3x8", r=[-1], q=[-1], e=EPSILON, g="8", b="=8")
 FUSION = [
     case("layer-normalization", **LAYER_NORM),
-    case("layer-normalization", **LAYER_NORM | dict(r=[2], q=[-1], e="+1")),
+    case("layer-normalization", DIGITS, **LAYER_NORM | dict(e=1e-5)),
+    case("layer-normalization", **LAYER_NORM | dict(r=[2], q=[-1], e="+1"), dtype="float32"),
     case("layer-normalization", **LAYER_NORM | dict(x="8", r=[0], q="@r", g="@b"), opset=18),
     case("layer-normalization", "axes or epsilon are not constant", **LAYER_NORM | dict(e="1")),
     case("layer-normalization", "the mean is not over the last axis", **LAYER_NORM | dict(x="2x8x8", r=[1], q=[1])),
@@ -286,7 +287,7 @@ FUSION = [
     case("layer-normalization", "scale and offset are not one number", **LAYER_NORM | dict(g="1")),
     case("layer-normalization", "scale and offset are not one number", **LAYER_NORM | dict(b="=3x8")),
     case("layer-normalization", "a number is not known in advance", **LAYER_NORM | dict(e="+8")),
-    case("layer-normalization", "the result would be", **LAYER_NORM | dict(e="+1x1x1x1")),
+    case("layer-normalization", "the result would be", **LAYER_NORM | dict(e="+1x1x1x1"), dtype="float32"),
     case("gelu", x="2x3"),
     case("gelu", x=""),
     case("gelu", "Gelu needs a newer opset", x="2x3", opset=19),
@@ -1109,11 +1110,18 @@ ELEMENTWISE += [
     ),
     *(
         each
-        for name in ("sigmoid-as-tanh", "sigmoid-as-tanh-inverse", "hard-sigmoid", "hard-sigmoid-scaled")
+        for name in ("sigmoid-as-tanh", "sigmoid-as-tanh-inverse")
         for each in (case(name, x="2x3", dtype="float32"), case(name, x="", opset=11))
     ),
+    *(
+        each
+        for name in ("hard-sigmoid", "hard-sigmoid-scaled")
+        for each in (case(name, x="2x3", dtype="float32"), case(name, x="", opset=11, dtype="float32"), case(name, DIGITS, x="2x3"))
+    ),
     case("hard-sigmoid", "the input is not of floats", **INT),
-    *(each for name in ("hard-swish", "hard-swish-apart") for each in (case(name, x="2x3"), case(name, x="", opset=14))),
+    *(case(name, x=x, opset=opset, dtype="float32") for name in ("hard-swish", "hard-swish-apart") for x, opset in (("2x3", 20), ("", 14))),
+    case("hard-swish", x="2x3"),
+    case("hard-swish-apart", DIGITS, x="2x3"),
     *(
         each
         for name in ("log-softmax", "log-softmax-inverse")

@@ -29,7 +29,7 @@ from rlflow.runtime import session
 
 TOLERANCE = 1e-9
 SINGLE = 1e-5  # tolerance in float32
-ROUNDED = ("hard-sigmoid", "gelu-tanh")  # rules whose attributes or constants are stored in float32
+ROUNDED = ("gelu-tanh",)  # rules whose constants ONNX states in float32
 
 
 @dataclass(frozen=True)
