@@ -513,7 +513,7 @@ def evaluate(run, found=None) -> dict:
 
 
 def check_and_choose(run, candidates, folder: Path, measure_seconds: float, **options) -> dict:
-    """What `deliver` makes of the candidates, with their actions. options: further ones of `deliver`."""
+    """What `deliver` makes of the candidates. options: further ones of `deliver`."""
     from rlflow.delivery import DeliveryOptions, deliver
 
     config = run.config
@@ -521,9 +521,7 @@ def check_and_choose(run, candidates, folder: Path, measure_seconds: float, **op
         list(config.eval.seeds), config.eval.tolerance, measure_seconds, config.eval.sessions, config.cost.threads, config.seed,
         config.env.exact,
     )  # fmt: skip
-    outcome = deliver(run.task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules), **options)
-    outcome["actions"] = {c.name: [[int(x), int(k)] for x, k in c.actions] for c in candidates if c.name in outcome["candidates"]}
-    return outcome
+    return deliver(run.task, run.source, candidates, folder, checks, run.shapes, list(config.env.rules), **options)
 
 
 def write_up(run, outcome: dict) -> None:
@@ -603,6 +601,7 @@ def optimise(parsed) -> dict:
 
     def deliver_to_out() -> None:
         copy_model(Path(results["eval"]["optimised"]), out, same=results["eval"]["delivered"] == "original")
+        copy_fault_report(results["eval"], out)
 
     try:
         with anytime.stoppable(budget.looking):
@@ -654,12 +653,13 @@ def search(parsed) -> dict:
         candidate = Candidate(parsed.method, found.state, found.actions, found.interactions, found.seconds)
         outcome = check_and_choose(run, [candidate], Path(folder), config.eval.measure_seconds if parsed.measure else 0.0)
         copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
+        copy_fault_report(outcome, out)
         if outcome["delivered"] != "original":
             copy_file(Path(folder) / "receipt.json", out.with_suffix(".receipt.json"))
     result = outcome["candidates"][parsed.method]
     say(
         f"{parsed.method} stopped by '{found.stop}': estimated {result['estimated_improvement_percent']:.2f} % lower, "
-        f"{len(found.actions)} substitutions, {found.interactions} interactions, {found.seconds:.1f} s"
+        f"{result['substitutions']} substitutions, {found.interactions} interactions, {found.seconds:.1f} s"
     )
     if result["measured"]:
         measured = result["measured"]
@@ -954,6 +954,17 @@ def load_world_model(run, folder: Path | None = None):
                 f"say {key}={value}, or use another --run"
             )
     return model
+
+
+def copy_fault_report(outcome: dict, out: Path) -> None:
+    """Puts it beside the file that is delivered, and takes away that of an earlier one."""
+    from rlflow.files import copy_file
+
+    beside = out.with_suffix(".fault-report.md")
+    if outcome["fault_report"] is None:
+        beside.unlink(missing_ok=True)
+    else:
+        copy_file(Path(outcome["fault_report"]), beside)
 
 
 def check_apart(source: Path | str, out: Path | str) -> None:

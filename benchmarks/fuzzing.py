@@ -1,9 +1,10 @@
-"""Fuzzing the engine: random substitutions on random models must keep them valid and equal.
+"""Fuzzing the engine: random substitutions on random models must keep them valid and equal, as ONNX Runtime optimises them, too.
 
 `fuzz(seed, …)` walks over one model. What is wrong after a substitution is a `Fault`; both the substitutions that led
 to it and the model are shrunk to what still shows it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet
 from rlflow.runtime import run, session
 from rlflow.state import RewriteState, Task
+from rlflow.validate.known_faults import known_faults
 from rlflow.zoo.random_model import random_model, random_values
 
 STEPS = 20
@@ -65,7 +67,7 @@ class Original:
         onnx.checker.check_model(model, full_check=True)
         self.model = model
         self.feeds = [random_values(model, INPUT_SETS * seed + k) for k in range(INPUT_SETS)]
-        self.values = outputs(model, self.feeds)
+        self.values = outputs(model, self.feeds, optimise=False)
         if not all(np.isfinite(a).all() for values in self.values for a in values if a.dtype.kind == "f"):
             raise ValueError("the original's outputs are not finite")
 
@@ -77,22 +79,46 @@ class Original:
         given = {value.name for value in watched.graph.output}
         inner = [name for node in watched.graph.node for name in node.output if name and name not in given]
         watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
-        arrays = [a for values in outputs(watched, self.feeds) for a in values if a.dtype.kind == "f"]
+        arrays = [a for values in outputs(watched, self.feeds, optimise=False) for a in values if a.dtype.kind == "f"]
         declared = [v.type.tensor_type.elem_type for v in (*self.model.graph.input, *self.model.graph.output)]
         largest = max([1.0, *(float(np.abs(a).max(initial=0)) for a in arrays)])
         return largest * max(TOLERANCES.get(dtype, 0.0) for dtype in declared)
+
+    @cached_property
+    def optimised_well(self) -> bool:
+        """Whether ONNX Runtime's own optimisations leave the model what it is; if not, nothing can be said of others."""
+        return self._optimised(self.model) is None
 
     def fault(self, state: RewriteState, last: bool) -> Fault | None:
         """What is wrong with a state that substitutions of this model have led to; of the last one, the counts too."""
         try:
             model = to_model(state.graph)
             onnx.checker.check_model(model, full_check=True)
-            found = outputs(model, self.feeds)
+            found = outputs(model, self.feeds, optimise=False)
         except Exception as error:
             return raised(error)
         if interface(model) != interface(self.model):
             return Fault("interface", "the declared inputs or outputs are not those of the original")
-        return self._difference(found) or (_miscounted(state) if last else None)
+        fault = self._difference(found) or (_miscounted(state) if last else None)
+        if fault is None and self.optimised_well and not self.triggers(state):
+            fault = self._optimised(model)
+        return fault
+
+    def triggers(self, state: RewriteState) -> bool:
+        """Whether a known fault of ONNX Runtime is triggered more often than by the original; such a graph is not delivered."""
+        return bool(known_faults(state.graph) - self.known)
+
+    @cached_property
+    def known(self) -> Counter[str]:
+        return known_faults(load_graph(self.model))
+
+    def _optimised(self, model: onnx.ModelProto) -> Fault | None:
+        """What ONNX Runtime's optimisations break in a model whose outputs are right without them: its fault, not a rule's."""
+        try:
+            fault = self._difference(outputs(model, self.feeds, optimise=True))
+        except RLFlowError as error:
+            return Fault("ONNX Runtime refuses it optimised", first_line(error))
+        return fault and Fault(f"ONNX Runtime's optimisations: {fault.kind}", fault.message)
 
     def _difference(self, found: list[list[np.ndarray]]) -> Fault | None:
         for wanted, given in zip(self.values, found, strict=True):
@@ -109,8 +135,8 @@ def interface(model: onnx.ModelProto) -> tuple[list[onnx.ValueInfoProto], list[o
     return list(model.graph.input), list(model.graph.output)
 
 
-def outputs(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
-    running = session(model, threads=1, optimise=False)
+def outputs(model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], optimise: bool) -> list[list[np.ndarray]]:
+    running = session(model, threads=1, optimise=optimise)
     return [run(running, feed) for feed in feeds]
 
 

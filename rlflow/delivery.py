@@ -1,7 +1,7 @@
 """From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -13,11 +13,14 @@ from rlflow.files import copy_file, write_json
 from rlflow.graph.onnx_reader import external_files, external_locations
 from rlflow.graph.onnx_writer import save_graph, save_model
 from rlflow.progress import progress_bar, say
-from rlflow.receipt import file_hash, make_receipt
+from rlflow.receipt import file_hash, make_receipt, versions
+from rlflow.repair import LeftOut, repaired, write_fault_report
+from rlflow.runtime import machine
 from rlflow.state import RewriteState, Task
-from rlflow.validate import validate
+from rlflow.validate import Comparison, Findings
 
-CHECKS = ("equal", "max_relative_error", "findings", "measured")
+CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
+FAULT_REPORT = "fault-report.md"
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ def deliver(
 ) -> dict:
     """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
-    Delivered is the one with the lowest estimated cost among those that passed every check and were measured
+    A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.repair`); what is left is
+    what is measured, and a report of the fault is written, too. Delivered is the one with the lowest estimated cost among those that passed every check and were measured
     to be faster than the original; if none was, among those that were not measured to be slower. If there is
     none that is estimated to be faster either, the original is what is delivered.
 
@@ -83,29 +87,38 @@ def deliver(
       go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this one and
         those after it are left out.
 
-    Returns: a JSON-able dict: `original`, `candidates` (by name), `delivered` (a name or "original"),
-      `reason`, and `optimised`, the path of the delivered file.
+    Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or "original"),
+      `reason`, `optimised`, the path of the delivered file, and `fault_report`, that of the report if there is one.
     """
     initial = task.initial
     found: dict[str, dict] = {}
+    checked: dict[str, Candidate] = {}  # by name, without what is to blame
+    comparison = None
     with progress_bar(len(candidates), "check and measure", "candidate") as bar:
         for candidate in candidates:
             if found and not go_on(found):
                 break
             twin = _same_graph(candidate, candidates[: len(found)], task)
             if twin == "original":
-                checks = dict(zip(CHECKS, (True, 0.0, [], None), strict=True))
+                checks = dict(zip(CHECKS, (True, 0.0, [], None, []), strict=True))
             elif twin is not None:
                 checks = {key: found[twin][key] for key in CHECKS}
+                candidate = replace(candidate, state=checked[twin].state, actions=checked[twin].actions)
             else:
-                checks = _check(candidate, source, folder, options, shapes)
+                comparison = comparison or _comparison(source, options, shapes)
+                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
+            checked[candidate.name] = candidate
             found[candidate.name] = _describe(task, candidate) | {"same_as": twin} | checks
             bar.update(1)
-    name, reason = _choose(initial, candidates[: len(found)], found)
+    report = folder / FAULT_REPORT if any(one["left_out"] for one in found.values()) else None
+    if report is not None:
+        write_fault_report(report, Path(source).name, machine(), versions(), found, task.rules)
+        say(f"rewrites after which outputs part were left out: {report}")
+    name, reason = _choose(initial, list(checked.values()), found)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
-        chosen = next(c for c in candidates if c.name == name)
+        chosen = checked[name]
         costs = {
             "estimated": {"original_ms": initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
             "measured": found[name]["measured"],
@@ -124,6 +137,8 @@ def deliver(
     }
     return {
         "original": original, "candidates": found, "delivered": name, "reason": reason, "optimised": str(path),
+        "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
+        "fault_report": report and str(report),
     }  # fmt: skip
 
 
@@ -161,29 +176,50 @@ def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) 
     return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
 
 
-def _check(candidate: Candidate, source: Path, folder: Path, options: DeliveryOptions, shapes: dict) -> dict:
-    """Equality with the original, and end-to-end latency beside it."""
+def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+    tolerance = 0.0 if options.exact else options.tolerance
+    return Comparison(source, options.seeds, tolerance, shapes, options.threads, optimise=not options.exact)
+
+
+def _check(
+    task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path, options: DeliveryOptions, shapes: dict
+) -> tuple[Candidate, dict]:
+    """The candidate without what makes it unequal; what was found of that: equality, and latency beside the original."""
     path = folder / f"candidate-{candidate.name}.onnx"
-    save_graph(candidate.state.graph, path)
+
+    def compare(state: RewriteState) -> Findings:
+        save_graph(state.graph, path)
+        return comparison.against(path)
+
     try:
-        tolerance = 0.0 if options.exact else options.tolerance
-        findings = validate(source, path, options.seeds, tolerance, shapes, options.threads, optimise=not options.exact)
+        actions, state, findings, left_out = repaired(task, candidate.actions, compare)
+        if left_out:
+            candidate = replace(candidate, actions=actions, state=state)
+            _tell(candidate.name, left_out)
         measured = None
-        if findings.ok and options.measure_seconds > 0:
+        if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.graph.hash:
+            save_graph(state.graph, path)
             measured = measure(
                 source, path, options.threads, options.measure_seconds, options.sessions, options.seed, shapes
             )
     finally:
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}.data").unlink(missing_ok=True)
-    for failure in findings.failures()[:1]:
-        say(f"what {candidate.name} found is NOT equal to the original and is dropped: {failure.message}")
-    return {
+    return candidate, {
         "equal": findings.ok,
         "max_relative_error": findings.to_dict()["max_error"],
         "findings": findings.to_dict()["findings"],
         "measured": measured,
+        "left_out": [asdict(each) for each in left_out],
     }
+
+
+def _tell(name: str, left_out: Sequence[LeftOut]) -> None:
+    blamed = [each for each in left_out if each.blame != "needed"]
+    for each in blamed[:1]:
+        whose = "ONNX Runtime is at fault" if each.blame == "onnxruntime" else "the rule is at fault"
+        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        say(f"{name}: rewrite {each.step}, {each.rule}{more}, left out; {whose}: {each.message}")
 
 
 def _describe(task: Task, candidate: Candidate) -> dict:
@@ -209,13 +245,10 @@ def _describe(task: Task, candidate: Candidate) -> dict:
 def _choose(initial: RewriteState, candidates: Sequence[Candidate], found: dict[str, dict]) -> tuple[str, str]:
     """(name of the candidate or "original", why)."""
     better = [c for c in candidates if c.state.cost.runtime_ps < initial.cost.runtime_ps]
-    if not better:
-        return "original", "no gain was found"
     equal = [c for c in better if found[c.name]["equal"]]
     if not equal:
-        raise RLFlowError(
-            "every candidate failed the equality check; nothing was delivered, and a rule is at fault: please report it"
-        )
+        faults = better or any(found[c.name]["left_out"] for c in candidates)
+        return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} tells why" if faults else "no gain was found"
     verdicts = {c.name: (found[c.name]["measured"] or {}).get("verdict") for c in equal}
     kept = [c for c in equal if verdicts[c.name] != "slower"]
     if not kept:

@@ -9,7 +9,7 @@ from rlflow.pages.drawing import Drawing, draw, look, picture
 from rlflow.pages.markup import Safe, join, page, short, table, tag, time_text
 from rlflow.pages.regions import Region, regions
 from rlflow.pages.steps import Step, opened, trace
-from rlflow.report import measured_text, summary_line
+from rlflow.report import left_out_text, measured_text, summary_line
 from rlflow.state import RewriteState, Task
 
 STEPS = 1000  # rows of a table of steps
@@ -233,13 +233,14 @@ def _times(stages: dict, outcome: dict) -> Safe:
 
 
 def _equality(outcome: dict) -> Safe:
+    left_out = tag("p", left_out_text(outcome))
     if outcome["delivered"] == "original":
-        return tag("p", "The original is returned unchanged.")
+        return join([tag("p", "The original is returned unchanged."), left_out])
     findings = outcome["candidates"][outcome["delivered"]]["findings"]
     rows = [[f["kind"], tag("span", "ok", class_="good") if f["ok"] else tag("span", "FAILED", class_="bad"), f["message"]] for f in findings]
     repeat = "python run.py replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"
     note = tag("p", "receipt.json, beside this page, makes the same file again, byte for byte: ", tag("code", repeat))
-    return join([table(("check", "result", ""), rows), note])
+    return join([table(("check", "result", ""), rows), left_out, note])
 
 
 def _conditions(results: dict) -> Safe:

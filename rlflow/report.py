@@ -24,7 +24,7 @@ def write_report(folder: Path, results: dict) -> Path:
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
         "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
         *(["## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity"))] if outcome["dreamt"] else []),
-        "## Equality\n\n" + _equality(outcome),
+        "## Equality\n\n" + _equality(outcome) + left_out_text(outcome),
         "## Stages\n\n" + _stages(results["stages"]),
         "## Conditions\n\n" + _conditions(results),
     ]
@@ -122,6 +122,12 @@ def _equality(outcome: dict) -> str:
     for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
         rows.append(f"| {finding['kind']} | {'ok' if finding['ok'] else 'FAILED'} | {finding['message']} |")
     return "\n".join(rows)
+
+
+def left_out_text(outcome: dict) -> str:
+    """A sentence on what was left out, where something was."""
+    counts = [f"{len(found['left_out'])} of {name}" for name, found in outcome["candidates"].items() if found["left_out"]]
+    return f"\n\nRewrites that were left out, since outputs part after them: {', '.join(counts)}; see fault-report.md." if counts else ""
 
 
 def _stages(stages: dict) -> str:

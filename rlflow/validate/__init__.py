@@ -5,18 +5,12 @@ from pathlib import Path
 
 import onnx
 
-from rlflow.errors import RLFlowError
 from rlflow.rules.language import RuleSet
+from rlflow.validate.comparison import Comparison
 from rlflow.validate.findings import Finding, Findings
-from rlflow.validate.inputs import ordinary_inputs, special_inputs
-from rlflow.validate.models import Model
-from rlflow.validate.numerics import Expected, relative_error
-from rlflow.validate.steps import receipt_findings
-from rlflow.validate.structure import interface, kept_weights, structure
+from rlflow.validate.numerics import relative_error
 
-__all__ = ["Finding", "Findings", "relative_error", "validate"]
-
-UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
+__all__ = ["Comparison", "Finding", "Findings", "relative_error", "validate"]
 
 
 def validate(
@@ -46,7 +40,9 @@ def validate(
     Args:
       original, candidate: paths, or models; above 2 GB paths.
       seeds: of the inputs.
-      tolerance: the largest relative error of a float output that passes; 0 asks for equality bit for bit.
+      tolerance: the largest relative error of a float output that passes; 0 asks for equality bit for bit. An original in
+        half precision is run in float32 too: an output may be as far from that as ONNX Runtime's own sessions of the original
+        are, times `HALF_MARGIN`, where that is more.
       shapes: sizes for symbolic dimensions, as `load_graph` takes them.
       optimise: whether both are compared as ONNX Runtime rewrites them for a user, too; it rounds as it likes where it does.
       receipt: of the candidate, as `make_receipt` gives it.
@@ -55,26 +51,4 @@ def validate(
     Raises:
       RLFlowError: the original cannot be read or run, or its inputs cannot be made.
     """
-    found, shapes, left = Findings(), shapes or {}, Model.read(original)
-    ordinary = ordinary_inputs(left.proto, seeds, shapes)
-    try:
-        right = Model.read(candidate)
-    except RLFlowError as error:
-        found.findings.append(Finding("structure", False, str(error)))
-        return found
-    found.findings += structure(left, right)
-    is_model = found.ok
-    found.findings += interface(left, right, ordinary[0].arrays, shapes)
-    special = special_inputs(left.proto, seeds[0], shapes)
-    expected = [Expected(left, ordinary, special, tolerance, threads, optimise=False)]
-    if optimise:
-        expected.append(Expected(left, ordinary, [], tolerance, threads, optimise=True))
-    if is_model:
-        for each in expected:
-            found.findings += each.against(right)
-        found.findings += kept_weights(left, right, tolerance)
-    else:
-        found.findings.append(Finding("numerics", False, UNSAFE))
-    if receipt is not None:
-        found.findings += receipt_findings(receipt, left, right, expected, found.ok, rules)
-    return found
+    return Comparison(original, seeds, tolerance, shapes, threads, optimise).against(candidate, receipt, rules)

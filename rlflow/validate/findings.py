@@ -11,12 +11,18 @@ KINDS = get_args(Kind)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `value` is the relative error of an output where one was measured."""
+    """One thing that was looked at.
+
+    Attributes:
+      value: the relative error of an output where one was measured.
+      optimised: whether it was seen with ONNX Runtime's own optimisations on.
+    """
 
     kind: Kind
     ok: bool
     message: str
     value: float | None = None
+    optimised: bool = False
 
 
 @dataclass
@@ -34,6 +40,11 @@ class Findings:
 
     def failures(self) -> list[Finding]:
         return [finding for finding in self.findings if not finding.ok]
+
+    @property
+    def blames_onnxruntime(self) -> bool:
+        """Whether something failed, and nothing did without ONNX Runtime's optimisations: they are what is wrong then."""
+        return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:
         """JSON-able: an infinite error becomes the text "inf"."""

@@ -4,12 +4,14 @@ On special values a sound substitution may round by more than the tolerance: sum
 breaks. So the original is asked first, on inputs moved in the last digits, to both sides: a candidate may move by
 `MARGIN` times what the original then does, and where that is much, or an integer changes, nothing is compared.
 
+A model in half precision is run in float32 too, which errors are then measured from (`precision.py`).
+
 Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too, but
 not alone: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a right one.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ from rlflow.runtime import run
 from rlflow.validate.findings import Finding
 from rlflow.validate.inputs import InputSet, nudged
 from rlflow.validate.models import Model
+from rlflow.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
@@ -34,12 +37,14 @@ class Wanted(NamedTuple):
       limit: the largest relative error that passes.
       floor: errors are relative to no less than that, for an output that happens to be small there.
       why_not: why it is not compared.
+      precise: the same in float32, which errors are measured from; None: `value` is what they are measured from.
     """
 
     value: object
     limit: float
     floor: float = 0.0
     why_not: str | None = None
+    precise: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -76,24 +81,82 @@ class Slot:
             return value - value.max(axis=self.axes(value.ndim), keepdims=True)
 
 
+def slots_of(model: Model) -> list[Slot]:
+    """The outputs, then what enters saturating operators before them."""
+    slots = [Slot(name, name) for name in model.outputs]
+    return slots + list(filter(None, (_before_saturation(model.proto, name) for name in model.outputs)))
+
+
+class Precise:
+    """A model in half precision: what it gives in float32, and how far ONNX Runtime's own sessions of it are from that."""
+
+    def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
+        """Raises RLFlowError if it cannot be made float32, or ONNX Runtime cannot run that."""
+        self.model, self.slots = model.proto, slots_of(model)
+        wide = widened(model.proto, model.folder)
+        names = [slot.tensor for slot in self.slots]
+        self.wide = Model(wide, wide, None).session_with(names, threads, False)
+        self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
+        self.usual = [0.0] * len(self.slots)  # the largest errors on ordinary inputs: those of one set may happen to be small
+        self.usual = [max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)]
+
+    def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
+        """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary inputs.
+
+        Raises RLFlowError if one of them cannot be run on these inputs.
+        """
+        values = _run(self.wide, widened_arrays(self.model, given.arrays), self.slots)
+        beside = [_run(own, given.arrays, self.slots) for own in self.own]
+        floors = scales or [0.0] * len(values)
+        return [
+            (value, max([usual, *(relative_error(value, other, floor) if _comparable(value, other) else np.inf for other in others)]))
+            for value, usual, floor, *others in zip(values, self.usual, floors, *beside, strict=True)
+        ]
+
+
+def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
+    """None where the model is in float32 or above, or cannot be run in float32; then the tolerance alone counts."""
+    if not is_half(model.proto):
+        return None
+    try:
+        return Precise(model, ordinary, threads)
+    except RLFlowError:
+        return None
+
+
 class Expected:
     """The values that the original gives; its session is gone once they are there."""
 
     def __init__(
         self, model: Model, ordinary: Sequence[InputSet], special: Sequence[InputSet], tolerance: float, threads: int,
-        optimise: bool,
+        optimise: bool, precise: Precise | None = None,
     ):
         """Raises RLFlowError if the original cannot be run on the ordinary inputs."""
         self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
-        self.slots = [Slot(name, name) for name in model.outputs]
-        self.slots += filter(None, (_before_saturation(model.proto, name) for name in model.outputs))
+        self.precise = precise if tolerance else None  # 0 asks for equality bit for bit
+        self.slots = slots_of(model)
         running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
-        self.sets = [(given, self.ordinary(_run(running, given.arrays, self.slots))) for given in ordinary]
+        self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
         scales = [max(map(_largest, values)) for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
+        self.precise = None  # its sessions, too
 
-    def ordinary(self, values: Sequence[object]) -> list[Wanted]:
-        return [Wanted(value, self.tolerance) for value in values]
+    def ordinary(self, running, given: InputSet) -> list[Wanted]:
+        return self.allowing([Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None)
+
+    def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
+        """What half precision may be off, where that is known."""
+        if self.precise is None:
+            return wanted
+        try:
+            runs = self.precise(given, scales)
+        except RLFlowError:
+            return wanted
+        allowed = []
+        for each, (value, error) in zip(wanted, runs, strict=True):
+            known = each.why_not is None and _comparable(each.value, value) and np.isfinite(each.value).all() and np.isfinite(error)
+            allowed.append(each._replace(limit=max(each.limit, HALF_MARGIN * error), precise=value) if known else each)
+        return allowed
 
     def special(self, running, given: InputSet, scales: list[float]) -> list[Wanted]:
         try:
@@ -101,7 +164,7 @@ class Expected:
             beside = [_run(running, nudged(given.arrays, sign), self.slots) for sign in (1, -1)]
         except RLFlowError as error:
             return [Wanted(None, 0.0, why_not=f"the original cannot be run: {error}")] * len(self.slots)
-        return [self.judged(*each) for each in zip(values, scales, *beside, strict=True)]
+        return self.allowing([self.judged(*each) for each in zip(values, scales, *beside, strict=True)], given, scales)
 
     def judged(self, value: object, scale: float, *beside: object) -> Wanted:
         """The limit for a value that became `beside` when the inputs were moved in the last digits."""
@@ -117,6 +180,9 @@ class Expected:
 
     def against(self, candidate: Model) -> Iterator[Finding]:
         """A finding for every tensor and set of inputs, those that could not be compared included."""
+        return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
+
+    def _against(self, candidate: Model) -> Iterator[Finding]:
         compared, theirs = [], []  # places in `slots`; the same of the candidate
         for place, slot in enumerate(self.slots):
             if slot.output not in candidate.outputs:
@@ -166,8 +232,15 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
     if old.dtype.kind != "f":
         same = _same(old, new)
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs, and must be equal'}")
-    error = relative_error(old, new, wanted.floor)
-    return Finding("numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e})", error)
+    error = relative_error(old if wanted.precise is None else wanted.precise, new, wanted.floor)
+    how = "" if wanted.precise is None else f": half precision, {HALF_MARGIN:g} times ONNX Runtime's own"
+    return Finding("numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error)
+
+
+def _comparable(value: object, other: object) -> bool:
+    """Whether both are tensors of floats of one shape."""
+    arrays = isinstance(value, np.ndarray) and isinstance(other, np.ndarray)
+    return arrays and value.dtype.kind == other.dtype.kind == "f" and value.shape == other.shape
 
 
 def _run(running, arrays: dict[str, np.ndarray], slots: Sequence[Slot]) -> list[object]:

@@ -1,0 +1,58 @@
+"""What ONNX Runtime's own optimisations get wrong: every known fault is shown by its smallest model, and docs/FAULTS.md is written.
+
+Each model is run as it is written, and as ONNX Runtime optimises it, on negative inputs.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from benchmarks.harness import bar, finish, parser
+from rlflow.errors import RLFlowError, first_line
+from rlflow.files import write_text
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.runtime import random_inputs, run, session
+from rlflow.validate.known_faults import KNOWN, KnownFault, known_faults
+
+PAGE = Path(__file__).parent.parent / "docs" / "FAULTS.md"
+HEAD = """# Known faults of ONNX Runtime {version}
+
+This page is written by `python -m benchmarks.known_faults`. Each model is valid, and ONNX Runtime gives other outputs for it, or no
+session, as soon as its own optimisations are on (`ORT_ENABLE_ALL`, CPU). A result of RLFlow that would trigger one of them loses the
+rewrites that lead there, and only those. Each section is ready to be reported.
+"""
+
+
+def shown(fault: KnownFault) -> dict:
+    """What the smallest model gives: `error`, the largest difference between both runs, or `refused`, why there is no session."""
+    model = onnx.parser.parse_model(fault.model)
+    inputs = {name: -np.abs(array) for name, array in random_inputs(model, 0).items()}
+    wanted = run(session(model, 1, optimise=False), inputs)
+    found = {"name": fault.name, "what": fault.what, "triggers": known_faults(load_graph(model))[fault.name], "error": None, "refused": None}
+    try:
+        given = run(session(model, 1, optimise=True), inputs)
+    except RLFlowError as error:
+        return found | {"refused": first_line(error)}
+    return found | {"error": max(float(np.abs(a - b).max()) for a, b in zip(wanted, given, strict=True))}
+
+
+def section(fault: KnownFault, found: dict) -> str:
+    seen = f"`{found['refused']}`" if found["refused"] else f"the largest difference of an output is {found['error']:.3g}"
+    return f"\n## {fault.name}\n\n{fault.what[0].upper()}{fault.what[1:]}.\n\nSeen: {seen}.\n\n```\n{fault.model}\n```\n"
+
+
+def main() -> int:
+    arguments = parser(__doc__).parse_args()
+    found = [shown(fault) for fault in KNOWN]
+    page = HEAD.format(version=onnxruntime.__version__) + "".join(section(*pair) for pair in zip(KNOWN, found, strict=True))
+    write_text(PAGE, page)
+    wrong = [one["name"] for one in found if one["refused"] or one["error"] > 1e-3]
+    bars = [bar("known faults that are still there", len(wrong), "", f"all {len(KNOWN)}", len(wrong) == len(KNOWN))]
+    return finish("known_faults", arguments, {"faults": found}, bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

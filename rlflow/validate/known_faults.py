@@ -1,0 +1,169 @@
+"""What ONNX Runtime's own optimisations are known to get wrong: graphs that are right, and are run wrongly, or not at all.
+
+Each was met by a rewrite that is proved: outputs stayed what they were without ONNX Runtime's optimisations, and not with
+them. Such a graph is not delivered: the rewrites that lead to what triggers the fault are left out (`rlflow.repair`).
+docs/FAULTS.md shows each with its smallest model, made and run by `python -m benchmarks.known_faults`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from onnx import TensorProto
+
+from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.shapes import shape_value
+
+ONNXRUNTIME = "1.31.1"  # the version in which they were seen
+
+
+@dataclass(frozen=True)
+class KnownFault:
+    """One fault of ONNX Runtime.
+
+    Attributes:
+      name: of the optimisation.
+      what: it does wrong, in a sentence.
+      model: the smallest model that shows it, in ONNX's text format.
+      triggers: the nodes of a graph at which it is triggered.
+    """
+
+    name: str
+    what: str
+    model: str
+    triggers: Callable[[Graph], Iterator[int]]
+
+
+def known_faults(graph: Graph) -> Counter[str]:
+    """How often each known fault is triggered in a graph, by name."""
+    return Counter({fault.name: count for fault in KNOWN if (count := len(list(fault.triggers(graph))))})
+
+
+def named(name: str) -> KnownFault:
+    return next(fault for fault in KNOWN if fault.name == name)
+
+
+# -- triggers --------------------------------------------------------------------------------------
+
+
+def _of(graph: Graph, *operators: str) -> Iterator[Node]:
+    return (graph.nodes[n] for n in sorted(graph.nodes) if graph.nodes[n].op in operators and not graph.nodes[n].constant)
+
+
+def _maker(graph: Graph, tensor: int) -> Node | None:
+    producer = graph.producers.get(tensor)
+    return None if producer is None else graph.nodes[producer]
+
+
+def _readers(graph: Graph, tensor: int) -> list[Node]:
+    return [graph.nodes[n] for n in graph.consumers.get(tensor, ())]
+
+
+def _zero_pad_before_maxpool(graph: Graph) -> Iterator[int]:
+    for pool in _of(graph, "MaxPool"):
+        pad = _maker(graph, pool.inputs[0])
+        if pad is None or pad.op != "Pad" or len(_readers(graph, pool.inputs[0])) > 1 or pool.inputs[0] in graph.outputs:
+            continue
+        given = dict(pad.attributes)
+        value = pad.inputs[2] if len(pad.inputs) > 2 and pad.inputs[2] != ABSENT else None
+        is_zero = value is None or (value in graph.constants and not graph.constants[value].load().any())
+        sizes = shape_value(graph, pad.inputs[1]) if len(pad.inputs) > 1 else None
+        if given.get("mode", b"constant") == b"constant" and is_zero and sizes is not None and sizes.max(initial=0) > 0:
+            yield pool.id
+
+
+def _clip_after_relu_in_float64(graph: Graph) -> Iterator[int]:
+    for clip in _of(graph, "Clip"):
+        kind = graph.types.get(clip.inputs[0])
+        if kind is None or kind.dtype != TensorProto.DOUBLE or len(clip.inputs) < 2 or clip.inputs[1] == ABSENT:
+            continue
+        before = _maker(graph, clip.inputs[0])
+        while before is not None and before.op in ("Transpose", "Reshape", "Squeeze", "Unsqueeze"):
+            before = _maker(graph, before.inputs[0])  # which ONNX Runtime moves out of between
+        if before is not None and before.op == "Relu":
+            yield clip.id
+
+
+def _scaled(graph: Graph, node: Node | None) -> bool:
+    """Whether a node multiplies with, or divides by, one constant number."""
+    if node is None or node.op not in ("Mul", "Div") or node.constant:
+        return False
+    numbers = [t for t in node.inputs if graph.is_constant(t) and (kind := graph.types.get(t)) is not None and kind.size == 1]
+    return len(numbers) == 1
+
+
+def _scale_of_two_products(graph: Graph) -> Iterator[int]:
+    products = ("MatMul", "FusedMatMul")
+    for scale in _of(graph, "Mul", "Div"):
+        if not _scaled(graph, scale):
+            continue
+        readers = _readers(graph, scale.outputs[0])
+        again = [node for node in readers if _scaled(graph, node) and any(r.op in products for r in _readers(graph, node.outputs[0]))]
+        if again and any(reader.op in products for reader in readers):
+            yield scale.id
+
+
+def _rms_normalisation_in_float64(graph: Graph) -> Iterator[int]:
+    for root in _of(graph, "Sqrt"):
+        kind, inner = graph.types.get(root.outputs[0]), _maker(graph, root.inputs[0])
+        if kind is None or kind.dtype != TensorProto.DOUBLE or inner is None or inner.op != "Add":
+            continue
+        means = [node for t in inner.inputs if (node := _maker(graph, t)) is not None and node.op == "ReduceMean"]
+        squares = [node for mean in means if (node := _maker(graph, mean.inputs[0])) is not None and node.op in ("Pow", "Mul")]
+        for quotient in _readers(graph, root.outputs[0]):
+            if quotient.op == "Div" and any(quotient.inputs[0] == square.inputs[0] for square in squares):
+                yield from (scaled.id for scaled in _readers(graph, quotient.outputs[0]) if scaled.op == "Mul")
+
+
+# -- the faults ------------------------------------------------------------------------------------
+
+KNOWN = (
+    KnownFault(
+        "PadFusion",
+        "a Pad with zeros that only a MaxPool reads becomes the padding of the MaxPool, which stands for minus infinity: the result is "
+        "wrong where all elements of a window are negative",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[1,1,4,4] x) => (float[1,1,2,2] y) <int64[8] p = {0, 0, 0, 0, 0, 0, 1, 1}> {
+  t = Pad (x, p)
+  y = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (t)
+}""",
+        _zero_pad_before_maxpool,
+    ),
+    KnownFault(
+        "FuseReluClip",
+        "a Clip in float64 with a lower bound that follows a Relu: no session can be made",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (double[4] x) => (double[4] y) <double low = {0.0}> {
+  t = Relu (x)
+  y = Clip (t, low)
+}""",
+        _clip_after_relu_in_float64,
+    ),
+    KnownFault(
+        "MatMulScaleFusion",
+        "a product with a number that is read by a MatMul, and by a second such product before another MatMul: it is removed while it is still "
+        "read, and no session can be made",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[2,3] x, float[3,2] y) => (float[2,2] u, float[2,2] v) <float c = {2.0}, float d = {3.0}> {
+  a = Mul (x, c)
+  u = MatMul (a, y)
+  b = Mul (a, d)
+  v = MatMul (b, y)
+}""",
+        _scale_of_two_products,
+    ),
+    KnownFault(
+        "SimplifiedLayerNormFusion",
+        "an RMS normalisation in float64, written out: the fused kernel gives other numbers",
+        """<ir_version: 8, opset_import: ["" : 20]>
+g (double[3,4] x) => (double[3,4] y) <int64[1] last = {-1}, double two = {2.0}, double e = {0.5}, double[4] g = {1.25, -0.5, -1.5, -0.625}> {
+  q = Pow (x, two)
+  m = ReduceMean <keepdims = 1> (q, last)
+  s = Add (m, e)
+  r = Sqrt (s)
+  k = Div (x, r)
+  y = Mul (k, g)
+}""",
+        _rms_normalisation_in_float64,
+    ),
+)
