@@ -194,7 +194,7 @@ def mean(values: list[float], digits: int = 2) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/controllers")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES", help="with commas between them")
     arguments.add_argument("--rounds", type=int, default=6, help="of collecting and training the world model")
@@ -202,7 +202,6 @@ def main() -> int:
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
     arguments.add_argument("--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/controllers"), help="where run folders and results are kept")
     arguments.add_argument("--seeds", type=int, default=1, help="runs of each model: --seed and those after it")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")

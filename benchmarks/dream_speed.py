@@ -10,7 +10,6 @@ is trained on a few random episodes first; how well it predicts is of no concern
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -128,14 +127,13 @@ def table(figures: dict) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/dream_speed")
     arguments.add_argument("--model", default="bert_base", choices=MODELS)
     arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
     arguments.add_argument("--interactions", type=int, default=2000, help="random ones, that the world models learn from")
     arguments.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     arguments.add_argument("--threads", type=int, default=2, help="TensorFlow's")
     arguments.add_argument("--cost", default="analytic")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/dream_speed"), help="where episodes, models and results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     parsed = arguments.parse_args()
     parsed.controller, parsed.rounds, parsed.workers = None, 1, 1

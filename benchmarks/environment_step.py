@@ -207,10 +207,9 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/environment_step")
     arguments.add_argument("--steps", type=int, default=2000, help="timed steps of each measurement")
     arguments.add_argument("--memory-steps", type=int, default=100_000)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/environment_step"), help="finished parts, for a restart")
     arguments = arguments.parse_args()
     steps, seed = arguments.steps, arguments.seed
     parts = {name: lambda name=name: measure_model(name, steps, arguments.memory_steps, seed) for name in MODELS}

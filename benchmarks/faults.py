@@ -12,7 +12,6 @@ Resumable: what each part gave lies in --folder.
 import hashlib
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
@@ -101,9 +100,8 @@ def alarms(what: str, findings: Findings) -> list[dict]:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/faults")
     arguments.add_argument("--model", choices=list(ZOO), help="this one of the zoo alone")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/faults"), help="where finished parts are kept, and looked for")
     parsed = arguments.parse_args()
     names, folder, seed = [parsed.model] if parsed.model else list(ZOO), parsed.folder, parsed.seed
     small = [name for name in names if name in TRIES]

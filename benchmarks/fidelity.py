@@ -282,7 +282,7 @@ def shown(figure: dict) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/fidelity")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
     arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
@@ -292,7 +292,6 @@ def main() -> int:
     arguments.add_argument("--interactions", type=int, default=10_000, help="of the real environment, at most, the random test included")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="profiled", help="analytic for a try")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/fidelity"), help="where episodes, models and results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
     parsed = arguments.parse_args()

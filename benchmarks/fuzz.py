@@ -48,9 +48,8 @@ def fuzz_seeds(first: int, count: int) -> dict:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/fuzz")
     arguments.add_argument("--graphs", type=int, default=GRAPHS)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/fuzz"), help="where finished chunks are kept, and looked for")
     parsed = arguments.parse_args()
     first = parsed.seed * parsed.graphs
     starts = range(first, first + parsed.graphs, CHUNK)

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -87,10 +86,9 @@ def chunk(name: str, steps: int, seed: int) -> dict:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/replay")
     arguments.add_argument("--steps", type=int, default=1_000_000)
     arguments.add_argument("--chunk", type=int, default=25_000, help="steps that are replayed together")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/replay"), help="finished chunks, for a restart")
     arguments.add_argument("--model", help="(internal) of a process that plays or replays")
     arguments.add_argument("--play", type=int, help="(internal) steps to play")
     arguments.add_argument("--replay", action="store_true", help="(internal) repeat what standard input says")
