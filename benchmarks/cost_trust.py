@@ -250,14 +250,14 @@ def bars_of(models: dict[str, dict]) -> list[dict]:
     return bars
 
 
-def table(models: dict[str, dict]) -> str:
+def table(figures: dict) -> str:
     """The rows of docs/RESULTS.md."""
     lines = [
         "| model | measured, ms | variants, of it | noise ceiling | profiled: Spearman (95 %), Kendall | error: original, mean, greatest "
         "| error of the ratio | analytic: Spearman | corrected, unseen: Spearman | error: original, mean, greatest |",
         "| --- | ---: | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
     ]
-    for name, found in models.items():
+    for name, found in figures["models"].items():
         profiled, corrected = found["profiled"], found.get("corrected")
         cells = [
             name, f"{found['original_ms']:.2f}", f"{found['variants']}: {' – '.join(f'{r:.2f}' for r in found['measured_range'])}",
@@ -318,7 +318,7 @@ def main() -> int:
     if parsed.plot:
         plot(figures["models"], parsed.plot)
     if parsed.table:
-        print(table(figures["models"]))
+        print(table(figures))
         return 0
     return finish("cost_trust", parsed, figures, bars_of(figures["models"]))
 

@@ -118,7 +118,7 @@ def table(figures: dict) -> str:
         "| world model | dreams | steps a second | bound | share | of the time, policy | one step of one dream, ms (median, 95 %) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
-    for kind, found in figures.items():
+    for kind, found in figures["world_models"].items():
         one = "{median:.3f}, {p95:.3f}".format(**found["single_ms"])
         for n, batch in found["batches"].items():
             rates = f"{batch['steps_a_second']:.0f} | {batch['bound']:.0f} | {batch['share_of_bound']:.2f} | {batch['policy_share']:.2f}"
@@ -139,11 +139,11 @@ def main() -> int:
     parsed.controller, parsed.rounds, parsed.workers = None, 1, 1
     parsed.overrides = [*QUICK, f"world_model.threads={parsed.threads}", "controller.name=ppo"]
     found = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
-    figures = {job.removeprefix(f"{parsed.model}-"): result for job, result in found.items()}
+    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in found.items()}}
     if parsed.table:
         print(table(figures))
         return 0
-    return finish("dream_speed", parsed, {"model": parsed.model, "world_models": figures}, [b for kind, f in figures.items() for b in bars_of(kind, f)])
+    return finish("dream_speed", parsed, figures, [b for kind, f in figures["world_models"].items() for b in bars_of(kind, f)])
 
 
 if __name__ == "__main__":

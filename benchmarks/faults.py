@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.faulty import KINDS, Function, planted
 from benchmarks.fuzzing import TOLERANCES, random_walk
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.progress import progress_bar
@@ -97,6 +97,12 @@ def walked_random_models(seed: int) -> dict:
 
 def alarms(what: str, findings: Findings) -> list[dict]:
     return [{"of": what, "messages": [finding.message for finding in findings.failures()][:3]}] if not findings.ok else []
+
+
+def table(figures: dict) -> str:
+    verdicts = {"planted": "planted", "caught": "caught", "missed": "missed", "equal after all": "equal", "within the tolerance": "within the tolerance"}
+    rows = [[kind.replace("_", " "), *(found.get(key, 0) for key in verdicts.values())] for kind, found in figures["kinds"].items()]
+    return markdown(["kind", *verdicts], rows)
 
 
 def main() -> int:

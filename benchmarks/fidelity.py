@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.config import load_config
 from rlflow.env import GraphRewriteEnv
 from rlflow.episodes import Episode, read_episodes
@@ -273,6 +273,19 @@ def table(figures: dict) -> str:
             for steps, errors in row["horizons"].items():
                 lines.append(f"| {name} | {key.replace(' ', ' | ')} | {steps} | " + " | ".join(map(shown, errors.values())) + " |")
     return "\n".join(lines)
+
+
+def beside_rule_mean(figures: dict) -> str:
+    """The errors after 20 steps, each beside that of the rule's mean on the same seeds."""
+    columns = ("summed reward error", "of rule mean", "rank correlation", "mask F1", "masks exact", "counts exact", "training s")
+    shares = ("summed reward error", "of rule mean", "masks exact", "counts exact")
+    rows = []
+    for name, variants in figures.items():
+        for key, row in variants.items():
+            means = {column: row["columns"][column]["mean"] for column in columns}
+            cells = [f"{100 * mean:.1f} %" if column in shares else f"{mean:.3g}" for column, mean in means.items()]
+            rows.append([name, key, row["columns"][columns[0]]["seeds"], *cells])
+    return markdown(["model", "world model", "seeds", *columns], rows, words=2)
 
 
 def shown(figure: dict) -> str:

@@ -8,7 +8,7 @@ What lies in docs/results/ is shown by `python -m benchmarks.pages`.
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rlflow.files import write_json
@@ -63,6 +63,12 @@ def finish(name: str, arguments: argparse.Namespace, figures: dict, bars: list[d
     if arguments.json:
         write_json(arguments.json, result)
     return 0
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence], words: int = 1) -> str:
+    """A table; its first so many columns are words, the others numbers."""
+    align = ["---"] * words + ["---:"] * (len(heads) - words)
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (heads, align, *rows))
 
 
 def each(names: list[str], folder: Path, work: Callable[[str], dict]) -> dict[str, dict]:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.variants import Variant, spread
 from rlflow.errors import RLFlowError, first_line
 from rlflow.graph.model import Graph
@@ -270,6 +270,12 @@ def summary(found: list[dict]) -> dict:
 
 def _brief(variant: dict, *keys: str) -> dict:
     return {key: variant[key] for key in ("rule", "change", *keys)}
+
+
+def table(figures: dict) -> str:
+    heads = {"wrong, rejected": "wrong", "wrong and proved": "wrong and proved", "equal, proved": "proved", "not told apart": "not told apart"}
+    kinds = figures["kinds"] | {"all": figures["groups"]}
+    return markdown(["kind", *heads], [[kind, *(found.get(key, 0) for key in heads.values())] for kind, found in kinds.items()])
 
 
 def main() -> int:

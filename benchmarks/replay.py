@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
@@ -83,6 +83,10 @@ def chunk(name: str, steps: int, seed: int) -> dict:
     if player.wait() != 0:
         raise SystemExit("the playing process failed")
     return {"model": model, **found}
+
+
+def table(figures: dict) -> str:
+    return markdown(["model", "steps"], [[model, f"{steps:,}"] for model, steps in figures["steps"].items()])
 
 
 def main() -> int:
