@@ -22,7 +22,7 @@ from rlflow.files import read_json, write_text
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- begin: (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 NOT_TOLD = {"hash": None}
-LONGEST = 30  # bars that RESULTS.md shows one by one; of more, those that do not hold
+LONGEST = 26  # bars that RESULTS.md shows one by one; of more, those that do not hold
 
 
 # -- what one result says ------------------------------------------------------------------------------
