@@ -63,9 +63,9 @@ def test_bars_that_do_not_hold_are_listed_with_their_values():
 
 
 def test_a_block_is_written_from_the_json_and_nothing_else_is_touched():
-    text = "before 1\n<!-- begin: toy table -->\nold\n<!-- end -->\nbetween 2\n<!-- begin: toy -->\n<!-- end -->\nafter 3\n"
+    text = "before 1\n<!-- begin: toy table -->\nby hand\n<!-- end -->\nbetween 2\n<!-- begin: toy -->\n<!-- end -->\nafter 3\n"
     filled = pages.refilled(text, {"toy": result(rules=OTHER)}, TODAY)
-    assert "old" not in filled and "| toy | 1,000 |" in filled and "bbbbbbbb (6): **stale**" in filled
+    assert "by hand" not in filled and "| toy | 1,000 |" in filled and "bbbbbbbb (6): **stale**" in filled
     assert [line for line in filled.splitlines() if line[:3] in ("bef", "bet", "aft")] == ["before 1", "between 2", "after 3"]
     assert pages.refilled(filled, {"toy": result(rules=OTHER)}, TODAY) == filled
     assert "| toy | 2 |" in pages.refilled(filled, {"toy": result(figures={"steps": {"toy": 2}})}, TODAY)
