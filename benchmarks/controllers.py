@@ -221,9 +221,8 @@ def errors_table(figures: dict) -> str:
         found = [told["improvement"]["relative_error"] for told in first["rounds"][1:]]
         errors += found
         rows.append([first["model"], *(f"{100 * error:.1f} %" for error in found)])
-    plans = [
-        abs(told["improvement"]["predicted"][0] / told["improvement"]["real"][0] - 1) for first, *_ in figures.values() for told in first["rounds"][1:]
-    ]
+    played = [told["improvement"] for first, *_ in figures.values() for told in first["rounds"][1:]]
+    plans = [abs(one["predicted"][0] / one["real"][0] - 1) for one in played if one["real"][0]]
     told = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
     told += f"Of the plans alone, the first episode of each round: greatest {100 * max(plans):.0e} %."
     return markdown(["model", *(f"after {n}" for n in range(1, len(found) + 1))], rows) + f"\n\n{told}"
