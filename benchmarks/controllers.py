@@ -1,24 +1,31 @@
 """What controllers that learnt in the dream find on real graphs, beside searches, random play and the exact simulator.
 
     python -m benchmarks.controllers --model bert_base          one model
+    python -m benchmarks.controllers --default                  with configs/default.yaml as it is
     python -m benchmarks.controllers --seeds 5 --table          Markdown of docs/RESULTS.md: means, and 95 % intervals
 
 For every model: the four stages of run.py in one run folder (`collect`, `train-wm --rounds` with the planner, then
 `train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
 episodes included. Beside it stand greedy descent and random play of as many interactions (both by `eval`), the same searches that
-the planner runs in the dream with 10,000 substitutions of the real graph ("simulator"), and the best that
-`python -m benchmarks.searches` found with any number of them (docs/results/searches.json).
+the planner runs in the dream with 10,000 substitutions of the real graph ("simulator"), and for as many seconds as collecting,
+training and acting took ("same seconds"; what learning timed for the profiled cost is known to them), and the best that
+`python -m benchmarks.searches` found with any number of them (docs/results/searches.json, of the analytic cost).
+
+Six rounds, the analytic cost and a longer last search are not the defaults. --default leaves all options as they are: the profiled
+cost, one round, no option changed but the controller's name.
 
 Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the paper's
 Figure 7. Resumable: everything lies in --folder; give other options another one.
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import run
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.comparison import mean_interval
@@ -36,6 +43,8 @@ ACTING = 1_000  # of them, for the episodes of `eval`
 ROUND_STEPS = 10_000  # that the planner tries in the dream of a round
 LONG = {"planner": ("controller.planner.steps=40000",)}  # in the last dream it may take its time
 SEARCHES = Path(__file__).parent.parent / "docs" / "results" / "searches.json"
+SEARCHED = {"simulator": "simulator", "same_seconds": "same seconds"}  # in the figures, in the table
+ROUNDING = 1e-6  # points: rewards are float32, the sums of an episode's
 SHARE, ACTING_SECONDS, ACTING_SHARE, MINUTES = 0.98, 5.0, 0.1, 15.0
 
 
@@ -45,35 +54,48 @@ class Job:
     def __init__(self, name: str, seed: int, parsed):
         self.name, self.seed, self.parsed = name, seed, parsed
         self.folder = parsed.folder / "runs" / f"{name}-{seed}"
-        self.spec = EnvSpec(name, cost=parsed.cost)
+        cost = load_config((), self.options()).cost
+        self.spec = EnvSpec(name, cost=cost.name, threads=cost.threads, database=cost.database)
+
+    def options(self) -> list[str]:
+        """What is not as in configs/default.yaml."""
+        parsed = self.parsed
+        if parsed.default:
+            return parsed.overrides
+        return [
+            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}", f"rounds.interactions={INTERACTIONS - ACTING}",
+            f"rounds.count={parsed.rounds}", "eval.samples=1", "eval.seeds=[0]", f"eval.measure_seconds={parsed.measure_seconds}",
+            f"controller.planner.steps={ROUND_STEPS}", *parsed.overrides,
+        ]  # fmt: skip
 
     def work(self) -> dict:
-        stages = {"collect": self.stage("collect"), "train-wm": self.stage("train-wm", "planner", "--rounds", str(self.parsed.rounds))}
+        stages = {stage: self.stage(stage) for stage in ("collect", "train-wm")}
+        controllers = {name: self.learnt(name) for name in self.parsed.controllers}
+        training = max(told["seconds"]["train-controller"] + told["dreamt"][0]["acting_seconds"] for told in controllers.values())
+        seconds = sum(found["seconds"] for found in stages.values()) + training
         return {
             "stages": {stage: found["seconds"] for stage, found in stages.items()},
             "interactions": stages["train-wm"]["interactions"],
             "rounds": [
                 {key: found.get(key) for key in ("interactions", "dreamt_return")} | {"improvement": found.get("before", {}).get("improvement")}
-                for found in stages["train-wm"]["rounds"]
+                for found in stages["train-wm"].get("rounds", [])
             ],
-            "controllers": {name: self.learnt(name) for name in self.parsed.controllers},
-            "simulator": self.simulator(),
+            "controllers": controllers,
+            "simulator": self.searched(Limits(interactions=INTERACTIONS // 2)),
+            "same_seconds": self.searched(Limits(seconds=seconds / 2, memory=load_config().search.memory_mb * 2**20)),
         }
 
-    def stage(self, stage: str, controller: str = "planner", *arguments: str) -> dict:
+    def stage(self, stage: str, controller: str = "planner", *more: str) -> dict:
         """What a stage of run.py leaves in the run folder."""
-        options = [
-            f"cost.name={self.parsed.cost}", f"collect.episodes={self.parsed.episodes}", f"rounds.interactions={INTERACTIONS - ACTING}",
-            f"rounds.count={self.parsed.rounds}", f"controller.name={controller}", f"workers={self.parsed.workers}", "eval.samples=1",
-            "eval.seeds=[0]", f"eval.measure_seconds={self.parsed.measure_seconds}", f"controller.planner.steps={ROUND_STEPS}", *self.parsed.overrides,
-        ]  # fmt: skip
-        if run.main([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *options, *arguments]):
+        options = [f"controller.name={controller}", f"workers={self.parsed.workers}", *self.options(), *more]
+        if run.main([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *options]):
             raise RLFlowError(f"'{stage}' failed on {self.name}")
         return read_json(self.folder / f"{stage}.json")
 
     def learnt(self, name: str) -> dict:
         """One controller, and the controls that `eval` puts beside it."""
-        trained, evaluated = (self.stage(stage, name, *LONG.get(name, ())) for stage in ("train-controller", "eval"))
+        longer = () if self.parsed.default else LONG.get(name, ())
+        trained, evaluated = (self.stage(stage, name, *longer) for stage in ("train-controller", "eval"))
         found = {
             candidate: {
                 key: told[key] for key in ("estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules")
@@ -85,11 +107,11 @@ class Job:
             "seconds": {"train-controller": trained["seconds"], "eval": evaluated["seconds"]},
         }  # fmt: skip
 
-    def simulator(self) -> dict:
-        """The planner's searches on the real graph, with as many substitutions as all others may take."""
+    def searched(self, limits: Limits) -> dict:
+        """The planner's searches on the real graph, each within these limits."""
         options, started, found = load_config().search, perf_counter(), {}
         for method in ("beam", "annealing"):
-            found[method] = run_search(method, self.spec.make_task().initial, Limits(interactions=INTERACTIONS // 2), self.seed, **options[method])
+            found[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
         method, best = min(found.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
         start = self.spec.make_task().initial.cost.runtime_ps
         return {
@@ -117,12 +139,12 @@ def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
     }
     best = max(learnt, key=lambda controller: learnt[controller]["improvement"])
     controls = job["controllers"][best]["candidates"]
-    known = {method: found["improvement_percent"] for method, found in searches.items()} | {"simulator": job["simulator"]["improvement_percent"]}
+    known = {method: found["improvement_percent"] for method, found in (*searches.items(), *((key, job[key]) for key in SEARCHED))}
     return {
         "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
         "greedy": controls["greedy"]["estimated_improvement_percent"], "random": controls["random"]["estimated_improvement_percent"],
         "taso_seconds": searches["taso"]["seconds"] if "taso" in searches else None,
-        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"],
+        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"], "same_seconds": job["same_seconds"]["seconds"],
         "stages": job["stages"], "rounds": job["rounds"],
     }  # fmt: skip
 
@@ -153,13 +175,15 @@ def bars_of(row: dict) -> list[dict]:
     return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in found]
 
 
-def table(models: list[list[dict]], controllers: list[str]) -> str:
-    """Markdown for docs/RESULTS.md; models: their runs."""
+def table(figures: dict) -> str:
+    """Markdown for docs/RESULTS.md."""
+    models = list(figures.values())
+    controllers = list(models[0][0]["controllers"])
     heads = [
-        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy", "random", "simulator", "best known",
+        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy", "random", *SEARCHED.values(), "best known",
         "interactions", "acting s", "TASO s", "four stages, minutes",
     ]  # fmt: skip
-    lines = ["| " + " | ".join(heads) + " |", "| --- " + "| ---: " * (len(heads) - 1) + "|"]
+    rows = []
     for runs in models:
         first, best = runs[0], [run["controllers"][run["best"]] for run in runs]
         shares = [100 * learnt["improvement"] / run["best_known"] for learnt, run in zip(best, runs, strict=True) if run["best_known"] > 0]
@@ -167,23 +191,50 @@ def table(models: list[list[dict]], controllers: list[str]) -> str:
             first["model"],
             *("{} % ({})".format(*[mean([run["controllers"][c][what] for run in runs]) for what in ("improvement", "dreamt")]) for c in controllers),
             f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %" + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
-            f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %", f"{mean([run['known']['simulator'] for run in runs])} %",
+            f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %",
+            *(f"{mean([run['known'][key] for run in runs])} %" if key in first["known"] else "–" for key in SEARCHED),
             f"{max(run['best_known'] for run in runs):.2f} %",
             f"{max(learnt['interactions'] for learnt in best)}", f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
             f"{first['taso_seconds']:.0f}" if first["taso_seconds"] else "–", f"{max(run['minutes'] for run in runs):.1f}",
         ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown(heads, rows)
 
 
-def rounds_table(models: list[list[dict]]) -> str:
-    """What the plan of each round gains on the real graph (percent), and the last one's, of the first run."""
-    counts = range(2, max(len(runs[0]["rounds"]) for runs in models) + 1)
-    lines = ["| model | " + " | ".join(f"after {n - 1}" for n in counts) + " | the last plan |", "| --- " + "| ---: " * (len(counts) + 1) + "|"]
-    for first, *_ in models:
-        gains = [told["improvement"]["real"][0] if told["improvement"] else float("nan") for told in first["rounds"][1:]]
-        lines.append(f"| {first['model']} | " + " | ".join(f"{gain:.2f}" for gain in (*gains, first["controllers"]["planner"]["improvement"])) + " |")
-    return "\n".join(lines)
+def rounds_table(figures: dict) -> str:
+    """What the plan of each round gains on the real graph (percent), the last one's, and greedy descent; of the first run."""
+    rows, below = [], Counter()
+    for first, *_ in figures.values():
+        gains = {f"after {n}": told["improvement"]["real"][0] for n, told in enumerate(first["rounds"][1:], start=1)}
+        gains["the last plan"] = first["controllers"]["planner"]["improvement"]
+        below.update(when for when, gain in gains.items() if gain < first["greedy"] - ROUNDING)
+        rows.append([first["model"], *(f"{gain:.2f}" for gain in (*gains.values(), first["greedy"]))])
+    rows.append(["**below greedy**", *(f"{below[when]} of {len(figures)}" for when in gains), ""])
+    return markdown(["model", *gains, "greedy"], rows)
+
+
+def errors_table(figures: dict) -> str:
+    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of a round's episodes, in
+    units of their mean gain or loss. Those that explore are in it."""
+    rows, errors = [], []
+    for first, *_ in figures.values():
+        found = [told["improvement"]["relative_error"] for told in first["rounds"][1:]]
+        errors += found
+        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in found)])
+    played = [told["improvement"] for first, *_ in figures.values() for told in first["rounds"][1:]]
+    plans = [abs(one["predicted"][0] / one["real"][0] - 1) for one in played if one["real"][0]]
+    told = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
+    told += f"Of the plans alone, the first episode of each round: greatest {100 * max(plans):.0e} %."
+    return markdown(["model", *(f"after {n}" for n in range(1, len(found) + 1))], rows) + f"\n\n{told}"
+
+
+def losses_table(figures: dict) -> str:
+    """The deepest loss on the way of each best graph, in percent of the original's runtime, and after how many steps it comes."""
+    rows = []
+    for first, *_ in figures.values():
+        loss = first["controllers"][first["best"]]["descends_after_a_loss"]
+        rows.append([first["model"], loss["at"], f"{loss['lost_percent']:.3f}"] if loss else [first["model"], "–", "–"])
+    return markdown(["model", "step", "lost, percent"], rows)
 
 
 def mean(values: list[float], digits: int = 2) -> str:
@@ -194,31 +245,32 @@ def mean(values: list[float], digits: int = 2) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/controllers")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES", help="with commas between them")
+    arguments.add_argument("--default", action="store_true", help="with configs/default.yaml as it is: --rounds, --episodes, --cost and --measure-seconds then say nothing")
     arguments.add_argument("--rounds", type=int, default=6, help="of collecting and training the world model")
     arguments.add_argument("--episodes", type=int, default=60, help="random ones, with which it begins")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
     arguments.add_argument("--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/controllers"), help="where run folders and results are kept")
     arguments.add_argument("--seeds", type=int, default=1, help="runs of each model: --seed and those after it")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
     parsed = arguments.parse_args()
+    if parsed.default:
+        parsed.cost, parsed.folder = load_config((), parsed.overrides).cost.name, parsed.folder / "default"
     names, seeds = parsed.model or list(MODELS), range(parsed.seed, parsed.seed + parsed.seeds)
     jobs = each(
         [f"{name}-{seed}" for name in names for seed in seeds], parsed.folder / "results",
         lambda key: Job(key.rpartition("-")[0], int(key.rpartition("-")[2]), parsed).work(),
     )  # fmt: skip
     known = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
-    models = [[summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds] for name in names]
+    figures = {name: [summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds] for name in names}
     if parsed.table:
-        print(table(models, parsed.controllers), rounds_table(models), sep="\n\n")
+        print(table(figures), *([] if parsed.default else [rounds_table(figures)]), sep="\n\n")
         return 0
-    figures = {runs[0]["model"]: runs for runs in models}
-    return finish("controllers", parsed, figures, [b for runs in models for run in runs for b in bars_of(run)])
+    return finish("controllers", parsed, figures, [b for runs in figures.values() for run in runs for b in bars_of(run)])
 
 
 if __name__ == "__main__":

@@ -137,9 +137,9 @@ def measured(task: Task, variant: dict, parsed) -> dict:
     return {key: found[key] for key in ("ratio", "interval", "verdict", "session_ratios", "original_ms", "pairs")}
 
 
-def collect(name: str, rules_hash: str, parsed) -> list[dict]:
+def collect(name: str, parsed) -> list[dict]:
     """All graphs of a model, the original first, with estimates and `measured_ms`."""
-    folder = parsed.folder / f"threads-{parsed.threads}-rules-{rules_hash[:8]}" / name
+    folder = parsed.folder / f"threads-{parsed.threads}" / name
     cost = ProfiledCost.open(parsed.threads, parsed.database)
     tasks: list[Task] = []  # made only if something is left to do
 
@@ -250,14 +250,14 @@ def bars_of(models: dict[str, dict]) -> list[dict]:
     return bars
 
 
-def table(models: dict[str, dict]) -> str:
+def table(figures: dict) -> str:
     """The rows of docs/RESULTS.md."""
     lines = [
         "| model | measured, ms | variants, of it | noise ceiling | profiled: Spearman (95 %), Kendall | error: original, mean, greatest "
         "| error of the ratio | analytic: Spearman | corrected, unseen: Spearman | error: original, mean, greatest |",
         "| --- | ---: | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
     ]
-    for name, found in models.items():
+    for name, found in figures["models"].items():
         profiled, corrected = found["profiled"], found.get("corrected")
         cells = [
             name, f"{found['original_ms']:.2f}", f"{found['variants']}: {' – '.join(f'{r:.2f}' for r in found['measured_range'])}",
@@ -304,25 +304,23 @@ def plot(models: dict[str, dict], path: Path) -> None:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/cost_trust")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--threads", type=int, default=1, help="of ONNX Runtime")
     arguments.add_argument("--seconds", type=float, default=3.0, help="for the pairs of one variant; making sessions comes on top")
     arguments.add_argument("--sessions", type=int, default=6, help="pairs of sessions of one variant")
     arguments.add_argument("--database", type=Path, help="of profiled operators; the user's own by default")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/cost_trust"), help="where results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("--plot", type=Path, metavar="FILE.png", help="draw measured beside estimated latency")
     parsed = arguments.parse_args()
-    rules_hash = load_rules().hash
-    models = {name: collect(name, rules_hash, parsed) for name in parsed.model or MODELS}
+    models = {name: collect(name, parsed) for name in parsed.model or MODELS}
     figures = summaries(models, parsed.threads, parsed.seed)
     if parsed.plot:
         plot(figures["models"], parsed.plot)
     if parsed.table:
-        print(table(figures["models"]))
+        print(table(figures))
         return 0
-    return finish("cost_trust", parsed, figures | {"rules_hash": rules_hash}, bars_of(figures["models"]))
+    return finish("cost_trust", parsed, figures, bars_of(figures["models"]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ is trained on a few random episodes first; how well it predicts is of no concern
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -119,7 +118,7 @@ def table(figures: dict) -> str:
         "| world model | dreams | steps a second | bound | share | of the time, policy | one step of one dream, ms (median, 95 %) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
-    for kind, found in figures.items():
+    for kind, found in figures["world_models"].items():
         one = "{median:.3f}, {p95:.3f}".format(**found["single_ms"])
         for n, batch in found["batches"].items():
             rates = f"{batch['steps_a_second']:.0f} | {batch['bound']:.0f} | {batch['share_of_bound']:.2f} | {batch['policy_share']:.2f}"
@@ -128,24 +127,23 @@ def table(figures: dict) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/dream_speed")
     arguments.add_argument("--model", default="bert_base", choices=MODELS)
     arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
     arguments.add_argument("--interactions", type=int, default=2000, help="random ones, that the world models learn from")
     arguments.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     arguments.add_argument("--threads", type=int, default=2, help="TensorFlow's")
     arguments.add_argument("--cost", default="analytic")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/dream_speed"), help="where episodes, models and results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     parsed = arguments.parse_args()
     parsed.controller, parsed.rounds, parsed.workers = None, 1, 1
     parsed.overrides = [*QUICK, f"world_model.threads={parsed.threads}", "controller.name=ppo"]
     found = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
-    figures = {job.removeprefix(f"{parsed.model}-"): result for job, result in found.items()}
+    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in found.items()}}
     if parsed.table:
         print(table(figures))
         return 0
-    return finish("dream_speed", parsed, {"model": parsed.model, "world_models": figures}, [b for kind, f in figures.items() for b in bars_of(kind, f)])
+    return finish("dream_speed", parsed, figures, [b for kind, f in figures["world_models"].items() for b in bars_of(kind, f)])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.env import GraphRewriteEnv
@@ -32,6 +32,7 @@ EPISODE = 50  # steps
 SIZES = (100, 316, 1000, 3162, 10000)  # nodes
 RULE_COUNTS = (40, 80, 160)  # and all
 CHANNELS = 8
+SHOWN = {"step": lambda found: found["step"]["median"], "p99": lambda found: found["step"]["p99"], "arrays": lambda found: found["arrays"]["median"]}
 
 
 # -- playing ---------------------------------------------------------------------------------------
@@ -203,14 +204,40 @@ def slope(points: list[tuple[float, float]]) -> float:
     return statistics.linear_regression(*zip(*[(np.log(x), np.log(y)) for x, y in points], strict=True)).slope
 
 
+# -- for docs/RESULTS.md ---------------------------------------------------------------------------
+
+
+def table(figures: dict) -> str:
+    """The models, in milliseconds."""
+    heads = ["model", "nodes", "step, median", "p99", "arrays, median", "Gymnasium, median", "copies", "first reset", "memory, early and late"]
+    rows = []
+    for name in MODELS:
+        found = figures[name]
+        step, memory = found["step"], found["memory"]
+        times = [f"{milliseconds:.2f}" for milliseconds in (step["median"], step["p99"], found["arrays"]["median"], found["env"]["median"])]
+        sizes = "{:.0f} and {:.0f} MB".format(*(memory[when] / 1e6 for when in ("early", "late")))
+        rows.append([name, found["nodes"], *times, f"{found['copies']['median']:.3f}", f"{1000 * found['reset_s']:.0f}", sizes])
+    profiled = figures["profiled resnet50"]
+    return markdown(heads, rows) + "\n\nWith the profiled cost, its timings known, a step of ResNet-50 takes {median:.2f} (p99 {p99:.2f}).".format(**profiled)
+
+
+def growth(figures: dict) -> str:
+    """The same with the graph, and with the number of rules (Inception-v3)."""
+    parts = []
+    for what in ("nodes", "rules"):
+        points = [found for name, found in figures.items() if name.endswith(f" {what}")]
+        rows = [[label, *(f"{read(point):.2f}" for point in points)] for label, read in SHOWN.items()]
+        parts.append(markdown([what, *(str(point[what]) for point in points)], rows))
+    return "\n\n".join(parts)
+
+
 # -- all of it -------------------------------------------------------------------------------------
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/environment_step")
     arguments.add_argument("--steps", type=int, default=2000, help="timed steps of each measurement")
     arguments.add_argument("--memory-steps", type=int, default=100_000)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/environment_step"), help="finished parts, for a restart")
     arguments = arguments.parse_args()
     steps, seed = arguments.steps, arguments.seed
     parts = {name: lambda name=name: measure_model(name, steps, arguments.memory_steps, seed) for name in MODELS}

@@ -241,7 +241,7 @@ def run(parsed) -> dict:
     survey = each(parsed.model or MODELS, parsed.folder / f"survey-{rules.hash[:8]}", lambda name: count(name, rules, parsed.seed))
     found = {}
     for family in parsed.family or families():
-        folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"  # other rules are measured anew
+        folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"  # other rules are measured anew; a try depends on these alone
         pairs = pairs_of(rules, survey, family, bool(parsed.model))
         tried = each(
             list(pairs), folder, lambda model, names=pairs, name=family: try_family(name, model, names[model], parsed.threads, parsed.seed)
@@ -254,7 +254,7 @@ def run(parsed) -> dict:
                 lambda _, best=best, name=family: measure_again(name, best["model"], best["steps"], parsed.threads, parsed.seed),
             )  # fmt: skip
             (found[family]["again"],) = again.values()
-    return {"rules_hash": rules.hash, "threads": parsed.threads, "survey": survey, "families": found}
+    return {"threads": parsed.threads, "survey": survey, "families": found}
 
 
 def bars_of(found: dict[str, dict]) -> list[dict]:

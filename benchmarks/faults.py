@@ -12,13 +12,12 @@ Resumable: what each part gave lies in --folder.
 import hashlib
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.faulty import KINDS, Function, planted
 from benchmarks.fuzzing import TOLERANCES, random_walk
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.progress import progress_bar
@@ -100,10 +99,15 @@ def alarms(what: str, findings: Findings) -> list[dict]:
     return [{"of": what, "messages": [finding.message for finding in findings.failures()][:3]}] if not findings.ok else []
 
 
+def table(figures: dict) -> str:
+    verdicts = {"planted": "planted", "caught": "caught", "missed": "missed", "equal after all": "equal", "within the tolerance": "within the tolerance"}
+    rows = [[kind.replace("_", " "), *(found.get(key, 0) for key in verdicts.values())] for kind, found in figures["kinds"].items()]
+    return markdown(["kind", *verdicts], rows)
+
+
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/faults")
     arguments.add_argument("--model", choices=list(ZOO), help="this one of the zoo alone")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/faults"), help="where finished parts are kept, and looked for")
     parsed = arguments.parse_args()
     names, folder, seed = [parsed.model] if parsed.model else list(ZOO), parsed.folder, parsed.seed
     small = [name for name in names if name in TRIES]

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.config import load_config
 from rlflow.env import GraphRewriteEnv
 from rlflow.episodes import Episode, read_episodes
@@ -275,6 +275,19 @@ def table(figures: dict) -> str:
     return "\n".join(lines)
 
 
+def beside_rule_mean(figures: dict) -> str:
+    """The errors after 20 steps, each beside that of the rule's mean on the same seeds."""
+    columns = ("summed reward error", "of rule mean", "rank correlation", "mask F1", "masks exact", "counts exact", "training s")
+    shares = ("summed reward error", "of rule mean", "masks exact", "counts exact")
+    rows = []
+    for name, variants in figures.items():
+        for key, row in variants.items():
+            means = {column: row["columns"][column]["mean"] for column in columns}
+            cells = [f"{100 * mean:.1f} %" if column in shares else f"{mean:.3g}" for column, mean in means.items()]
+            rows.append([name, key, row["columns"][columns[0]]["seeds"], *cells])
+    return markdown(["model", "world model", "seeds", *columns], rows, words=2)
+
+
 def shown(figure: dict) -> str:
     if figure["mean"] is None:
         return "–"
@@ -282,7 +295,7 @@ def shown(figure: dict) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/fidelity")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
     arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
@@ -292,7 +305,6 @@ def main() -> int:
     arguments.add_argument("--interactions", type=int, default=10_000, help="of the real environment, at most, the random test included")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="profiled", help="analytic for a try")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/fidelity"), help="where episodes, models and results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
     parsed = arguments.parse_args()

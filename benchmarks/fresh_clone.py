@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.harness import bar, finish, parser
+from benchmarks.harness import bar, finish, markdown, parser
 
 DEMO_SECONDS, TEST_SECONDS = 360, 600
 
@@ -21,6 +21,14 @@ def timed(command: list[str], folder: Path) -> tuple[float, int, str]:
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = re.split(r"[\r\n]+", done.stdout.replace(f"{folder}/", "").strip())
     return time.monotonic() - started, done.returncode, "\n".join(said[-12:])
+
+
+def table(figures: dict) -> str:
+    """Seconds, and how the demo ended."""
+    parts = {"installation for `make demo`": "install", "installation for `make test`": "install_test", "`make demo`": "demo", "`make test`": "test"}
+    rows = [[what, f"{figures[f'{part}_seconds']:.0f} s"] for what, part in parts.items()]
+    said = figures["demo_says"].splitlines()[-4:]
+    return markdown(["step", "time"], rows) + "\n\nThe demo ended with:\n\n" + "\n".join(["```", *said, "```"])
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from onnx import TensorProto
 
 from benchmarks.fuzzing import STEPS, TOLERANCES, fuzz
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.progress import progress_bar
 from rlflow.rules.language import load_rules
 
@@ -47,10 +47,23 @@ def fuzz_seeds(first: int, count: int) -> dict:
     return {"graphs": graphs, "fired": fired, "failures": failures}
 
 
+def table(figures: dict) -> str:
+    fired, never = figures["fired"], figures["never_fired"]
+    rarest = min((name for name in fired if fired[name]), key=fired.__getitem__)
+    return markdown(["what", "found"], [
+        ["graphs", f"{figures['graphs']:,}"],
+        ["seeds", "{:,} to {:,}".format(*figures["seeds"])],
+        ["substitutions", f"{figures['substitutions']:,}"],
+        ["rules", len(fired)],
+        ["rules that never fired", f"{len(never)}: {', '.join(never)}" if never else 0],
+        ["the rarest of the others", f"{rarest}, {fired[rarest]} times"],
+        ["failures", len(figures["failures"])],
+    ], words=2)  # fmt: skip
+
+
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/fuzz")
     arguments.add_argument("--graphs", type=int, default=GRAPHS)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/fuzz"), help="where finished chunks are kept, and looked for")
     parsed = arguments.parse_args()
     first = parsed.seed * parsed.graphs
     starts = range(first, first + parsed.graphs, CHUNK)

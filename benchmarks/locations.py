@@ -5,7 +5,7 @@
 
 import sys
 
-from benchmarks.harness import bar, finish, parser
+from benchmarks.harness import bar, finish, markdown, parser
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable
@@ -21,6 +21,11 @@ def count(name: str, rules: RuleSet, seed: int) -> dict:
     counts = {rule.name: n for rule, n in zip(rules, MatchTable(rules, graph).counts, strict=True) if n}
     nodes = sum(not node.constant for node in graph.nodes.values())
     return {"opset": graph.opset(""), "nodes": nodes, "rules": len(counts), "locations": sum(counts.values()), "by_rule": counts}
+
+
+def table(figures: dict) -> str:
+    rows = [[name, *(found[key] for key in ("opset", "nodes", "rules", "locations"))] for name, found in figures["models"].items()]
+    return markdown(["model", "opset", "operators", "applicable rules", "places"], rows)
 
 
 def main() -> int:

@@ -162,7 +162,7 @@ def main() -> int:
     if parsed.table:
         print(table(found))
         return 0
-    return finish("measured_trust", parsed, found, bars_of(found))
+    return finish("measured_trust", parsed, found, bars_of(found), by_rules=False)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ numbers; an operator that is only not defined there does not. A variant that nei
 nothing. The rules themselves are judged in the same way, and must not be found wrong.
 
 All variants run in ONNX Runtime; the prover gets the first of those that it found wrong, and the first of the others.
-Resumable: what each chunk gave lies in --folder, under the hash of the rules (not of the prover: after a change there, name
-another folder).
+Resumable: what each chunk gave lies in --folder (after a change of the prover name another one).
 """
 
 import multiprocessing
@@ -25,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.variants import Variant, spread
 from rlflow.errors import RLFlowError, first_line
 from rlflow.graph.model import Graph
@@ -273,16 +272,21 @@ def _brief(variant: dict, *keys: str) -> dict:
     return {key: variant[key] for key in ("rule", "change", *keys)}
 
 
+def table(figures: dict) -> str:
+    heads = {"wrong, rejected": "wrong", "wrong and proved": "wrong and proved", "equal, proved": "proved", "not told apart": "not told apart"}
+    kinds = figures["kinds"] | {"all": figures["groups"]}
+    return markdown(["kind", *heads], [[kind, *(found.get(key, 0) for key in heads.values())] for kind, found in kinds.items()])
+
+
 def main() -> int:
-    made = parser(__doc__)
+    made = parser(__doc__, "runs/mutations")
     made.add_argument("--rules", nargs="*", default=[], metavar="NAME", help="variants of these rules alone")
     made.add_argument("--tried", type=int, default=TRIED, metavar="N", help="at most so many that ONNX Runtime found wrong")
     made.add_argument("--others", type=int, default=OTHERS, metavar="N", help="at most so many that it did not")
     made.add_argument("--workers", type=int, default=2, metavar="N", help="processes that work at once")
-    made.add_argument("--folder", type=Path, default=Path("runs/mutations"), help="finished chunks, for a restart")
     options = made.parse_args()
-    names, key = tuple(options.rules), [load_rules().hash[:12], str(options.tried), str(options.others)]
-    work = Work(names, options.folder / "-".join([*key, *names]), options.workers)
+    names = tuple(options.rules)
+    work = Work(names, options.folder / "-".join([str(options.tried), str(options.others), *names]), options.workers)
     rules, variants = chosen(names)
     figures = {"all_variants": len(variants)} | summary(examine(work, options.tried, options.others))
     figures |= {"rules": len(rules), "rules_found_wrong": found_wrong(rules)}

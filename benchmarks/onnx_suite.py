@@ -26,7 +26,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.runner import Runner
 
-from benchmarks.harness import bar, finish, parser
+from benchmarks.harness import bar, finish, markdown, parser
 from benchmarks.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.errors import RLFlowError, first_line
@@ -221,6 +221,15 @@ def figures_of(results: dict[tuple[str, str, str], Outcome]) -> dict:
         "failed": {" ".join(key): outcome.reason for key, outcome in results.items() if outcome.verdict == "failed"},
         "substitutions_by_rule": dict(rules.most_common()),
     }
+
+
+def table(figures: dict) -> str:
+    """The forms of the tests, and why some do not run."""
+    verdicts = {"runs": "cases", "equal": "equal", "equal in type and shape (random)": "equal in type and shape", "failed": "failed"}
+    verdicts |= {"not run by ONNX Runtime": "not run", "with substitutions": "rewritten", "substitutions": "substitutions"}
+    rows = [[form, *(found.get(key, 0) for key in verdicts.values())] for form, found in figures.items() if "cases" in found]
+    why = markdown(["why not run", "tests"], figures["not_run"].items())
+    return markdown(["tests, form", *verdicts], rows) + "\n\n" + why
 
 
 def main() -> int:

@@ -150,10 +150,9 @@ def memory(measured: dict | None) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/optimise")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--learn", action="store_true", help="optimise --learn")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/optimise"), help="where runs and results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
     parsed = arguments.parse_args()

@@ -9,11 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
@@ -86,11 +85,14 @@ def chunk(name: str, steps: int, seed: int) -> dict:
     return {"model": model, **found}
 
 
+def table(figures: dict) -> str:
+    return markdown(["model", "steps"], [[model, f"{steps:,}"] for model, steps in figures["steps"].items()])
+
+
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/replay")
     arguments.add_argument("--steps", type=int, default=1_000_000)
     arguments.add_argument("--chunk", type=int, default=25_000, help="steps that are replayed together")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/replay"), help="finished chunks, for a restart")
     arguments.add_argument("--model", help="(internal) of a process that plays or replays")
     arguments.add_argument("--play", type=int, help="(internal) steps to play")
     arguments.add_argument("--replay", action="store_true", help="(internal) repeat what standard input says")

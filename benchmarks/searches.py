@@ -205,10 +205,9 @@ def shown(value: float | None, form: str) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/searches")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--only", action="append", choices=STEPS, help="one step only, and those that it needs; repeatable")
-    arguments.add_argument("--folder", type=Path, default=Path("runs/searches"), help="where results are kept")
     arguments.add_argument("--seconds", type=float, default=60.0, help="of greedy, best-first, beam and annealing")
     arguments.add_argument("--taso-seconds", type=float, default=600.0, help="of TASO's backtracking, and of random play")
     arguments.add_argument("--bound-seconds", type=float, default=600.0, help="of the lower bound")

@@ -143,9 +143,8 @@ def bars_of(name: str, found: dict) -> list[dict]:
 
 
 def main() -> int:
-    made = parser(__doc__)
+    made = parser(__doc__, "runs/tensorflow_inference")
     made.add_argument("--model", action="append", choices=list(NETWORKS), help="one network only; repeatable")
-    made.add_argument("--folder", type=Path, default=Path("runs/tensorflow_inference"), help="where models and results are kept")
     made.add_argument("--cost", default="profiled", help="what greedy descent lowers (default: profiled)")
     made.add_argument("--search-seconds", type=float, default=60.0, help="for greedy descent")
     made.add_argument("--rounds", type=int, default=5, help="of timing")
