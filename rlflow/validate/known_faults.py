@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import TensorProto
 
 from rlflow.graph.model import ABSENT, Graph, Node
@@ -84,23 +85,43 @@ def _clip_after_relu_in_float64(graph: Graph) -> Iterator[int]:
             yield clip.id
 
 
-def _scaled(graph: Graph, node: Node | None) -> bool:
-    """Whether a node multiplies with, or divides by, one constant number."""
+PRODUCTS = ("MatMul", "FusedMatMul")
+
+
+def _scale(graph: Graph, node: Node | None) -> float | None:
+    """The number that a node multiplies with, or the inverse of that by which it divides; NaN if it is computed."""
     if node is None or node.op not in ("Mul", "Div") or node.constant:
-        return False
-    numbers = [t for t in node.inputs if graph.is_constant(t) and (kind := graph.types.get(t)) is not None and kind.size == 1]
-    return len(numbers) == 1
+        return None
+    numbers = [t for t in node.inputs[1 if node.op == "Div" else 0 :] if graph.is_constant(t)]
+    if len(numbers) != 1 or (kind := graph.types.get(numbers[0])) is None or kind.size != 1:
+        return None
+    number = float(graph.constants[numbers[0]].load().reshape(())) if numbers[0] in graph.constants else np.nan
+    return 1 / number if node.op == "Div" and number else number
+
+
+def _products(graph: Graph, tensor: int) -> list[Node]:
+    """Those that read the tensor, transposed or not."""
+    readers = _readers(graph, tensor)
+    transposed = [product for node in readers if node.op == "Transpose" for product in _products(graph, node.outputs[0])]
+    return [node for node in readers if node.op in PRODUCTS] + transposed
 
 
 def _scale_of_two_products(graph: Graph) -> Iterator[int]:
-    products = ("MatMul", "FusedMatMul")
-    for scale in _of(graph, "Mul", "Div"):
-        if not _scaled(graph, scale):
+    for first in _of(graph, "Mul", "Div"):
+        if _scale(graph, first) is None or not any(node.op in PRODUCTS for node in _readers(graph, first.outputs[0])):
             continue
-        readers = _readers(graph, scale.outputs[0])
-        again = [node for node in readers if _scaled(graph, node) and any(r.op in products for r in _readers(graph, node.outputs[0]))]
-        if again and any(reader.op in products for reader in readers):
-            yield scale.id
+        if any(_scale(graph, second) is not None and _products(graph, second.outputs[0]) for second in _readers(graph, first.outputs[0])):
+            yield first.id
+
+
+def _digits_of_a_scale(graph: Graph) -> Iterator[int]:
+    for node in _of(graph, "Mul", "Div"):
+        kind, number = graph.types.get(node.outputs[0]), _scale(graph, node)
+        if kind is None or kind.dtype != TensorProto.DOUBLE or number is None or float(np.float32(number)) == number:
+            continue
+        makers = [maker for t in node.inputs if (maker := _maker(graph, t)) is not None]
+        if _products(graph, node.outputs[0]) or any(maker.op in PRODUCTS for maker in makers):
+            yield node.id
 
 
 def _rms_normalisation_in_float64(graph: Graph) -> Iterator[int]:
@@ -151,6 +172,16 @@ g (float[2,3] x, float[3,2] y) => (float[2,2] u, float[2,2] v) <float c = {2.0},
   v = MatMul (b, y)
 }""",
         _scale_of_two_products,
+    ),
+    KnownFault(
+        "MatMulScaleFusion-digits",
+        "a number before or after a MatMul in float64 becomes a float32 attribute: digits are lost",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (double[2,2] x, double[2,2] y) => (double[2,2] v) <double k = {0.7}> {
+  u = MatMul (x, y)
+  v = Mul (u, k)
+}""",
+        _digits_of_a_scale,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion",
