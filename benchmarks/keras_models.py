@@ -21,7 +21,7 @@ def export(name: str, folder: Path, seed: int) -> int:
     network, pixels = NETWORKS[name]
     tf.keras.utils.set_random_seed(seed)
     model = getattr(tf.keras.applications, network)(weights=None)
-    _draw_statistics(model, np.random.default_rng(seed))
+    draw_statistics(model, np.random.default_rng(seed))
     traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(tf.TensorSpec([1, pixels, pixels, 3], tf.float32))
     frozen = convert_variables_to_constants_v2(traced)
     (folder / f"{name}.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
@@ -29,7 +29,7 @@ def export(name: str, folder: Path, seed: int) -> int:
     return model.count_params()
 
 
-def _draw_statistics(model, rng: np.random.Generator) -> None:
+def draw_statistics(model, rng: np.random.Generator) -> None:
     """What Keras leaves at 0 and 1, which the optimisers of either side could take advantage of: shifts, means and variances."""
     for layer in model.layers:
         for weight in layer.weights:

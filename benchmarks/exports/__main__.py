@@ -1,0 +1,68 @@
+"""`run.py optimise`, as a user runs it, on models as people export them.
+
+For each: is it delivered, equal within its own precision on other seeds, or returned unchanged, with exit status 0 and a reason. The
+files are made once (`pip install '.[exports]'`) and kept in --folder, as is what each gave.
+"""
+
+import subprocess
+import sys
+import time
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmarks.exports.models import EXPORTS
+from benchmarks.harness import bar, each, finish, parser
+from rlflow.files import read_json
+from rlflow.validate import validate
+
+
+def exported(name: str, folder: Path, seed: int) -> Path:
+    """The file of a model; made in a process of its own, as exporters leave much behind."""
+    path = folder.parent / f"{name}.onnx"  # whatever the rules are
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_suffix(".part.onnx")
+        process = get_context("spawn").Process(target=EXPORTS[name], args=(made, seed))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise SystemExit(f"{name} could not be exported")
+        made.rename(path)
+    return path
+
+
+def optimised(name: str, parsed) -> dict:
+    source, out = exported(name, parsed.folder, parsed.seed), parsed.folder / f"{name}.onnx"
+    command = [sys.executable, "run.py", "optimise", str(source), "--out", str(out), "--seconds", str(parsed.seconds), *parsed.overrides]
+    started = time.monotonic()
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    found = {"exit_status": done.returncode, "seconds": time.monotonic() - started, "says": done.stderr.strip().splitlines()[-1]}
+    if done.returncode:
+        return found
+    result = read_json(out.with_suffix(".run") / "eval.json")
+    findings = validate(source, out, seeds=(100, 101, 102))
+    best = result["candidates"].get(result["delivered"], {})
+    return found | {
+        "delivered": result["delivered"], "reason": result["reason"], "equal": findings.ok, "max_relative_error": findings.max_error,
+        "estimated_improvement_percent": best.get("estimated_improvement_percent", 0.0), "measured": best.get("measured"),
+        "returned_original": out.read_bytes() == source.read_bytes(), "left_out": best.get("left_out", []),
+    }  # fmt: skip
+
+
+def main() -> int:
+    arguments = parser(__doc__, "runs/exports")
+    arguments.add_argument("--model", action="append", choices=list(EXPORTS), help="these alone")
+    arguments.add_argument("--seconds", type=float, default=120.0, help="what `optimise` gets")
+    arguments.add_argument("overrides", nargs="*", help="options of run.py")
+    parsed = arguments.parse_args()
+    found = each(parsed.model or list(EXPORTS), parsed.folder, partial(optimised, parsed=parsed))
+    bars = []
+    for name, one in found.items():
+        bars.append(bar(f"{name}: exit status", one["exit_status"], "", "0", one["exit_status"] == 0))
+        bars.append(bar(f"{name}: equal within its own precision", one.get("max_relative_error"), "relative error", "all findings ok", one.get("equal", False)))
+    return finish("exports", parsed, {"models": found}, bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
