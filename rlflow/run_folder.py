@@ -19,6 +19,7 @@ from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.receipt import file_hash
 from rlflow.rollouts import EnvSpec
+from rlflow.rules.language import load_rules
 from rlflow.state import Task
 from rlflow.zoo import ZOO, load
 
@@ -98,7 +99,7 @@ class RunFolder:
             try:
                 identity, episodes = read_json(other / "model.json"), read_json(other / "collect.json")["episodes"]
                 key, task = (identity["sha256"], repr(identity["task"])), identity["task"]
-                different = [name for name in ("env", "cost") if task[name] != mine["task"][name]]
+                different = [name for name in ("env", "cost", "rules") if task[name] != mine["task"][name]]
             except (KeyError, TypeError) as error:
                 raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error
             if different:
@@ -139,9 +140,10 @@ class RunFolder:
 
 
 def task_of(config: DictConfig) -> dict:
-    """The options that the episodes of a run depend on: they cannot change within one folder."""
+    """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
     chosen = OmegaConf.to_container(config)
-    return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"]}
+    rules = load_rules(chosen["env"]["rules"]).hash
+    return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
 
 
 def round_options(config: DictConfig) -> dict:

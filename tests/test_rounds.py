@@ -282,5 +282,9 @@ def test_runs_that_do_not_go_together_are_refused(mixed, tmp_path, capsys):
     identity["task"]["env"]["max_locations"] = 21
     (other / "model.json").write_text(json.dumps(identity))
     assert "begun with other options ('env' differs)" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    identity["task"]["env"]["max_locations"], identity["task"]["rules"] = 20, "of another rule set"
+    (other / "model.json").write_text(json.dumps(identity))
+    assert "begun with other options ('rules' differs)" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    assert "begun with other options ('rules' differs)" in in_process(capsys, "train-wm", "--run", other).error
     (other / "model.json").write_text("{}")
     assert "is damaged" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
