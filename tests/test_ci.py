@@ -1,6 +1,7 @@
 """What machines call: `.ci/run` remembers nothing, and the Makefile takes the newest Python that works."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,3 +82,12 @@ def test_make_keeps_the_environment_that_is_there(tmp_path):
     os.utime(tmp_path / ".venv" / "ready", (0, 0))
     done = made(tmp_path, working=PYTHONS, target=".venv/ready")
     assert (done.returncode, done.stdout) == (0, ".venv/bin/pip install --quiet --constraint constraints.txt --editable .\n")
+
+
+def test_everything_says_the_same_pythons():
+    setup, makefile, readme = ((ROOT / name).read_text() for name in ("setup.py", "Makefile", "README.md"))
+    low, high = map(int, re.search(r'python_requires=">=3\.(\d+),<3\.(\d+)"', setup).groups())
+    *others, newest = [f"3.{minor}" for minor in range(low, high)]
+    assert f"(3, {low}) <= sys.version_info < (3, {high})" in makefile
+    assert all(f"Python {', '.join(others)} or {newest}" in text for text in (makefile, readme))
+    assert [f"python{version}" for version in (newest, *reversed(others))] == list(PYTHONS[:-1])
