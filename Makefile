@@ -1,6 +1,9 @@
-# `make demo`: one model from start to finish.  `make test`: the tests.  Both need Python 3.11, pip and make alone.
+# `make demo`: one model from start to finish.  `make test`: the tests.  Both need Python 3.11 to 3.13, pip and make alone.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SUPPORTED := import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+# The newest that runs: a name on PATH can be a shim that leads nowhere, or a Python without venv and pip.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c "$(SUPPORTED)" 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 
 .PHONY: demo test docs clean
@@ -17,9 +20,11 @@ docs: .venv/ready
 	$(BIN)/python run.py rules docs --out docs/RULES.md
 	$(BIN)/python -m benchmarks.pages
 
-.venv/ready: setup.py constraints.txt
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11))" || { echo "RLFlow needs Python 3.11; name it with: make PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv .venv
+$(BIN)/pip:
+	@"$(PYTHON)" -c "$(SUPPORTED)" 2>/dev/null || { echo "RLFlow needs Python 3.11, 3.12 or 3.13 with venv and pip; name it with: make PYTHON=..."; exit 1; }
+	"$(PYTHON)" -m venv .venv
+
+.venv/ready: setup.py constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 

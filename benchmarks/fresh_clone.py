@@ -1,6 +1,7 @@
 """The two commands of the README in a fresh clone with a fresh virtual environment: `make demo` and `make test`.
 
-Installation is timed apart, since it depends on the network. The clone is of HEAD: commit first.
+Each with an empty home, temporary folder and cache, for every Python that is asked for. Installation is timed apart, since it
+depends on the network. The clone is of HEAD: commit first. Resumable: with --folder, what each Python gave lies there.
 """
 
 import re
@@ -10,47 +11,69 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 
 DEMO_SECONDS, TEST_SECONDS = 360, 600
+DEFAULT = "default"  # the Python that the Makefile takes
 
 
-def timed(command: list[str], folder: Path) -> tuple[float, int, str]:
+def timed(command: list[str], clone: Path) -> tuple[float, int, str]:
     """(seconds, exit status, the last lines of the output)."""
     started = time.monotonic()
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = re.split(r"[\r\n]+", done.stdout.replace(f"{folder}/", "").strip())
+    done = subprocess.run([".ci/fresh", *command], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = re.split(r"[\r\n]+", done.stdout.replace(f"{clone}/", "").strip())
     return time.monotonic() - started, done.returncode, "\n".join(said[-12:])
 
 
 def table(figures: dict) -> str:
-    """Seconds, and how the demo ended."""
+    """Seconds for each Python, and how a demo ended."""
     parts = {"installation for `make demo`": "install", "installation for `make test`": "install_test", "`make demo`": "demo", "`make test`": "test"}
-    rows = [[what, f"{figures[f'{part}_seconds']:.0f} s"] for what, part in parts.items()]
-    said = figures["demo_says"].splitlines()[-4:]
-    return markdown(["step", "time"], rows) + "\n\nThe demo ended with:\n\n" + "\n".join(["```", *said, "```"])
+    heads = ["step", *(f"Python {one['python']}" for one in figures.values())]
+    rows = [[what, *(f"{one[f'{part}_seconds']:.0f} s" for one in figures.values())] for what, part in parts.items()]
+    said = list(figures.values())[-1]["demo_says"].splitlines()[-4:]
+    return markdown(heads, rows) + "\n\nThe demo ended with:\n\n" + "\n".join(["```", *said, "```"])
+
+
+def measured(python: str) -> dict:
+    """What one Python gives, in a clone of its own. "python" is its version; without an installation, what was asked for."""
+    make = ["make"] if python == DEFAULT else ["make", f"PYTHON={python}"]
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "rlflow"
+        subprocess.run(["git", "clone", "--quiet", str(Path(__file__).parent.parent), str(clone)], check=True)
+        install, install_status, install_tail = timed([*make, ".venv/ready"], clone)
+        _, version_status, version = timed([".venv/bin/python", "-c", "import platform; print(platform.python_version())"], clone)
+        demo, demo_status, demo_tail = timed([*make, "demo"], clone)
+        install_test, _, _ = timed([*make, ".venv/ready-test"], clone)
+        test, test_status, test_tail = timed([*make, "test"], clone)
+    return {
+        "python": python if version_status else version,
+        "install_seconds": install, "install_status": install_status, "install_test_seconds": install_test,
+        "demo_seconds": demo, "demo_status": demo_status, "demo_says": demo_tail,
+        "test_seconds": test, "test_status": test_status, "test_says": test_tail,
+        **({"install_says": install_tail} if install_status else {}),
+    }  # fmt: skip
+
+
+def bars_of(found: dict[str, dict]) -> list[dict]:
+    return [
+        bar(f"make {what}, Python {one['python']}", one[f"{what}_seconds"], "s", f"passes, ≤ {limit}",
+            one[f"{what}_status"] == 0 and one[f"{what}_seconds"] <= limit)
+        for one in found.values()
+        for what, limit in (("demo", DEMO_SECONDS), ("test", TEST_SECONDS))
+    ]  # fmt: skip
 
 
 def main() -> int:
-    arguments = parser(__doc__).parse_args()
-    root = Path(__file__).parent.parent
+    arguments = parser(__doc__)
+    arguments.add_argument(
+        "--python", nargs="+", action="extend", metavar="PYTHON", help="as make PYTHON=… takes it; else the one that the Makefile takes"
+    )
+    arguments.add_argument("--folder", type=Path, help="where results are kept, and looked for")
+    parsed = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        clone = Path(folder) / "rlflow"
-        subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
-        install, install_status, install_tail = timed(["make", ".venv/ready"], clone)
-        demo, demo_status, demo_tail = timed(["make", "demo"], clone)
-        install_test, _, _ = timed(["make", ".venv/ready-test"], clone)
-        test, test_status, test_tail = timed(["make", "test"], clone)
-    figures = {
-        "install_seconds": install, "install_status": install_status, "install_test_seconds": install_test,
-        "demo_seconds": demo, "demo_says": demo_tail, "test_seconds": test, "test_says": test_tail,
-        **({"install_says": install_tail} if install_status else {}),
-    }  # fmt: skip
-    bars = [
-        bar("make demo", demo, "s", f"passes, ≤ {DEMO_SECONDS}", demo_status == 0 and demo <= DEMO_SECONDS),
-        bar("make test", test, "s", f"passes, ≤ {TEST_SECONDS}", test_status == 0 and test <= TEST_SECONDS),
-    ]
-    return finish("fresh_clone", arguments, figures, bars)
+        pythons = {python.replace("/", "-"): python for python in parsed.python or [DEFAULT]}
+        found = each(list(pythons), parsed.folder or Path(folder), lambda name: measured(pythons[name]))
+    return finish("fresh_clone", parsed, found, bars_of(found))
 
 
 if __name__ == "__main__":

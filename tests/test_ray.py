@@ -30,10 +30,11 @@ def cluster():
     """Two nodes that RAY_ADDRESS leads to, with files of their own, so that nobody else's cluster is disturbed."""
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="ray")  # pytest's are too long for the name of a socket
+    folder = tempfile.mkdtemp(prefix="r")  # pytest's are too long for the name of a socket
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        made = Cluster(initialize_head=True, head_node_args={**NODE, "temp_dir": folder})
+        patch.setenv("RAY_TMPDIR", folder)  # not `temp_dir`: that leaves Ray's address file where it is, in a folder that need not exist
+        made = Cluster(initialize_head=True, head_node_args=NODE)
         made.add_node(**NODE)
         patch.setenv("RAY_ADDRESS", made.address)
         yield made

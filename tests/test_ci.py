@@ -1,0 +1,93 @@
+"""What machines call: `.ci/run` remembers nothing, and the Makefile takes the newest Python that works."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FRESH = ("HOME", "TMPDIR", "XDG_CACHE_HOME")
+FAKE_MAKE = f"""#!/bin/sh
+for folder in {" ".join(f'"${name}"' for name in FRESH)}; do echo $folder $(ls -d "$folder") $(ls -A "$folder"); done
+echo "make $*, pip: $PIP_CONFIG_FILE"
+exit 7
+"""
+PYTHONS = ("python3.13", "python3.12", "python3.11", "python3")
+
+
+def called(*command, programs: dict[str, str], folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """A command in a folder and with no other environment; programs: scripts that are found first."""
+    (folder / "bin").mkdir()
+    for name, text in programs.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    environment["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("pip", [{}, {"PIP_CONFIG_FILE": "/somewhere/pip.conf"}, {"XDG_CONFIG_HOME": "/elsewhere"}])
+def test_the_tests_run_with_nothing_that_the_machine_remembers(tmp_path, pip):
+    callers = {name: str(tmp_path / name) for name in FRESH}
+    for folder in callers.values():
+        Path(folder).mkdir()
+        Path(folder, "remembered").touch()
+    done = called(ROOT / ".ci" / "run", programs={"make": FAKE_MAKE}, folder=tmp_path, **callers, **pip)
+    *folders, command = done.stdout.splitlines()
+    configuration = pip.get("PIP_CONFIG_FILE") or f"{pip.get('XDG_CONFIG_HOME') or callers['HOME'] + '/.config'}/pip/pip.conf"
+    assert (done.returncode, done.stderr, command) == (7, "", f"make test, pip: {configuration}")
+    assert len(set(folders)) == 3
+    for line in folders:
+        folder, *listed = line.split()
+        assert listed == [folder] and folder not in callers.values()  # it is there, and nothing is in it
+        assert not Path(folder).exists()
+    assert os.listdir(callers["TMPDIR"]) == ["remembered"]
+
+
+def made(folder: Path, *arguments: str, working: tuple[str, ...], target: str = ".venv/bin/pip") -> subprocess.CompletedProcess:
+    """`make` of the environment where these Pythons work and the others do not."""
+    shutil.copy(ROOT / "Makefile", folder)
+    programs = {name: f"#!/bin/sh\nexit {int(name not in working)}\n" for name in PYTHONS}
+    return called("make", *arguments, target, programs=programs, folder=folder)
+
+
+@pytest.mark.parametrize("newest", range(len(PYTHONS)))
+def test_make_takes_the_newest_python_that_works(tmp_path, newest):
+    done = made(tmp_path, working=PYTHONS[newest:])
+    assert (done.returncode, done.stdout) == (0, f'"{PYTHONS[newest]}" -m venv .venv\n')
+
+
+def test_make_takes_the_python_that_is_named(tmp_path):
+    assert made(tmp_path, "PYTHON=python3.11", working=PYTHONS).stdout == '"python3.11" -m venv .venv\n'
+
+
+@pytest.mark.parametrize(("arguments", "working"), [((), ()), (("PYTHON=python3.12",), ("python3.13",))])
+def test_make_says_which_python_it_needs(tmp_path, arguments, working):
+    done = made(tmp_path, *arguments, working=working)
+    assert done.returncode == 2 and done.stdout.splitlines() == [
+        "RLFlow needs Python 3.11, 3.12 or 3.13 with venv and pip; name it with: make PYTHON=..."
+    ]
+
+
+def test_make_keeps_the_environment_that_is_there(tmp_path):
+    """Whichever Python it has: a newer setup.py is installed into it."""
+    pip = tmp_path / ".venv" / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    for file in (pip, tmp_path / ".venv" / "ready", tmp_path / "constraints.txt", tmp_path / "setup.py"):
+        file.touch()
+    pip.write_text("#!/bin/sh\n")
+    pip.chmod(0o755)
+    os.utime(tmp_path / ".venv" / "ready", (0, 0))
+    done = made(tmp_path, working=PYTHONS, target=".venv/ready")
+    assert (done.returncode, done.stdout) == (0, ".venv/bin/pip install --quiet --constraint constraints.txt --editable .\n")
+
+
+def test_everything_says_the_same_pythons():
+    setup, makefile, readme = ((ROOT / name).read_text() for name in ("setup.py", "Makefile", "README.md"))
+    low, high = map(int, re.search(r'python_requires=">=3\.(\d+),<3\.(\d+)"', setup).groups())
+    *others, newest = [f"3.{minor}" for minor in range(low, high)]
+    assert f"(3, {low}) <= sys.version_info < (3, {high})" in makefile
+    assert all(f"Python {', '.join(others)} or {newest}" in text for text in (makefile, readme))
+    assert [f"python{version}" for version in (newest, *reversed(others))] == list(PYTHONS[:-1])
