@@ -33,7 +33,7 @@ def layer_norm(s: Sketch) -> None:
         offset = s.op("Sub", s.weight(s.pick(sizes)), commuted(s, "Mul", mean, factor))
         commuted(s, "Add", commuted(s, "Mul", x, factor), offset)
         return
-    if s.chance(0.35):
+    if s.chance(0.45):
         y = commuted(s, "Mul", centred, s.op("Reciprocal", sigma, bound=largest))
     else:
         y = s.op("Div", centred, sigma, bound=centred.bound * largest)
@@ -48,7 +48,7 @@ def rms_norm(s: Sketch) -> None:
     axis, epsilon = s.pick([-1, -1, -1, len(x.shape) - 1, 0]), s.pick(EPSILONS)
     square = s.op("Mul", x, x) if s.chance(0.15) else s.op("Pow", x, scalar(s, x, 2), bound=x.bound**2)
     sigma, largest = deviation(s, square, axis, epsilon), epsilon**-0.5
-    match s.pick(["reciprocal", "one", "quotient"]):
+    match s.pick(["reciprocal", "reciprocal", "one", "one", "quotient"]):
         case "reciprocal":
             y = commuted(s, "Mul", x, s.op("Reciprocal", sigma, bound=largest))
         case "one":
