@@ -185,7 +185,7 @@ def clamps(s: Sketch) -> None:
         elif s.opset < 12 and x.dtype == np.float64:
             raise Misfit  # ONNX Runtime has no kernel
         else:
-            low, high = s.pick([0.0, 0.0, 0.0, -0.5, 0.25]), s.pick([1.5, 1.0, 0.125])
+            low, high = s.pick([(0.0, 1.5), (0.0, 1.5), (0.0, 1.0), (-0.5, 0.125), (0.25, 1.0)])
             x = s.op("Clip", x, late={"min": np.asarray(low, x.dtype), "max": np.asarray(high, x.dtype) if s.chance(0.8) else None})
 
 

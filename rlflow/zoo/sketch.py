@@ -88,7 +88,7 @@ class Sketch:
         if self.chance(0.12):
             return (self.pick([2, 3]),) * rank
         sizes = [self.pick(SIZES) for _ in range(rank)]
-        if rank and self.chance(0.015):
+        if rank and self.chance(0.035):
             sizes[int(self.rng.integers(rank))] = 0
         return tuple(sizes)
 
