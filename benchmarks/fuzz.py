@@ -93,6 +93,7 @@ def main() -> int:
     }
     bars = [
         bar("graphs", graphs, "", f"≥ {GRAPHS}", graphs >= GRAPHS),
+        bar("rules that never fired", len(never), "", "0", not never),
         bar("failures", len(failures), "", "0", not failures),
     ]
     return finish("fuzz", parsed, figures, bars)

@@ -12,10 +12,11 @@ from onnx import helper
 from benchmarks.fuzzing import Original, fuzz, random_walk
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.runtime import run, session
-from rlflow.zoo.random_model import random_model, random_values
-from rlflow.zoo.sketch import BOUND, LARGEST, OPSETS
+from rlflow.zoo.random_model import ON_IMAGES, PLAIN, random_model, random_values
+from rlflow.zoo.sketch import BOUND, LARGEST, OPSETS, Sketch
 
 GRAPHS, GROUP = 300, 50
+SKETCHES = 100  # of every motif, at most
 RULES = load_rules()
 
 
@@ -78,6 +79,27 @@ def test_random_graphs_vary():
         "constant nodes", "weights", "several outputs", "read twice", "inner outputs", "unused results",
     ]  # fmt: skip
     assert not [kind for kind in kinds if not seen[kind]]
+
+
+def drawn_alone(motif, seed: int) -> onnx.ModelProto | None:
+    """What the motif draws on an empty sketch, if anything fits there."""
+    sketch = Sketch(seed)
+    if sketch.float == np.float64 and motif in ON_IMAGES:
+        return None
+    sketch.attempt(motif)
+    return sketch.model() if sketch.nodes else None
+
+
+def test_for_every_rule_there_is_a_motif():
+    """What motifs draw alone, and what a few substitutions make of that, holds a place for every rule."""
+    left = {rule.name for rule in RULES}
+    for seed in range(SKETCHES):
+        for motif in PLAIN | ON_IMAGES:
+            model = drawn_alone(motif, seed) if left else None
+            if model is not None:
+                for state in random_walk(model, RULES, np.random.default_rng(seed), 2).states:
+                    left -= {RULES[xfer_id].name for xfer_id in np.flatnonzero(state.counts)}
+    assert not left
 
 
 # -- mistakes on purpose ---------------------------------------------------------------------------

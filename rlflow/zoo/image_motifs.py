@@ -4,7 +4,8 @@ from math import prod
 
 import numpy as np
 
-from rlflow.zoo.motifs import commuted, concat, one, reshape
+from rlflow.zoo.join_motifs import concat
+from rlflow.zoo.motifs import commuted, one, reshape
 from rlflow.zoo.sketch import Misfit, Sketch, Tensor
 
 
@@ -42,10 +43,11 @@ def spans(x: Tensor, kernel: list[int], window: dict) -> np.ndarray:
     return np.array(x.shape[2:]) + pads - 1 - (np.array(kernel) - 1) * window.get("dilations", 1)
 
 
-def conv(s: Sketch, x: Tensor, kernel: list[int], bias: bool, attributes: dict) -> Tensor:
+def conv(s: Sketch, x: Tensor, kernel: list[int], bias: bool, attributes: dict, channels: int = 0) -> Tensor:
+    """Of so many output channels, or of some number."""
     group = attributes.get("group", 1)
     inner = x.shape[1] // group
-    channels = x.shape[-1] if x.shape[-1] % group == 0 and s.chance(0.15) else group * s.pick([1, 2, 3, 4])
+    channels = channels or (x.shape[-1] if x.shape[-1] % group == 0 and s.chance(0.15) else group * s.pick([1, 2, 3, 4]))
     fan_in = inner * prod(kernel)
     w = s.weight((channels, inner, *kernel), fan_in)
     inputs = [x, w] + ([s.weight((channels,))] if bias else [])

@@ -8,16 +8,27 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from rlflow.zoo.activation_motifs import ACTIVATION_MOTIFS
+from rlflow.zoo.attention_motifs import ATTENTION_MOTIFS
 from rlflow.zoo.image_motifs import IMAGE_MOTIFS
+from rlflow.zoo.join_motifs import JOIN_MOTIFS
+from rlflow.zoo.matrix_motifs import MATRIX_MOTIFS
 from rlflow.zoo.motifs import MOTIFS
+from rlflow.zoo.norm_motifs import NORM_MOTIFS
 from rlflow.zoo.sketch import INPUT_BOUND, Sketch
+from rlflow.zoo.slice_motifs import SLICE_MOTIFS
+from rlflow.zoo.window_motifs import WINDOW_MOTIFS
+
+# Motif → how often it is drawn, relative to the others.
+PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
+ON_IMAGES = IMAGE_MOTIFS | WINDOW_MOTIFS
 
 
 def random_model(seed: int) -> onnx.ModelProto:
     """A valid model of 3 to 25 operators; the same seed gives the same bytes."""
     sketch = Sketch(seed)
     # ONNX Runtime has no float64 kernels for images on the CPU.
-    weights = MOTIFS | (IMAGE_MOTIFS if sketch.float != np.float64 else {})
+    weights = PLAIN | (ON_IMAGES if sketch.float != np.float64 else {})
     motifs, shares = list(weights), np.cumsum(list(weights.values())) / sum(weights.values())
     wanted = int(sketch.rng.integers(3, 19))
     while len(sketch.nodes) < wanted:

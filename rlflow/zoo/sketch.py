@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 
+from rlflow.graph import contrib
 from rlflow.graph.opsets import MOVED
 
-OPSETS = (*range(9, 22), 17, 18, 20, 20, 21, 21)  # the later ones know more operators
+OPSETS = (*range(9, 24), 17, 18, 20, 20, 21, 21, 23, 23, 23, 23, 23)  # the later ones know more operators
 SIZES = (1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6, 8)
 LARGEST = 2048  # elements of a tensor
 MOST_NODES = 25
@@ -87,7 +88,7 @@ class Sketch:
         if self.chance(0.12):
             return (self.pick([2, 3]),) * rank
         sizes = [self.pick(SIZES) for _ in range(rank)]
-        if rank and self.chance(0.015):
+        if rank and self.chance(0.035):
             sizes[int(self.rng.integers(rank))] = 0
         return tuple(sizes)
 
@@ -173,6 +174,7 @@ class Sketch:
         """Adds a node and gives its tensor, or the list of them where there are several outputs.
 
         Args:
+          kind: the operator, as rules write it: com.microsoft.QuickGelu is one of ONNX Runtime's own.
           bound: of the results (default: see `BOUNDS`).
           omitted: slots of optional outputs that get no name.
           late: attributes that a later opset made inputs, in the order of those inputs; None for an absent one.
@@ -186,7 +188,8 @@ class Sketch:
         elif late:
             attributes |= {name: np.asarray(values).tolist() for name, values in late.items() if values is not None}
         names = ["" if slot in omitted else self.fresh("t") for slot in range(outputs)]
-        node = helper.make_node(kind, [t.name if t else "" for t in inputs], names, **attributes)
+        domain, _, name = kind.rpartition(".")
+        node = helper.make_node(name, [t.name if t else "" for t in inputs], names, domain=domain, **attributes)
         read = [t for t in inputs if t is not None]
         constant, exact = all(t.constant for t in read), kind in EXACT and all(t.exact for t in read)
         made = [
@@ -207,14 +210,18 @@ class Sketch:
         types = {t.name: helper.make_tensor_type_proto(dtypes[t.name], t.shape) for t in read}
         arrays = {t.name: self.arrays[t.name] for t in read if t.name in self.arrays}
         data = {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.dtype == np.int64}
+        opsets = self.opsets([node])
         try:
-            found = shape_inference.infer_node_outputs(
-                defs.get_schema(node.op_type, self.opset), node, types, data,
-                opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8,
-            )  # fmt: skip
+            schema = defs.get_schema(node.op_type, opsets[-1].version, node.domain)
+            found = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets, ir_version=8)
         except (shape_inference.InferenceError, onnx.checker.ValidationError, defs.SchemaError) as error:
             raise Misfit from error
         return [_known(found[name].tensor_type) if name else (np.dtype("V"), ()) for name in node.output]
+
+    def opsets(self, nodes: list[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
+        """What a model of these nodes imports; ONNX Runtime's own operators last, where there are any."""
+        own = any(node.domain == contrib.DOMAIN for node in nodes)
+        return [helper.make_opsetid("", self.opset)] + [helper.make_opsetid(contrib.DOMAIN, contrib.VERSION)] * own
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -234,10 +241,9 @@ class Sketch:
             [weight for weight in self.weights if weight.name in used],
             value_info=[self.declared(t) for t in made if t not in outputs] if self.chance(0.2) else [],
         )
-        opsets = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(
-            graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets), producer_name="rlflow.zoo"
-        )
+        opsets = self.opsets(self.nodes)
+        version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="rlflow.zoo")
 
     @staticmethod
     def declared(tensor: Tensor) -> onnx.ValueInfoProto:

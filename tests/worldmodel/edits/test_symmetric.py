@@ -1,5 +1,7 @@
 """Rules with two alike roots: one location, named as the environment names it."""
 
+from itertools import count, islice
+
 import numpy as np
 import pytest
 
@@ -42,9 +44,10 @@ def test_the_order_of_nodes_is_the_graphs(seed):
 
 def test_two_alike_roots_are_one_location():
     """It knows which rules are symmetric, and shows half of the matches; whichever root is named first, it does what the environment does."""
-    compared = 0
-    for seed in (1, 2, 3, 6, 7):
-        task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
+    compared, rules = 0, load_rules()
+    anywhere = (Task(load_graph(random_model(seed)), rules, AnalyticCost()) for seed in count())
+    alike = (task for task in anywhere if any(rules[k].symmetric for k in np.flatnonzero(task.initial.counts)))
+    for seed, task in enumerate(islice(alike, 5)):
         episodes = random_episodes(task, 15, 10, seed)
         model = fitted(episodes, task)
         symmetric = model.worlds.schemas.symmetric
