@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import bar, each, finish, markdown, parser
 
+ROOT = Path(__file__).parent.parent
 DEMO_SECONDS, TEST_SECONDS = 360, 600
 DEFAULT = "default"  # the Python that the Makefile takes
 
@@ -39,7 +40,7 @@ def measured(python: str) -> dict:
     make = ["make"] if python == DEFAULT else ["make", f"PYTHON={python}"]
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "rlflow"
-        subprocess.run(["git", "clone", "--quiet", str(Path(__file__).parent.parent), str(clone)], check=True)
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         install, install_status, install_tail = timed([*make, ".venv/ready"], clone)
         _, version_status, version = timed([".venv/bin/python", "-c", "import platform; print(platform.python_version())"], clone)
         demo, demo_status, demo_tail = timed([*make, "demo"], clone)
@@ -54,6 +55,11 @@ def measured(python: str) -> dict:
     }  # fmt: skip
 
 
+def head() -> str:
+    """The commit that is cloned: what another one gave is not gone on with."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def bars_of(found: dict[str, dict]) -> list[dict]:
     return [
         bar(f"make {what}, Python {one['python']}", one[f"{what}_seconds"], "s", f"passes, ≤ {limit}",
@@ -64,15 +70,13 @@ def bars_of(found: dict[str, dict]) -> list[dict]:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, "runs/fresh_clone")
     arguments.add_argument(
         "--python", nargs="+", action="extend", metavar="PYTHON", help="as make PYTHON=… takes it; else the one that the Makefile takes"
     )
-    arguments.add_argument("--folder", type=Path, help="where results are kept, and looked for")
     parsed = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        pythons = {python.replace("/", "-"): python for python in parsed.python or [DEFAULT]}
-        found = each(list(pythons), parsed.folder or Path(folder), lambda name: measured(pythons[name]))
+    pythons = {python.replace("/", "-"): python for python in parsed.python or [DEFAULT]}
+    found = each(list(pythons), parsed.folder / head(), lambda name: measured(pythons[name]))
     return finish("fresh_clone", parsed, found, bars_of(found))
 
 
