@@ -2,7 +2,8 @@
 
 Every graph is drawn from its own seed (`rlflow.zoo.random_model`), checked and run in ONNX Runtime, unoptimised, on
 two sets of inputs; then up to 20 substitutions are made, a rule and a location at random. After each the model must
-pass the full ONNX checker, keep its interface and give the same outputs; after the last, the locations and the cost
+pass the full ONNX checker, keep its interface and give the same outputs, as ONNX Runtime optimises it, too (but for graphs that
+trigger one of its known faults, and where it runs the original wrongly: these are counted); after the last, the locations and the cost
 kept along the way must be those of the graph taken anew. A failure gives its seed, the rule and the shrunk graph.
 
 Resumable: what each chunk of graphs gave lies in --folder.
@@ -35,16 +36,17 @@ def fuzz_chunk(folder: Path, first: int, count: int) -> dict:
 
 
 def fuzz_seeds(first: int, count: int) -> dict:
-    rules, fired, failures, graphs = load_rules(), Counter(), [], 0
+    rules, fired, looks, failures, graphs = load_rules(), Counter(), Counter(), [], 0
     for seed in range(first, first + count):
-        names, failure = fuzz(seed, rules)
-        fired.update(names)
+        found = fuzz(seed, rules)
+        fired.update(found.rules)
+        looks.update(found.looks)
         graphs += 1
-        if failure is not None:
-            failures.append({"seed": seed, "rules": failure.rules, "text": str(failure)})
+        if found.failure is not None:
+            failures.append({"seed": seed, "rules": found.failure.rules, "text": str(found.failure)})
             if len(failures) == ENOUGH:
                 break
-    return {"graphs": graphs, "fired": fired, "failures": failures}
+    return {"graphs": graphs, "fired": fired, "looks": looks, "failures": failures}
 
 
 def table(figures: dict) -> str:
@@ -74,9 +76,10 @@ def main() -> int:
         for chunk in pool.map(partial(fuzz_chunk, parsed.folder), starts, counts):
             chunks.append(chunk)
             progress.update(chunk["graphs"])
-    fired = Counter({rule.name: 0 for rule in load_rules()})
+    fired, looks = Counter({rule.name: 0 for rule in load_rules()}), Counter()
     for chunk in chunks:
         fired.update(chunk["fired"])
+        looks.update(chunk["looks"])
     graphs, failures = sum(chunk["graphs"] for chunk in chunks), [f for chunk in chunks for f in chunk["failures"]]
     for failure in failures[:SHOWN]:
         print(failure["text"], file=sys.stderr)
@@ -89,6 +92,7 @@ def main() -> int:
         "tolerances": {TensorProto.DataType.Name(dtype).lower(): limit for dtype, limit in TOLERANCES.items()},
         "fired": dict(sorted(fired.items(), key=lambda item: (-item[1], item[0]))),
         "never_fired": never,
+        "compared": dict(sorted(looks.items())),
         "failures": failures,
     }
     bars = [

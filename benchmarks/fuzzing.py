@@ -68,6 +68,7 @@ class Original:
         self.model = model
         self.feeds = [random_values(model, INPUT_SETS * seed + k) for k in range(INPUT_SETS)]
         self.values = outputs(model, self.feeds, optimise=False)
+        self.looks: Counter[str] = Counter()  # how graphs were compared besides unoptimised
         if not all(np.isfinite(a).all() for values in self.values for a in values if a.dtype.kind == "f"):
             raise ValueError("the original's outputs are not finite")
 
@@ -100,17 +101,11 @@ class Original:
         if interface(model) != interface(self.model):
             return Fault("interface", "the declared inputs or outputs are not those of the original")
         fault = self._difference(found) or (_miscounted(state) if last else None)
-        if fault is None and self.optimised_well and not self.triggers(state):
-            fault = self._optimised(model)
-        return fault
-
-    def triggers(self, state: RewriteState) -> bool:
-        """Whether a known fault of ONNX Runtime is triggered more often than by the original; such a graph is not delivered."""
-        return bool(known_faults(state.graph) - self.known)
-
-    @cached_property
-    def known(self) -> Counter[str]:
-        return known_faults(load_graph(self.model))
+        if fault is not None:
+            return fault
+        look = "not optimised: the original is run wrongly so" if not self.optimised_well else "not optimised: a known fault" if known_faults(state.graph) else "optimised"
+        self.looks[look] += 1
+        return self._optimised(model) if look == "optimised" else None
 
     def _optimised(self, model: onnx.ModelProto) -> Fault | None:
         """What ONNX Runtime's optimisations break in a model whose outputs are right without them: its fault, not a rule's."""
@@ -170,19 +165,28 @@ class Walk:
         return [step.rule for step in self.steps]
 
 
-def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> tuple[list[str], Failure | None]:
-    """The rules that a random walk over `random_model(seed)` applied; what is wrong after one of them, shrunk."""
+class Fuzzed(NamedTuple):
+    """rules: that a walk applied.  failure: what is wrong after one of them.  looks: how its graphs were compared, by count."""
+
+    rules: list[str]
+    failure: Failure | None
+    looks: Counter[str]
+
+
+def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> Fuzzed:
+    """A random walk over `random_model(seed)`; what is wrong is shrunk."""
     model = random_model(seed)
     try:
         original = Original(model, seed)
     except Exception as error:
-        return [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model))
+        return Fuzzed([], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter())
     walk = random_walk(model, rules, np.random.default_rng(seed), steps)
     for done, state in enumerate(walk.states):  # every one, since a later substitution can undo what is wrong
         fault = original.fault(state, last=done == len(walk.steps))
         if fault is not None:
-            return walk.rules, shrunk(original, walk, done, rules, fault, seed)
-    return walk.rules, shrunk(original, walk, len(walk.steps), rules, walk.fault, seed) if walk.fault else None
+            return Fuzzed(walk.rules, shrunk(original, walk, done, rules, fault, seed), original.looks)
+    failure = shrunk(original, walk, len(walk.steps), rules, walk.fault, seed) if walk.fault else None
+    return Fuzzed(walk.rules, failure, original.looks)
 
 
 def start(model: onnx.ModelProto, rules: RuleSet) -> RewriteState:

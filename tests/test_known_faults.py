@@ -24,6 +24,10 @@ HARMLESS = [
     ("MatMulScaleFusion-digits", "0.7", "0.75"),
     ("MatMulScaleFusion-digits", "double", "float"),
     ("MatMulScaleFusion-digits", "MatMul", "Add"),
+    ("LayerNormFusion-epsilon", "float[4] e = {0.5, 0.5, 0.5, 0.5}", "float[1] e = {0.5}"),
+    ("LayerNormFusion-epsilon", "Div (x, r)", "Mul (x, r)"),
+    ("SimplifiedLayerNormFusion-float16", "u = Mul (z, e)", "u = Mul (z, two)"),
+    ("SimplifiedLayerNormFusion", "q = Pow (x, two)", "q = Relu (x)"),
     ("SimplifiedLayerNormFusion", "double", "float"),
     ("SimplifiedLayerNormFusion", "Div (x, r)", "Mul (x, r)"),
 ]

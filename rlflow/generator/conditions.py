@@ -560,13 +560,13 @@ def _conditions(known: Names, names: tuple[str, ...]) -> Iterator[str]:
     for p in perms:
         yield f"compose({p}, {p}) == tuple(range(len({p})))"
     for i, v in product(axes, names):
-        yield from (f"{i} == rank({v}) - 1", f"{i} == rank({v}) - 2", f"{i} < rank({v}) - 1", f"{i} < rank({v}) - 2")
+        yield from (f"{i} == rank({v}) - 1", f"{i} == rank({v}) - 2", f"{i} < rank({v}) - 1")
     for s, (v, u), i in product(sizes, combinations(names, 2), axes):
         yield f"value({s}) == (dim({v}, {i}), dim({u}, {i}))"
     for i, j in combinations(axes, 2):
         yield f"{i} != {j}"
     for i in axes:
-        yield from (f"{i} == 1", f"{i} == 0")
+        yield from (f"{i} == 1", f"{i} == 0", f"{i} < 2")  # where windows are, axes are counted from the front
     for v, u in combinations(names, 2):
         yield from (f"rank({v}) == rank({u})", f"shape({v}) == shape({u})", f"shape({v})[1:] == shape({u})[1:]")
         yield from (f"broadcasts({v}, {u})", f"broadcasts({u}, {v})")

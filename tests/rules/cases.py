@@ -1138,12 +1138,20 @@ FUSION += [
     *(
         each
         for name in (
-            "gelu-erf-outside", "gelu-erf-times", "gelu-erf-inside", "gelu-erf-inside-inverse", "gelu-tanh",
-            "gelu-tanh-inverse",
+            "gelu-erf-outside", "gelu-erf-times", "gelu-erf-inside", "gelu-erf-inside-inverse",
         )
         for each in (case(name, x="2x3"), case(name, x=""))
     ),
-    *(case(name, "Gelu needs a newer opset", x="2x3", opset=19) for name in ("gelu-erf-outside", "gelu-tanh")),
+    *(
+        each
+        for name in ("gelu-tanh", "gelu-tanh-inverse")
+        for each in (
+            case(name, x="2x3", dtype="float32"), case(name, x="", dtype="float32"),
+            case(name, "ONNX states its constants in float32", x="2x3"),
+        )
+    ),
+    case("gelu-erf-outside", "Gelu needs a newer opset", x="2x3", opset=19),
+    case("gelu-tanh", "Gelu needs a newer opset", x="2x3", opset=19, dtype="float32"),
     case("layer-normalization-squared", **LAYER_NORM),
     case("layer-normalization-squared", **LAYER_NORM | dict(x="8", r=[0], q="@r", g="@b"), opset=18),
     case("layer-normalization-squared", "axes or epsilon are not constant", **LAYER_NORM | dict(e="1")),

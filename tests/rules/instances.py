@@ -29,7 +29,6 @@ from rlflow.runtime import session
 
 TOLERANCE = 1e-9
 SINGLE = 1e-5  # tolerance in float32
-ROUNDED = ("gelu-tanh",)  # rules whose constants ONNX states in float32
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def check(case: Case, rules: RuleSet) -> None:
         assert any(r.reason.startswith(case.reason) for r in refusals), f"{refusals}, not '{case.reason}'"
         return
     assert matches, f"{case.rule} does not fire: {[r.reason for r in refusals]}"
-    tolerance = SINGLE if case.dtype == "float32" else 1e-6 if case.rule.startswith(ROUNDED) else TOLERANCE
+    tolerance = SINGLE if case.dtype == "float32" else TOLERANCE
     for match in matches:
         assert_same(model, to_model(apply(graph, rules[match.xfer_id], match)), len(case.values), tolerance)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlflow.delivery import Candidate, DeliveryOptions, _check
+from rlflow.delivery import Candidate, DeliveryOptions, deliver
 from rlflow.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_model, to_model
@@ -108,11 +108,14 @@ def test_a_walk_of_exact_rules_keeps_every_bit_and_another_one_does_not(name):
 def test_what_rounds_is_not_delivered_as_exact(tmp_path):
     save_model(load("tiny_vit_base"), tmp_path / "original.onnx")
     for exact_rules in (True, False):
-        _, actions, state = walked("tiny_vit_base", exact_rules)
+        task, actions, state = walked("tiny_vit_base", exact_rules)
         for exact in (True, False):
             options = DeliveryOptions([0], 1e-4, measure_seconds=0, sessions=1, threads=1, seed=0, exact=exact)
-            found = _check(Candidate("greedy", state, actions, 0, 0.0), tmp_path / "original.onnx", tmp_path, options, {})
-            assert found["equal"] == (exact_rules or not exact)
+            candidate = Candidate("greedy", state, actions, 0, 0.0)
+            found = deliver(task, tmp_path / "original.onnx", [candidate], tmp_path, options, {}, [])["candidates"]["greedy"]
+            blamed = [each["rule"] for each in found["left_out"] if each["blame"] == "rule"]
+            assert found["equal"] and bool(blamed) == (exact and not exact_rules)
+            assert not {rule.name for rule in EXACT} & set(blamed)
 
 
 def test_a_receipt_says_whether_all_rules_were_allowed():
