@@ -5,6 +5,8 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import Plans
 from rlflow.rules.language import Rule, RuleSet
@@ -64,6 +66,7 @@ class _Roles:
         self.all: dict[str, _Role] = {}
         self.of_readers: dict[str, _Role] = {}  # of the rules to which it matters who else reads a tensor
         self.local = frozenset(xfer_id for xfer_id, rule in enumerate(rules) if is_local(rule))
+        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # that matches are found in
         for xfer_id, rule in enumerate(rules):
             if xfer_id not in self.local:
                 self._add(self.all, xfer_id, rule)
@@ -103,7 +106,7 @@ class MatchTable:
             self._roles, self._plans = _roles(rules), Plans()
             self._local_rules = LocalRules(rules, self._plans)
             self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
-            self._totals = [0] * len(rules)
+            self._totals = np.zeros(len(rules), np.int32)
             self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before
             self._local_at: dict[int, frozenset[int]] = {}  # node id → the local rules that match there
             self._part_of: dict[int, frozenset[tuple[int, int]]] = {}  # node id → (rule, first root) of matches of the others
@@ -116,11 +119,9 @@ class MatchTable:
             self._update()
 
     @property
-    def counts(self) -> list[int]:
-        """Per rule its number of locations."""
-        return [
-            total // 2 if rule.symmetric else total for rule, total in zip(self.rules, self._totals, strict=True)
-        ]
+    def counts(self) -> np.ndarray:
+        """int32 [N]: per rule its number of locations."""
+        return self._totals // self._roles.orders
 
     @cached_property
     def locations(self) -> list[list[Match]]:
