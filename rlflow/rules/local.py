@@ -68,7 +68,7 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
     key: list[Any] = []
     for node_id in nodes:
         member = graph.nodes[node_id]
-        key += member.op, member.domain, member.attributes, bool(member.captured), len(member.inputs)
+        key += member.op, member.domain, member.attributes, len(member.inputs)
         key += [numbers.setdefault(tensor, len(numbers)) for tensor in (*member.inputs, *member.outputs)]
     for tensor in numbers:
         constant = constants.get(tensor)
