@@ -51,10 +51,10 @@ def play(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, Rewr
         location = number - int(counts[:xfer_id].sum())
         start = time.perf_counter()
         after = state.apply(xfer_id, location)
-        masks = np.arange(task.max_locations) < after.counts[:, None]
+        masks = after.location_masks()
         cost = after.runtime_ms
         seconds = time.perf_counter() - start
-        assert masks.shape[0] == len(task.rules) and cost > 0
+        assert len(masks) == len(task.rules) + 1 and cost > 0
         yield state, after, seconds
         state = after
 

@@ -18,7 +18,7 @@ LEAST_RULES, LEAST_LOCATIONS = 5, 40
 def count(name: str, rules: RuleSet, seed: int) -> dict:
     """Nodes, applicable rules and (rule, location) pairs of one model, and the locations of each rule."""
     graph = load_graph(load(name, seed))
-    counts = {rule.name: n for rule, n in zip(rules, MatchTable(rules, graph).counts, strict=True) if n}
+    counts = {rule.name: n for rule, n in zip(rules, MatchTable(rules, graph).counts.tolist(), strict=True) if n}
     nodes = sum(not node.constant for node in graph.nodes.values())
     return {"opset": graph.opset(""), "nodes": nodes, "rules": len(counts), "locations": sum(counts.values()), "by_rule": counts}
 

@@ -175,14 +175,12 @@ class GraphRewriteEnv(gym.Env):
     def _masks(self) -> tuple[np.ndarray, np.ndarray]:
         """int8 [N + 1] and int8 [N + 1, L]."""
         if self._masks_of is not self.state:
-            limit = self.task.max_locations
-            counts = np.append(self.state.counts, 1)
-            locations = (np.arange(limit) < counts[:, None]).astype(np.int8)
+            locations = self.state.location_masks()
             if self._near_padding():  # valid locations stay 0 … count−1, as docs/ARCHITECTURE.md promises
                 for xfer_id, count in enumerate(self.state.counts):
                     fitting = next((k for k in range(count) if not self._fits(xfer_id, k)), count)
                     locations[xfer_id, fitting:] = 0
-            self._masks_of, self._masks_cache = self.state, (locations.any(axis=1).astype(np.int8), locations)
+            self._masks_of, self._masks_cache = self.state, (locations[:, 0].copy(), locations)
         return self._masks_cache
 
     def _observation(self) -> dict[str, np.ndarray]:

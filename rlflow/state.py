@@ -39,6 +39,11 @@ class Task:
         """float64 [G]: what the globals of GraphArrays are multiples of."""
         return totals(self.initial.graph_cost, len(self.initial.entries))
 
+    @cached_property
+    def prefixes(self) -> np.ndarray:
+        """int8 [L + 1, L]: row n is the mask of n locations."""
+        return np.tri(self.max_locations + 1, self.max_locations, -1, np.int8)
+
     @property
     def encoding_spec(self) -> EncodingSpec:
         return encoding_spec(len(self.rules), self.max_locations)
@@ -83,8 +88,11 @@ class RewriteState:
     @cached_property
     def counts(self) -> np.ndarray:
         """int32 [N]: locations of each rule, at most max_locations."""
-        limit = self.task.max_locations
-        return np.minimum(np.array(self.table.counts, np.int32), limit)
+        return np.minimum(self.table.counts, self.task.max_locations)
+
+    def location_masks(self) -> np.ndarray:
+        """int8 [N + 1, L]: 1 where the location is valid; NO-OP, the last row, has one."""
+        return self.task.prefixes[np.append(self.counts, 1)]
 
     def is_valid(self, xfer_id: int, location: int) -> bool:
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]

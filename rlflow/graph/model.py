@@ -228,8 +228,8 @@ class Graph:
 
     def _sources(self, node: Node) -> tuple[int, ...]:
         """The nodes that `node` reads from, in turn."""
-        producers = self.producers
-        return tuple([producers[tensor] for tensor in node.reads() if tensor in producers])
+        producers, tensors = self.producers, node.reads() if node.captured else node.inputs
+        return tuple([producers[tensor] for tensor in tensors if tensor in producers])
 
     @property
     def rank(self) -> dict[int, int]:

@@ -168,8 +168,8 @@ class Rule:
 
     @cached_property
     def children(self) -> frozenset[str]:
-        """Operators that must be among the producers of the first root's inputs."""
-        return frozenset(child.op.op for child in self.roots[0].inputs if isinstance(child, Output))
+        """Operators that must be among the producers of every root's inputs."""
+        return frozenset.intersection(*[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots])
 
 
 @dataclass(frozen=True, eq=False)

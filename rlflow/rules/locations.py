@@ -1,42 +1,17 @@
 """Locations: all places where a rule set applies to a graph, in canonical order."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from rlflow.graph.model import Graph, Node
-from rlflow.rules.apply import Plans, Refused
+import numpy as np
+
+from rlflow.graph.model import Graph
+from rlflow.rules.apply import Plans
 from rlflow.rules.language import Rule, RuleSet
-from rlflow.rules.match import Match, structural_matches
-
-
-class Refusal(NamedTuple):
-    """Why a rule does not apply at nodes whose operators fit it."""
-
-    rule: str
-    nodes: tuple[int, ...]
-    reason: str
-
-
-def matches_at(
-    graph: Graph, xfer_id: int, rule: Rule, node: Node, plans: Plans, refusals: list[Refusal] | None = None
-) -> tuple[Match, ...]:
-    """Matches of a rule whose first root is `node`; why the near ones fail goes to `refusals`.
-
-    For two alike roots both orders are given, as which of them counts depends on the whole graph.
-    """
-    found: dict[tuple, Match] = {}
-    for nodes, bindings in structural_matches(graph, rule, node):
-        key = nodes, tuple(sorted(bindings.items()))
-        if key in found:
-            continue
-        try:
-            found[key] = Match(xfer_id, nodes, bindings, plans.plan(graph, rule, nodes, bindings))
-        except Refused as refused:
-            if refusals is not None:
-                refusals.append(Refusal(rule.name, nodes, str(refused)))
-    return tuple(found.values())
+from rlflow.rules.local import LocalRules, Refusal, is_local, matches_at
+from rlflow.rules.match import Match
 
 
 def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
@@ -62,37 +37,50 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
 # -- all rules -------------------------------------------------------------------------------------
 
 
+class _Roots(NamedTuple):
+    """What a node and those around it must be for it to be a root, the same for many rules.
+
+    Attributes:
+      ops: the operators of all roots, the first one first.
+      children: operators that give inputs of each root.
+      depth: of the left side.
+    """
+
+    ops: tuple[str, ...]
+    children: frozenset[str]
+    depth: int
+
+
 class _Role:
     """A part that nodes of one operator play in left sides: `above` leads to the operators that may read it."""
 
     def __init__(self):
         self.above: dict[str, _Role] = {}
-        self.roots: dict[int, Rule] = {}  # the rules of which it is a root, by xfer_id
+        self.roots: dict[_Roots, set[int]] = {}  # the rules of which it is a root, as xfer_ids
 
 
 class _Roles:
-    """The parts of all rules, so that from a node of a match its roots can be found."""
+    """The parts of all rules that are not local, so that from a node of a match its roots can be found."""
 
     def __init__(self, rules: RuleSet):
         self.all: dict[str, _Role] = {}
         self.of_readers: dict[str, _Role] = {}  # of the rules to which it matters who else reads a tensor
-        self.by_first_root: dict[str, dict[int, Rule]] = {}
-        self.by_root: dict[str, dict[int, Rule]] = {}
+        self.local = frozenset(xfer_id for xfer_id, rule in enumerate(rules) if is_local(rule))
+        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # that matches are found in
         for xfer_id, rule in enumerate(rules):
-            self.by_first_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
-            for root in rule.roots:
-                self.by_root.setdefault(root.op, {})[xfer_id] = rule
-            self._add(self.all, xfer_id, rule)
-            if rule.counts_readers or len(rule.roots) > 1:
-                self._add(self.of_readers, xfer_id, rule)
+            if xfer_id not in self.local:
+                self._add(self.all, xfer_id, rule)
+                if rule.counts_readers:
+                    self._add(self.of_readers, xfer_id, rule)
 
     @staticmethod
     def _add(kind: dict[str, _Role], xfer_id: int, rule: Rule) -> None:
+        roots = _Roots(tuple(root.op for root in rule.roots), rule.children, rule.depth)
         for path in rule.paths:
             role = kind.setdefault(path[0], _Role())
             for op in path[1:]:
                 role = role.above.setdefault(op, _Role())
-            role.roots[xfer_id] = rule
+            role.roots.setdefault(roots, set()).add(xfer_id)
 
 
 _roles = lru_cache(maxsize=4)(_Roles)
@@ -106,31 +94,34 @@ class MatchTable:
     """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
 
     A match depends on its own nodes and, in few rules, on who else reads their tensors. A rewrite that changes any of
-    that marks one of the nodes, so what may appear or disappear is found by going up from the marked nodes along the
-    operators of the rules. Where a rule has several roots, the first is reached from another by a tensor that both depend on.
+    that marks one of the nodes. So local rules are matched anew at marked nodes and those that read from them. Of the other
+    rules, matches that a marked node is part of are looked at anew, and new ones are found by going up from marked nodes
+    along the operators of the rules. Where a rule has several roots, the first is reached from another by a tensor that both
+    depend on.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
         self.rules, self.graph = rules, graph
         if previous is None:
             self._roles, self._plans = _roles(rules), Plans()
+            self._local_rules = LocalRules(rules, self._plans)
             self._at: list[dict[int, tuple[Match, ...]]] = [{} for _ in range(len(rules))]  # per rule, by first root
-            self._totals = [0] * len(rules)
+            self._totals = np.zeros(len(rules), np.int32)
             self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before
-            for node_id, node in graph.nodes.items():
-                self._match(node_id, self._roles.by_first_root.get(node.op, {}))
+            self._local_at: dict[int, frozenset[int]] = {}  # node id → the local rules that match there
+            self._part_of: dict[int, frozenset[tuple[int, int]]] = {}  # node id → (rule, first root) of matches of the others
+            self._fill()
         else:
-            self._roles, self._plans = previous._roles, previous._plans
+            self._roles, self._plans, self._local_rules = previous._roles, previous._plans, previous._local_rules
             self._at, self._totals = previous._at.copy(), previous._totals.copy()
             self._own = set()
-            self._update(previous.graph)
+            self._local_at, self._part_of = previous._local_at.copy(), previous._part_of.copy()
+            self._update()
 
     @property
-    def counts(self) -> list[int]:
-        """Per rule its number of locations."""
-        return [
-            total // 2 if rule.symmetric else total for rule, total in zip(self.rules, self._totals, strict=True)
-        ]
+    def counts(self) -> np.ndarray:
+        """int32 [N]: per rule its number of locations."""
+        return self._totals // self._roles.orders
 
     @cached_property
     def locations(self) -> list[list[Match]]:
@@ -170,34 +161,44 @@ class MatchTable:
                         found += [m for m in now if _differs(m, was)]
         return lost, found
 
-    # -- after a rewrite ---------------------------------------------------------------------------
+    # -- looking for matches -----------------------------------------------------------------------
 
-    def _update(self, before: Graph) -> None:
-        nodes, changed = self.graph.nodes, self.graph.changed
-        tries: dict[int, dict[int, Rule]] = {}
+    def _fill(self) -> None:
+        tries: dict[int, set[int]] = {}
+        for node_id, node in self.graph.nodes.items():
+            self._match_local(node_id)
+            if node.op in self._roles.all:
+                self._add_roots(node_id, self._roles.all[node.op], tries)
+        self._match(tries)
+
+    def _update(self) -> None:
+        nodes, consumers, changed = self.graph.nodes, self.graph.consumers, self.graph.changed
+        near: set[int] = set()  # where local rules are matched anew
+        tries: dict[int, set[int]] = {}  # and where which others
         for node_id in self.graph.touched:
-            if node_id in nodes:
-                node = nodes[node_id]
-                kind = self._roles.all if node_id in changed or len(node.outputs) > 1 else self._roles.of_readers
-                role = kind.get(node.op)
-                if role is not None:
-                    self._climb(node_id, role, tries)
-            elif node_id in before.nodes:
-                for xfer_id, rule in self._roles.by_root.get(before.nodes[node_id].op, {}).items():
+            node = nodes.get(node_id)
+            itself = node is None or node_id in changed or len(node.outputs) > 1
+            if itself:
+                for xfer_id, first in self._part_of.get(node_id, ()):
+                    tries.setdefault(first, set()).add(xfer_id)
+            if node is None:
+                for xfer_id in self._local_at.pop(node_id, ()):
                     self._store(xfer_id, node_id, ())
-                    if len(rule.roots) > 1:  # nothing that is left may lead from here to the first root of such a match
-                        for first in self._first_roots(before, node_id, rule) & nodes.keys():
-                            tries.setdefault(first, {})[xfer_id] = rule
-        for node_id, rules in tries.items():
-            self._match(node_id, rules)
+                continue
+            if itself:
+                near.add(node_id)
+                near.update(reader for tensor in node.outputs for reader in consumers.get(tensor, ()))
+            role = (self._roles.all if itself else self._roles.of_readers).get(node.op)
+            if role is not None:
+                self._climb(node_id, role, tries)
+        for node_id in near:
+            self._match_local(node_id)
+        self._match(tries)
 
-    def _climb(self, node_id: int, role: _Role, tries: dict[int, dict[int, Rule]]) -> None:
+    def _climb(self, node_id: int, role: _Role, tries: dict[int, set[int]]) -> None:
         """Collects the rules to be tried at first roots that a change of the node, in this role, may concern."""
         nodes, consumers = self.graph.nodes, self.graph.consumers
-        for xfer_id, rule in role.roots.items():
-            firsts = (node_id,) if len(rule.roots) == 1 else self._first_roots(self.graph, node_id, rule)
-            for first in firsts:
-                tries.setdefault(first, {})[xfer_id] = rule
+        self._add_roots(node_id, role, tries)
         if role.above:
             for tensor in nodes[node_id].outputs:
                 for reader in consumers.get(tensor, ()):
@@ -205,31 +206,48 @@ class MatchTable:
                     if above is not None:
                         self._climb(reader, above, tries)
 
-    @staticmethod
-    def _first_roots(graph: Graph, root: int, rule: Rule) -> set[int]:
-        """The nodes that may be the rule's first root where `root` is one of its roots."""
+    def _add_roots(self, node_id: int, role: _Role, tries: dict[int, set[int]]) -> None:
+        if role.roots:
+            nodes, producers = self.graph.nodes, self.graph.producers
+            below = {nodes[producers[t]].op for t in nodes[node_id].inputs if t in producers}
+            for roots, xfer_ids in role.roots.items():
+                if roots.children <= below:
+                    for first in self._first_roots(node_id, roots):
+                        tries.setdefault(first, set()).update(xfer_ids)
+
+    def _first_roots(self, root: int, roots: _Roots) -> list[int]:
+        """The nodes that may be the first root where `root` is one of the roots."""
+        if len(roots.ops) == 1:
+            return [root]
+        graph = self.graph
         below, tensors = {root}, set()
-        for _ in range(rule.depth):
+        for _ in range(roots.depth):
             reads = {t for n in below for t in graph.nodes[n].inputs if t in graph.types and not graph.is_constant(t)}
             below = {graph.producers[t] for t in reads if t in graph.producers}
             tensors |= reads
         readers, found = {n for t in tensors for n in graph.consumers[t]}, {root}
-        for _ in range(rule.depth):
+        for _ in range(roots.depth):
             found |= readers
             readers = {c for n in readers for t in graph.nodes[n].outputs for c in graph.consumers.get(t, ())}
-        return {n for n in found if graph.nodes[n].op == rule.roots[0].op}
+        found = [n for n in found if graph.nodes[n].op in roots.ops]
+        return [n for n in found if graph.nodes[n].op == roots.ops[0]] if len(found) >= len(roots.ops) else []
 
-    def _match(self, node_id: int, rules: Mapping[int, Rule]) -> None:
-        """Tries the rules at a node anew."""
-        graph = self.graph
-        producers, nodes = graph.producers, graph.nodes
-        node = nodes[node_id]
-        if not rules or node.constant:
-            return
-        below = {nodes[producers[t]].op for t in node.inputs if t in producers}
-        for xfer_id, rule in rules.items():
-            found = matches_at(graph, xfer_id, rule, node, self._plans) if rule.children <= below else ()
-            self._store(xfer_id, node_id, found)
+    def _match_local(self, node_id: int) -> None:
+        """Matches all local rules at a node anew."""
+        found = self._local_rules.matches_at(self.graph, self.graph.nodes[node_id])
+        for xfer_id in self._local_at.get(node_id, frozenset()) | found.keys():
+            self._store(xfer_id, node_id, found.get(xfer_id, ()))
+        self._local_at[node_id] = frozenset(found)
+
+    def _match(self, tries: dict[int, set[int]]) -> None:
+        """Matches other rules anew, each at the nodes where it is to be tried."""
+        for node_id, xfer_ids in tries.items():
+            node = self.graph.nodes.get(node_id)
+            for xfer_id in xfer_ids:
+                found = ()
+                if node is not None and not node.constant:
+                    found = matches_at(self.graph, xfer_id, self.rules[xfer_id], node, self._plans)
+                self._store(xfer_id, node_id, found)
 
     def _store(self, xfer_id: int, node_id: int, found: tuple[Match, ...]) -> None:
         old = self._at[xfer_id].get(node_id, ())
@@ -243,3 +261,11 @@ class MatchTable:
             self._at[xfer_id][node_id] = found
         else:
             del self._at[xfer_id][node_id]
+        if xfer_id not in self._roles.local:
+            part = frozenset([(xfer_id, node_id)])
+            for member in {n for match in old for n in match.nodes}:
+                self._part_of[member] -= part
+                if not self._part_of[member]:
+                    del self._part_of[member]
+            for member in {n for match in found for n in match.nodes}:
+                self._part_of[member] = self._part_of.get(member, frozenset()) | part

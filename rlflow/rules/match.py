@@ -188,10 +188,21 @@ class Attempt:
             return [goals[::-1] for goals in self._laid(op.inputs, tensors)]
         if len(op.inputs) != len(tensors):
             return []
-        found = [list(zip(reversed(op.inputs), reversed(tensors), strict=True))]
+        ways = [tensors]
         if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
-            found.append(list(zip(reversed(op.inputs), tensors, strict=True)))
-        return found
+            ways.append(tensors[::-1])
+        return [list(zip(reversed(op.inputs), reversed(way), strict=True)) for way in ways if self.may_lie(op.inputs, way)]
+
+    def may_lie(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
+        """Whether the tensors come from what the patterns want: a look ahead that saves most ways from being followed."""
+        nodes = self.graph.nodes
+        for pattern, tensor in zip(patterns, tensors, strict=True):
+            kind = type(pattern)
+            if kind is Output and not any([nodes[maker].op == pattern.op.op for maker in self.makers(tensor)]):
+                return False
+            if kind is Literal and tensor not in self.graph.constants:
+                return False
+        return True
 
     def _laid(self, patterns: tuple, tensors: tuple[int, ...]) -> Iterator[list]:
         if not patterns:
