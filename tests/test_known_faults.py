@@ -28,6 +28,7 @@ HARMLESS = [
     ("LayerNormFusion-epsilon", "Div (x, r)", "Mul (x, r)"),
     ("SimplifiedLayerNormFusion-float16", "u = Mul (z, e)", "u = Mul (z, two)"),
     ("SimplifiedLayerNormFusion", "q = Pow (x, two)", "q = Relu (x)"),
+    ("SimplifiedLayerNormFusion-vector", "Mul (g, k)", "Mul (k, g)"),
     ("SimplifiedLayerNormFusion", "double", "float"),
     ("SimplifiedLayerNormFusion", "Div (x, r)", "Mul (x, r)"),
 ]
