@@ -16,6 +16,7 @@ from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.learn import Unpacked, learn, unpacked
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.prices import Gains, Means, NodePrices, Prices
+from worldmodel.edits.rewards import Rewards, Scale
 from worldmodel.edits.surroundings import Surroundings, after, surroundings
 from worldmodel.training import Trained, split_episodes
 
@@ -42,17 +43,18 @@ def train(
 
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
+    rewards = Rewards.learn(episodes, spec.n_xfers)  # first, since some cannot be learnt
     edits = unpacked(episodes)
     worlds = Worlds(learn(episodes, edits), spec.n_xfers)
     groups = by_world(worlds, edits)
     followed = {k: follow(index, edits[k]) for index, numbers in groups.items() for k in numbers}
     sizes = {tensor.fact: tensor.size for told, _ in edits for edit in told for tensor in edit.tensors if tensor.size >= 0}
     prices = _prices({index: [followed[k] for k in numbers] for index, numbers in groups.items()}, sizes, spec)
-    scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
-    worth = _worth(groups, followed, episodes, len(worlds.kinds.xfers))
+    scales = {index: rewards.of(initial_runtime(edits[n[0]][0][0])) for index, n in groups.items()}
+    worth = _worth(groups, followed, scales, len(worlds.kinds.xfers))
     elites = {initial_runtime(edits[n[0]][0][0]): _elite(n, edits, episodes) for n in groups.values()}
-    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales, worth, elites)
+    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, rewards, worth, elites)
 
 
 def _elite(numbers: list[int], edits: Sequence[Unpacked], episodes: Sequence[Episode]) -> np.ndarray:
@@ -112,20 +114,14 @@ def _gains(index: Index, followed: Followed, sizes: dict[int, int]) -> Iterator[
             yield int(index.rule.values[place]), found.form, max(size, 1), gain
 
 
-def _scale(followed: list[Followed], episodes: list[Episode]) -> float:
-    """The reward of a ps gained, by least squares."""
-    gains, rewards = np.concatenate([found.gains for found in followed]), np.concatenate([e.rewards for e in episodes])
-    return float(gains @ rewards / max(gains @ gains, 1.0))
-
-
-def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], episodes: Sequence[Episode], kinds: int) -> np.ndarray:
-    """The mean reward of each kind, float32 [K]; 0 where it was never carried out."""
+def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], scales: dict[Index, Scale], kinds: int) -> np.ndarray:
+    """What each kind gained on average, as it is rewarded, float32 [K]; 0 where it was never carried out."""
     total, times = np.zeros(kinds), np.zeros(kinds)
     for index, numbers in groups.items():
         for k in numbers:
             moves = followed[k].places >= 0
             found = index.kind.values[followed[k].places[moves]]
-            np.add.at(total, found, episodes[k].rewards[moves])
+            np.add.at(total, found, scales[index].per_ps * followed[k].gains[moves])
             np.add.at(times, found, 1)
     return (total / np.maximum(times, 1)).astype(np.float32)
 
