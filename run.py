@@ -364,12 +364,16 @@ def train_world_model(run) -> dict:
 
 
 def learn_world_model(run, source, folder: Path) -> dict:
+    from worldmodel.base import UnpredictableRewardError
     from worldmodel.config import world_model_config
     from worldmodel.training import train
 
     config = world_model_config(run.config.world_model)
     with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
-        return train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+        try:
+            return train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+        except UnpredictableRewardError as error:
+            raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
 
 
 class RunRounds:

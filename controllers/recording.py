@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,28 +14,47 @@ from rlflow.env import GraphRewriteEnv
 from rlflow.episodes import Episode, read_shard, write_shard
 from rlflow.errors import RLFlowError
 from rlflow.rollouts import SHARD_EPISODES, play_novel, record, shard_path
+from rlflow.state import RewriteState
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
-EXCURSION = 30  # steps of exploring in an episode, at least
+EXCURSION = 30  # steps of exploring in an episode, at least; it explores as far as it came
 SAMPLED = 4  # every so many episodes of a round are the controller's own
+
+
+class Way(NamedTuple):
+    """Substitutions, and the states that they lead from and to."""
+
+    actions: list[tuple[int, int]]
+    states: list[RewriteState]
+
+
+NOWHERE = Way([], [])
 
 
 class Recorder(gymnasium.Wrapper):
     """Worn below LatentEnv, where locations have the environment's own numbers. Keeps the valid steps of the episode.
 
-    Attributes: actions, and states: the RewriteStates that they lead from and to.
+    Attributes: actions, and states: the RewriteStates that they lead from and to. known: a way that was gone before: as long as an
+    episode follows it from the start, its steps are recalled, not played. copied: how many those are.
     """
+
+    known = NOWHERE
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         found = self.env.reset(seed=seed, options=options)
-        self.actions, self.states = [], [self.env.unwrapped.state]
+        self.actions, self.states, self.copied = [], [self.env.unwrapped.state], 0
         return found
 
     def step(self, action):
-        found = self.env.step(action)
+        step, action = len(self.actions), (int(action[0]), int(action[1]))
+        if self.copied == step and self.known.actions[step : step + 1] == [action]:
+            found = self.env.recall(action, self.known.states[step + 1])
+            self.copied += 1
+        else:
+            found = self.env.step(action)
         if found[-1]["valid"]:
-            self.actions.append((int(action[0]), int(action[1])))
+            self.actions.append(action)
             self.states.append(self.env.unwrapped.state)
         return found
 
@@ -46,20 +66,45 @@ class Player:
         self.controller, self.env, self._model = controller, env, model
         self._recorder = Recorder(env)
         self._latent = LatentEnv(self._recorder, model)
+        self._trunk: Way | None = None
 
     def episode(self, k: int, seed: int) -> Episode:
         rollout(self.controller, self._latent, greedy=k == 0, seed=seed)
-        return record(self.env.task, self.env.reward, self._recorder.states, self._recorder.actions, k)
+        recorder = self._recorder
+        return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Episode k of a round: greedy; then mostly ones that leave the greedy one at some step, for what the model does not know."""
+        """Episode k of a round: greedy; then mostly ones that leave the greedy one at some step, for what the model does not know.
+
+        Where the environment can restore a state, none of them walks where the greedy one went.
+        """
+        if k == 0:
+            first = self.episode(k, seed)
+            self._trunk = Way(self._moves(first), self._recorder.states)
+            return first
+        trunk, restores = self._gone(before[0]), hasattr(self.env, "recall")
         if k % SAMPLED == 0:
+            self._recorder.known = trunk if restores else NOWHERE
             return self.episode(k, seed)
-        rng, moves = np.random.default_rng(seed), [action for action in before[0].actions.tolist() if action[0] < self.env.task.no_op]
-        prefix = moves[: int(rng.integers(len(moves) + 1))]
-        steps = min(max(EXCURSION, len(prefix)), self.env.max_steps - len(prefix))  # the way there was paid for
+        rng = np.random.default_rng(seed)
+        prefix = trunk.actions[: int(rng.integers(len(trunk.actions) + 1))]
+        restored = trunk.states[: len(prefix) + 1] if restores else ()
+        steps = min(max(EXCURSION, len(prefix)), self.env.max_steps - len(prefix))
         observer = self._model.observer()
-        return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer if hasattr(observer, "knows") else None)
+        observer = observer if hasattr(observer, "knows") else None
+        return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer, restored)
+
+    def _moves(self, episode: Episode) -> list[tuple[int, int]]:
+        return [(xfer, location) for xfer, location in episode.actions.tolist() if xfer < self.env.task.no_op]
+
+    def _gone(self, first: Episode) -> Way:
+        """Where the greedy episode went. If it was played before a restart, its steps were counted then."""
+        if self._trunk is None:
+            moves, states = self._moves(first), [self.env.task.initial]
+            for xfer, location in moves:
+                states.append(states[-1].apply(xfer, location))
+            self._trunk = Way(moves, states)
+        return self._trunk
 
 
 def recorded(controller, env: GraphRewriteEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
@@ -82,7 +127,7 @@ def collect(player: Player, folder: Path | str, interactions: int, most: int, se
     episodes: list[Episode] = []
 
     def more() -> bool:
-        return len(episodes) < most and sum(map(len, episodes)) + player.env.max_steps <= interactions
+        return len(episodes) < most and _played(episodes) + player.env.max_steps <= interactions
 
     for shard in count():
         if not more():
@@ -95,7 +140,11 @@ def collect(player: Player, folder: Path | str, interactions: int, most: int, se
                 episodes.append(player.turn(k, derive_seed(*seed, k), episodes))
             write_shard(path, episodes[first:])
         if progress is not None:
-            progress.update(sum(map(len, episodes[first:])))
+            progress.update(_played(episodes[first:]))
+
+
+def _played(episodes: Sequence[Episode]) -> int:
+    return sum(episode.interactions for episode in episodes)
 
 
 def _stored(path: Path, first: int) -> list[Episode]:

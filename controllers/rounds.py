@@ -79,7 +79,7 @@ def learn_in_rounds(
 
 
 def _interactions(episodes: Sequence[Episode]) -> int:
-    return sum(map(len, episodes))
+    return sum(episode.interactions for episode in episodes)
 
 
 def _judged(model: WorldModel, played: Sequence[Episode], training: Sequence[Episode], seed: int) -> dict:

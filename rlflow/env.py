@@ -107,18 +107,12 @@ class GraphRewriteEnv(gym.Env):
 
     def step(self, action):
         xfer_id, location = (int(part) for part in action)
-        before, rule, self._steps = self.state, None, self._steps + 1
         no_op = (xfer_id, location) == (self.task.no_op, 0)
-        valid = no_op or self._allowed(xfer_id, location)
-        reward = 0.0
-        if not valid:
-            reward = INVALID_REWARD
-        elif not no_op:
-            rule = self.task.rules[xfer_id].name
-            self.state = before.apply(xfer_id, location)
-            reward = float(self.reward(before.cost, self.state.cost, self.task.initial.cost))
-        truncated = not no_op and self._steps >= self.max_steps
-        return self._observation(), reward, no_op, truncated, self._info(valid, rule)
+        if no_op or not self._allowed(xfer_id, location):
+            self._steps += 1
+            truncated = not no_op and self._steps >= self.max_steps
+            return self._observation(), 0.0 if no_op else INVALID_REWARD, no_op, truncated, self._info(no_op, None)
+        return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:
         """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: xfers, then locations of any xfer."""
@@ -141,6 +135,13 @@ class GraphRewriteEnv(gym.Env):
 
     def restore_state(self, saved: tuple[RewriteState, int]) -> None:
         self.state, self._steps = saved
+
+    def recall(self, action, after: RewriteState):
+        """What `step` gives for a valid substitution, which is known to lead to the state `after`: nothing is carried out."""
+        before, self.state, self._steps = self.state, after, self._steps + 1
+        reward = float(self.reward(before.cost, after.cost, self.task.initial.cost))
+        rule = self.task.rules[int(action[0])].name
+        return self._observation(), reward, False, self._steps >= self.max_steps, self._info(True, rule)
 
     def fork(self) -> "GraphRewriteEnv":
         """An environment of its own in the same state; the task, which nothing changes, is shared."""

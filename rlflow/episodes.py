@@ -28,6 +28,7 @@ class Episode:
       index: position in the collection; with the run's seed it determines the episode.
       matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the substitution matched; empty for NO-OP.
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.edits.unpack).
+      copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
     """
 
     actions: np.ndarray
@@ -40,9 +41,15 @@ class Episode:
     index: int = 0
     matched: list[np.ndarray] | None = None
     edits: np.ndarray | None = None
+    copied: int = 0
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    @property
+    def interactions(self) -> int:
+        """Steps of the real environment that it took."""
+        return len(self) - self.copied
 
 
 def write_shard(path: Path | str, episodes: list[Episode]) -> None:
@@ -51,6 +58,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     arrays = {
         "index": np.array([episode.index for episode in episodes], np.int64),
         "steps": np.array([len(episode) for episode in episodes], np.int64),
+        "copied": np.array([episode.copied for episode in episodes], np.int64),
         "n_node": np.array([len(graph.ops) for graph in graphs], np.int64),
         "n_edge": np.array([len(graph.senders) for graph in graphs], np.int64),
     }
@@ -78,8 +86,9 @@ def read_shard(path: Path | str) -> list[Episode]:
     arrays = read_arrays(path)
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
+        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not tell: every step was played
         for names, length in (
-            (("index",), len(steps)),
+            (("index", "copied"), len(steps)),
             (("actions", "rewards", "terminated", "truncated"), steps.sum()),
             (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
             (("ops", "nodes"), n_node.sum()),
@@ -92,6 +101,8 @@ def read_shard(path: Path | str) -> list[Episode]:
             for name in names:
                 if len(arrays[name]) != length:
                     raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
+        if ((arrays["copied"] < 0) | (arrays["copied"] > steps)).any():
+            raise ValueError("more steps were copied than there are")
         by_node = {name: np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in ("ops", "nodes")}
         by_edge = {
             name: np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in ("edges", "senders", "receivers")
@@ -106,7 +117,7 @@ def read_shard(path: Path | str) -> list[Episode]:
         matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
         edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
-        for index, length, edit in zip(arrays["index"], steps, edits, strict=True):
+        for index, length, edit, copied in zip(arrays["index"], steps, edits, arrays["copied"], strict=True):
             last_step, last_state = step + length, state + length + 1
             episodes.append(
                 Episode(
@@ -120,6 +131,7 @@ def read_shard(path: Path | str) -> list[Episode]:
                     index=int(index),
                     matched=matched[step:last_step],
                     edits=edit if len(edit) else None,
+                    copied=int(copied),
                 )
             )
             step, state = last_step, last_state

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count, islice
+from itertools import count, islice, zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -111,9 +111,11 @@ class Observer(Protocol):
 
 def play_novel(
     task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
-    observer: Observer | None = None,
+    observer: Observer | None = None, restored: Sequence[RewriteState] = (),
 ) -> Episode:
     """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
+
+    The way is walked; or copied, where the states that it leads from and to are given and the last of them is restored.
 
     Mostly what the observer does not know: of that what it expects to gain, and what the episode has tried least; or a rule that was
     carried out the fewest times: what a rare one makes possible, others are needed to see. Two matches are the same to the observer if what comes in
@@ -123,12 +125,12 @@ def play_novel(
     if observer is not None:
         observer.begin(task.initial)
 
-    def carry_out(xfer_id: int, location: int) -> None:
+    def carry_out(xfer_id: int, location: int, known: RewriteState | None = None) -> None:
         match = states[-1].table.location(xfer_id, location)
         tried[match.plan] += 1
         taken[xfer_id] += 1
         actions.append((xfer_id, location))
-        states.append(states[-1].follow(match))
+        states.append(known or states[-1].follow(match))
         if observer is not None:
             observer.took(match, states[-1])
 
@@ -140,8 +142,8 @@ def play_novel(
     def commonness(match: Match) -> int:
         return taken[match.xfer_id] + (observer.times(match.xfer_id) if observer is not None else 0)
 
-    for xfer_id, location in prefix:
-        carry_out(int(xfer_id), int(location))
+    for (xfer_id, location), known in zip_longest(prefix, restored[1:]):
+        carry_out(int(xfer_id), int(location), known)
     for _ in range(steps):
         valid = states[-1].valid_actions()[:-1].tolist()
         if not valid:
@@ -155,10 +157,12 @@ def play_novel(
     if not actions:  # nothing applies anywhere
         actions.append((task.no_op, 0))
         states.append(task.initial)
-    return record(task, reward, states, actions, index)
+    return record(task, reward, states, actions, index, max(0, len(restored) - 1))
 
 
-def record(task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0) -> Episode:
+def record(
+    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0, copied: int = 0,
+) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP, which changes nothing, ends it."""
     rewards, edits, taken, matched = [], [first_edit(states[0])], [], []
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
@@ -179,7 +183,7 @@ def record(task: Task, reward: Reward, states: Sequence[RewriteState], actions: 
     return Episode(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
         np.array([state.runtime_ms for state in states], np.float64), np.array([state.counts for state in states], np.int32),
-        [state.arrays() for state in states], index, matched, pack(edits, taken),
+        [state.arrays() for state in states], index, matched, pack(edits, taken), copied,
     )  # fmt: skip
 
 

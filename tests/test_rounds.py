@@ -19,6 +19,7 @@ from rlflow.run_folder import RunFolder
 from tests.commands import EDITS, in_process
 from tests.conftest import once
 from tests.controllers.test_recording import Backwards, Script, same
+from tests.controllers.test_returning import Faithful
 from tests.test_run import files
 from tests.tiny import tiny_task
 from worldmodel import spaces
@@ -38,15 +39,25 @@ def task():
     return tiny_task()
 
 
+class Steps:
+    """An episode of so many steps, the first of which were copied."""
+
+    def __init__(self, length: int, copied: int = 0):
+        self.length, self.interactions = length, length - copied
+
+    def __len__(self) -> int:
+        return self.length
+
+
 class Fake:
-    """Steps of a round that write down what they were asked for; an episode is its number of steps."""
+    """Steps of a round that write down what they were asked for; an episode is its number of steps, of which three are copied."""
 
     def __init__(self, length: int):
         self.asked, self.length = [], length
 
     def learn(self, number, episodes):
         self.asked.append(("learn", number, list(map(len, episodes))))
-        return {"interactions": sum(map(len, episodes))}
+        return {"interactions": sum(episode.interactions for episode in episodes)}
 
     def model(self, number):
         return f"model {number}"
@@ -57,7 +68,7 @@ class Fake:
 
     def play(self, number, controller, model, interactions):
         self.asked.append(("play", number, model, interactions))
-        return [range(self.length)] * (interactions // self.length)
+        return [Steps(self.length + 3, 3)] * (interactions // self.length)
 
 
 @pytest.fixture
@@ -70,23 +81,23 @@ def judged(monkeypatch):
 
 def test_what_is_left_of_the_budget_is_shared_alike_and_every_model_learns_from_all_episodes(judged):
     steps = Fake(7)
-    results = learn_in_rounds(steps, [range(20)], 3, 100, 7, 0)
+    results = learn_in_rounds(steps, [Steps(20)], 3, 100, 7, 0)
     assert steps.asked == [
-        ("learn", 1, [20]), ("dream", 2, "model 1"), ("play", 2, "model 1", 40), ("learn", 2, [20, *[7] * 5]),
-        ("dream", 3, "model 2"), ("play", 3, "model 2", 45), ("learn", 3, [20, *[7] * 11]),
+        ("learn", 1, [20]), ("dream", 2, "model 1"), ("play", 2, "model 1", 40), ("learn", 2, [20, *[10] * 5]),
+        ("dream", 3, "model 2"), ("play", 3, "model 2", 45), ("learn", 3, [20, *[10] * 11]),
     ]  # fmt: skip
     assert [found["interactions"] for found in results["rounds"]] == [20, 35, 42] and results["interactions"] == 97
 
 
 def test_a_controller_s_episodes_judge_first_the_model_that_it_learnt_in_and_then_the_one_that_learnt_from_them(judged):
-    learn_in_rounds(Fake(7), [range(20)], 3, 100, 7, 0)
+    learn_in_rounds(Fake(7), [Steps(20)], 3, 100, 7, 0)
     assert judged == [("model 1", 5, 1), ("model 2", 5, 6), ("model 2", 6, 6), ("model 3", 6, 12)]
 
 
 def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
     steps = Fake(7)
     with pytest.raises(RLFlowError, match=r"90 of rounds.interactions=100 are used .* 3 rounds need 7 for each"):
-        learn_in_rounds(steps, [range(90)], 3, 100, 7, 0)
+        learn_in_rounds(steps, [Steps(90)], 3, 100, 7, 0)
     assert not steps.asked
 
 
@@ -103,7 +114,7 @@ def player(task, controller=None) -> Player:
 
 def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_budget(task, tmp_path):
     found = collect(player(task), tmp_path, 50, 100, (3, 2))
-    steps = sum(map(len, found))
+    steps = sum(episode.interactions for episode in found)
     assert 50 - 6 < steps <= 50 and [episode.index for episode in found] == list(range(len(found)))
     assert len(found) > 4 and len({episode.actions.tobytes() for episode in found}) > 4
     for one, other in zip(found, read_episodes(tmp_path), strict=True):
@@ -114,10 +125,11 @@ def test_a_controller_that_gives_up_at_once_does_not_play_for_ever(task, tmp_pat
     assert len(collect(player(task, Script([], task.no_op)), tmp_path, 1000, 9, (3, 2))) == 9
 
 
-def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch):
-    whole = collect(player(task), tmp_path / "whole", 60, 100, (3, 2))
+@pytest.mark.parametrize("kind", [lambda task: None, Faithful])
+def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch, kind):
+    whole = collect(player(task, kind(task)), tmp_path / "whole", 60, 100, (3, 2))
     for dies in range(1, len(whole)):
-        dying, folder, episode = player(task), tmp_path / str(dies), Player.turn
+        dying, folder, episode = player(task, kind(task)), tmp_path / str(dies), Player.turn
         with monkeypatch.context() as patch:
             def killed(self, k, seed, episodes, dies=dies, episode=episode):
                 if k == dies:
@@ -127,7 +139,7 @@ def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp
             patch.setattr(Player, "turn", killed)
             with pytest.raises(KeyboardInterrupt):
                 collect(dying, folder, 60, 100, (3, 2))
-        collect(player(task), folder, 60, 100, (3, 2))
+        collect(player(task, kind(task)), folder, 60, 100, (3, 2))
         assert files(folder, "*.npz") == files(tmp_path / "whole", "*.npz")
 
 
@@ -179,7 +191,7 @@ def test_three_rounds_under_one_budget(rounds):
     assert [found["round"] for found in further] == [2, 3]
     for found in further:
         episodes = read_episodes(rounds / "run" / "rounds" / str(found["round"]) / "episodes")
-        assert (found["episodes"], found["interactions"]) == (len(episodes), sum(map(len, episodes)))
+        assert (found["episodes"], found["interactions"]) == (len(episodes), sum(episode.interactions for episode in episodes))
         assert found["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
     assert results["interactions"] == sum(found["interactions"] for found in results["rounds"]) <= BUDGET
     assert files(rounds / "run" / "rounds" / "3", "world-model/*") == files(rounds / "run", "world-model/*")

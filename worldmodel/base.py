@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from rlflow.episodes import Episode
+from rlflow.errors import RLFlowError
 from rlflow.graph.features import EncodingSpec
 from rlflow.state import RewriteState
 
@@ -78,11 +79,15 @@ class Replay(NamedTuple):
     doubt: np.ndarray
 
 
+class UnpredictableRewardError(RLFlowError):
+    """Episodes are rewarded as this world model cannot predict. The message says which one can; whoever knows the reward's name adds it."""
+
+
 class WorldModel(Protocol):
     """spec: the encoding. latent, hidden: Z and H. config: its options.
 
-    kinds: int32 [K], the rule of each kind, ascending. worth: float32 [K], the mean reward of each kind in the data, 0 if it was
-    never carried out.
+    kinds: int32 [K], the rule of each kind, ascending. worth: float32 [K], the mean reward of each kind in the data (of its own steps'
+    gain, where all gains so far are rewarded at every step and the model knows that), 0 if it was never carried out.
     """
 
     spec: EncodingSpec

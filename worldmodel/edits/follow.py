@@ -19,6 +19,7 @@ class Followed(NamedTuple):
     """One episode of T steps. xfers: int64 [T], NO_OP. places: int64 [T], where each action was; UNKNOWN if its form is, NO_OP. nodes: T + 1 arrays of those there.
 
     gains: float64 [T], ps that each action took off the runtime. told: T + 1 times (nodes, their runtimes in ps), of those that were told anew.
+    repeated: how many of its first steps another episode told before.
     """
 
     xfers: np.ndarray
@@ -26,6 +27,7 @@ class Followed(NamedTuple):
     nodes: list[np.ndarray]
     gains: np.ndarray
     told: list[tuple[np.ndarray, np.ndarray]]
+    repeated: int
 
 
 class Worlds:
@@ -42,7 +44,7 @@ class Worlds:
         return self._known[first]
 
 
-def follow(index: Index, episode: Unpacked) -> Followed:
+def follow(index: Index, episode: Unpacked, repeated: int = 0) -> Followed:
     told, taken = episode
     follower = Follower(index.world, told[0])
     runtime = {record.id: record.runtime_ps for record in told[0].nodes}
@@ -60,7 +62,7 @@ def follow(index: Index, episode: Unpacked) -> Followed:
         prices.append(_told(follower, edit))
     index.update()
     xfers = [NO_OP if match is None else match.xfer_id for match in taken]
-    return Followed(np.array(xfers, np.int64), np.array(places, np.int64), nodes, np.array(gains, np.float64), prices)
+    return Followed(np.array(xfers, np.int64), np.array(places, np.int64), nodes, np.array(gains, np.float64), prices, repeated)
 
 
 def _told(follower: Follower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,6 @@ from rlflow.rules.match import Match
 from rlflow.state import RewriteState
 from worldmodel.base import Imagined
 from worldmodel.edits.dreaming import REACH, Change, Index, States
-from worldmodel.edits.follow import initial_runtime
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.prices import NodePrices
 from worldmodel.edits.surroundings import Surroundings, after, surroundings
@@ -53,16 +52,15 @@ def node_latents(index: Index, latents: Latents) -> PerNode:
 class Dreaming:
     """States of one world, and what the model says of every step of theirs: what dreams and replays are made of."""
 
-    def __init__(self, model, index: Index, nodes: Sequence[np.ndarray], scale: float):
-        """scale: reward of a ps gained."""
-        self.model, self.index, self.scale = model, index, scale
+    def __init__(self, model, index: Index, nodes: Sequence[np.ndarray]):
+        self.model, self.index = model, index
         self.states = States(index, list(nodes), model.spec.n_xfers)
         self.price, self.guessed = node_prices(index, model.prices.nodes), price_is_guessed(index, model.prices.nodes)
         if model.prices.around:
             self._pay(surroundings(self.states, np.repeat(np.arange(len(nodes)), [len(there) for there in nodes]), np.concatenate(nodes)))
 
     def step(self, rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, Change | None]:
-        """Carries out places, int [k], that are complete in the (different) states rows: rewards, their spread, doubt, the change.
+        """Carries out places, int [k], that are complete in the (different) states rows: ps gained, their spread, doubt, the change.
 
         An effect that nobody knows changes nothing. What it gains is told by the rule's other places, as for one by analogy that
         concerns nodes whose runtimes nobody knows.
@@ -88,7 +86,7 @@ class Dreaming:
                 gained = self._pay(after(change), change.gone)
             gain[sure], spread[sure], familiar = (of_states[rows[sure]] for of_states in gained)
             doubt[sure] = np.where(seen[sure] & familiar, 0.0, NEW_SURROUNDINGS)
-        return self.scale * gain, abs(self.scale) * spread, doubt, change
+        return gain, spread, doubt, change
 
     def _pay(self, concerned: Surroundings, gone: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Prices nodes by what is around them, and takes the price off those that are gone: by how much less each state costs, the
@@ -110,20 +108,22 @@ class Dreaming:
         return prices.gains(int(self.index.rule.values[place]), found.form, size)
 
     def expected(self, xfers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(reward, spread) of rules, int [k], wherever they are carried out."""
+        """(gain, spread) in ps of rules, int [k], wherever they are carried out."""
         told = np.array([self.model.prices.gains(x, None, None) for x in xfers.tolist()]).reshape(-1, 2)
-        return self.scale * told[:, 0], abs(self.scale) * told[:, 1]
+        return told[:, 0], told[:, 1]
 
 
 class EditsImagination:
-    """See `worldmodel.base.Imagination`. The temperature scales the spread that a reward had in its surroundings."""
+    """See `worldmodel.base.Imagination`. The temperature scales the spread that runtimes had in the same surroundings."""
 
     def __init__(self, model, start: RewriteState, n: int):
-        first = first_edit(start)
-        index, scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
+        first, unchanged = first_edit(start), start.task.initial.cost.runtime_ps
+        index, self._scale = model.worlds.of(first), model.rewards.of(unchanged)
         nodes = np.array(list(Follower(index.world, first).node.values()), np.int64)
         self.model, self.limit = model, model.spec.max_locations
-        self._dreaming = Dreaming(model, index, [nodes], scale)
+        self._start_gained = unchanged - start.cost.runtime_ps
+        self._gained = np.full(n, self._start_gained, np.float64)  # ps, since the unchanged graph
+        self._dreaming = Dreaming(model, index, [nodes])
         self._start = self._dreaming.states
         self._dreaming.states = self._start.copies(n)
         self._rows = node_latents(index, model.latents)
@@ -147,6 +147,7 @@ class EditsImagination:
     def restart(self, rows: np.ndarray) -> None:
         self._dreaming.states.copy_rows(np.flatnonzero(rows), self._start)
         self._sums[rows] = self._start_sum
+        self._gained[rows] = self._start_gained
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
         n = len(actions)
@@ -156,7 +157,9 @@ class EditsImagination:
             places = self._dreaming.states.find(moved, np.asarray(actions)[moved])
             mean, spread, doubt[moved], change = self._dreaming.step(moved, places)
             noise = np.random.default_rng(seed).standard_normal(n)[moved] if temperature > 0 else 0.0
-            rewards[moved] = mean + temperature * spread * noise
+            gained = mean + temperature * spread * noise
+            rewards[moved] = self._scale.reward(gained, self._gained[moved])
+            self._gained[moved] += gained
             if change is not None:
                 change.add_to(self._sums, self._rows)
         return Imagined(rewards, np.zeros(n, bool), doubt)

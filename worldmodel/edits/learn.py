@@ -21,8 +21,23 @@ def unpacked(episodes: Iterable[Episode]) -> list[Unpacked]:
     return found
 
 
-def learn(episodes: Sequence[Episode], edits: Sequence[Unpacked]) -> Schemas:
-    schemas = learn_forms(edits, symmetric_rules(episodes, edits))
+def repeated_steps(episodes: Sequence[Episode], edits: Sequence[Unpacked]) -> list[int]:
+    """How many of the copied steps of each an earlier one of these has told: a step that was played once counts once."""
+    after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the way that leads there
+    found = []
+    for episode, (told, _) in zip(episodes, edits, strict=True):
+        state, repeated = after.setdefault((told[0],), len(after)), episode.copied
+        for t, action in enumerate(map(tuple, episode.actions.tolist())):
+            if (state, action) not in after:
+                after[state, action] = len(after)
+                repeated = min(repeated, t)
+            state = after[state, action]
+        found.append(repeated)
+    return found
+
+
+def learn(episodes: Sequence[Episode], edits: Sequence[Unpacked], repeated: Sequence[int]) -> Schemas:
+    schemas = learn_forms(edits, symmetric_rules(episodes, edits), repeated)
     learn_exceptions(schemas, edits)
     return schemas
 
@@ -42,16 +57,16 @@ def symmetric_rules(episodes: Sequence[Episode], edits: Sequence[Unpacked]) -> s
 # -- forms and effects -----------------------------------------------------------------------------
 
 
-def learn_forms(edits: Sequence[Unpacked], symmetric: Iterable[int]) -> Schemas:
-    """All forms, facts and effects of these episodes."""
+def learn_forms(edits: Sequence[Unpacked], symmetric: Iterable[int], repeated: Sequence[int]) -> Schemas:
+    """All forms, facts and effects of these episodes. repeated: see `repeated_steps`."""
     schemas = Schemas(symmetric)
-    for told, taken in edits:
+    for (told, taken), known in zip(edits, repeated, strict=True):
         seen = _Seen(told[0], schemas.ops)
         for match in told[0].found:
             form, tensors = seen.lift(match)
             schemas.add(form, seen.facts_of(match, tensors))
-        for edit, match in zip(told[1:], taken, strict=True):
-            if match is not None:
+        for t, (edit, match) in enumerate(zip(told[1:], taken, strict=True)):
+            if match is not None and t >= known:
                 form, tensors = seen.lift(match)
                 schemas.add(form, seen.facts_of(match, tensors))[seen.effect(match, tensors, edit)] += 1
             seen.follow(edit)

@@ -21,31 +21,32 @@ from worldmodel.edits.imagination import UNKNOWN_EFFECT, Dreaming, EditsImaginat
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.learn import Unpacked, unpacked
 from worldmodel.edits.prices import NodePrices, Prices
+from worldmodel.edits.rewards import Rewards
 from worldmodel.edits.schemas import Schemas
 from worldmodel.edits.searching import Dream, DreamtState
 from worldmodel.edits.tables import table
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FILES = 3  # the format of what is saved
+FILES = 4  # the format of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden, kinds, worth; worlds (the schemas, and the graphs met so far), prices, latents.
+    """Attributes: spec, config, latent, hidden, kinds, worth; worlds (the schemas, and the graphs met so far), prices, latents, rewards.
 
-    scales: initial runtime (ps) → reward of a ps gained, of the graphs that it learnt from. elites: likewise → the edits that led
-    to the cheapest state that it was shown, packed (see rlflow.edits).
+    elites: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state that it was shown,
+    packed (see rlflow.edits).
     """
 
     hidden = 0  # all that there is to know is in the state
 
     def __init__(
-        self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, scales: dict[int, float],
+        self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, rewards: Rewards,
         worth: np.ndarray, elites: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
-        self.worlds, self.prices, self.latents, self.scales = Worlds(schemas, spec.n_xfers), prices, latents, scales
+        self.worlds, self.prices, self.latents, self.rewards = Worlds(schemas, spec.n_xfers), prices, latents, rewards
         self.kinds, self.worth, self.elites = self.worlds.kinds.xfers, worth, elites
 
     def observer(self) -> EditsObserver:
@@ -84,42 +85,39 @@ class EditsWorldModel:
             stretches = np.flatnonzero(np.isin(rows, numbers))
             if not len(stretches):
                 continue
-            scale = self.scale_of(initial_runtime(edits[numbers[0]][0][0]))
-            nodes = [followed[rows[s]].nodes[starts[s]] for s in stretches]
-            dreaming = Dreaming(self, index, nodes, scale)
+            scale = self.rewards.of(initial_runtime(edits[numbers[0]][0][0]))
+            before = np.array([followed[rows[s]].gains[: starts[s]].sum() for s in stretches])
+            dreaming = Dreaming(self, index, [followed[rows[s]].nodes[starts[s]] for s in stretches])
             for t in range(found.rewards.shape[1]):
                 actions = [_action(followed[rows[s]], starts[s] + t) for s in stretches]
-                self._replay_step(dreaming, stretches, np.array(actions), found, spread, t)
+                gain, deviation, moves = self._replay_step(dreaming, stretches, np.array(actions), found, t)
+                found.rewards[stretches, t] = np.where(moves, scale.reward(gain, before), 0.0)
+                spread[stretches, t] = abs(scale.per_ps) * deviation
+                before += gain
         return spread
 
-    def _replay_step(self, dreaming: Dreaming, stretches, actions: np.ndarray, found: Replay, spread: np.ndarray, t: int) -> None:
-        """actions: int64 [k, 2], xfer_id and place."""
+    def _replay_step(self, dreaming: Dreaming, stretches: np.ndarray, actions: np.ndarray, found: Replay, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ps gained, their spread, whether it is no NO-OP), [k] each. actions: int64 [k, 2], xfer_id and place."""
         states = dreaming.states
         states.grow()
         places = np.array([dreaming.index.shown(place) if place >= 0 else place for place in actions[:, 1].tolist()])
         there, moves = places >= 0, places != NO_OP
-        found.rewards[stretches[moves], t], spread[stretches[moves], t] = dreaming.expected(actions[moves, 0])
+        gain, spread = np.zeros(len(places)), np.zeros(len(places))
+        gain[moves], spread[moves] = dreaming.expected(actions[moves, 0])
         there[there] = states.open[np.flatnonzero(there), places[there]] == 0
         at = np.flatnonzero(there)
         found.doubt[stretches[~there & moves], t] = UNKNOWN_EFFECT
         found.terminated[stretches, t] = places == NO_OP
         if len(at):
-            rewards, deviation, doubt, _ = dreaming.step(at, places[at])
-            found.rewards[stretches[at], t], spread[stretches[at], t], found.doubt[stretches[at], t] = rewards, deviation, doubt
+            gain[at], spread[at], found.doubt[stretches[at], t], _ = dreaming.step(at, places[at])
         found.counts[stretches, t] = np.minimum(states.counts, self.spec.max_locations)
+        return gain, spread, moves
 
     # -- what dreams ask ---------------------------------------------------------------------------
 
     def bounded(self, sums: np.ndarray) -> np.ndarray:
         """z of what nodes add up to."""
         return np.clip(sums, -Z_BOUND, Z_BOUND).astype(np.float32)
-
-    def scale_of(self, runtime: int) -> float:
-        """The reward of a ps gained, for a graph of this initial runtime (ps); where it was not learnt, that of the nearest in size."""
-        if runtime in self.scales:
-            return self.scales[runtime]
-        nearest = min(self.scales, key=lambda known: (abs(known - runtime), known))
-        return self.scales[nearest] * nearest / runtime
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -128,8 +126,8 @@ class EditsWorldModel:
         write_description(folder, self.config, self.spec)
         learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json(), "files": FILES}
         write_json(Path(folder) / "learnt.json", learnt)
-        scales = {"scales": np.array(sorted(self.scales.items()), np.float64)}
-        own = scales | {"worth": self.worth} | {f"elite/{runtime}": edits for runtime, edits in sorted(self.elites.items())}
+        rewards = {"scales": np.array(sorted(self.rewards.scales.items()), np.float64), "level": np.int64(self.rewards.level)}
+        own = rewards | {"worth": self.worth} | {f"elite/{runtime}": edits for runtime, edits in sorted(self.elites.items())}
         write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | own)
 
     @classmethod
@@ -149,10 +147,11 @@ class EditsWorldModel:
                 raise ValueError("it is of other options or of another encoding")
             if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
                 raise ValueError("'scales' are no rewards")
+            rewards = Rewards(scales, bool(table(arrays, "level", np.int64)))
             elites = {runtime: table(arrays, f"elite/{runtime}", np.int64, None) for runtime in scales}
             for edits in elites.values():
                 unpack(edits)  # raises if they are damaged
-            model = cls(saved, config, schemas, Prices.of(nodes, arrays, REACH), latents, scales, arrays["worth"], elites)
+            model = cls(saved, config, schemas, Prices.of(nodes, arrays, REACH), latents, rewards, arrays["worth"], elites)
             if not np.isfinite(table(arrays, "worth", np.float32, len(model.kinds))).all():
                 raise ValueError("'worth' is no reward of each kind")
             return model

@@ -48,14 +48,15 @@ class Dream:
 
     def __init__(self, model, start: RewriteState, doubt_limit: float):
         self.first = first = first_edit(start)
-        self.index, self.scale = model.worlds.of(first), model.scale_of(initial_runtime(first))
+        self.unchanged_ps = start.task.initial.cost.runtime_ps
+        self.index, self.scale = model.worlds.of(first), model.rewards.of(self.unchanged_ps)
         nodes = np.array(list(Follower(self.index.world, first).node.values()), np.int64)
         self.max_locations, self.reach = model.spec.max_locations, REACH if model.prices.around else 0
         self.doubt_limit, self._elite = min(doubt_limit, BY_ANALOGY), model.elites.get(initial_runtime(first))
-        self._dreaming = Dreaming(model, self.index, [nodes], self.scale)
+        self._dreaming = Dreaming(model, self.index, [nodes])
         self._matches: dict[int, DreamtMatch] = {}
         self._offered: dict[int, bool] = {}
-        self.start = DreamtState(self, self._dreaming.states, initial_runtime(first), frozenset(), sum(map(mark, nodes.tolist())))
+        self.start = DreamtState(self, self._dreaming.states, initial_runtime(first), frozenset(), sum(map(mark, nodes.tolist())), 0.0)
 
     def match(self, place: int) -> DreamtMatch:
         if place not in self._matches:
@@ -82,7 +83,8 @@ class Dream:
             return state
         gone, come = ([n for _, nodes in events for n in nodes.tolist()] for events in (change.gone, change.come))
         key = state.hash + sum(map(mark, come)) - sum(map(mark, gone))
-        return DreamtState(self, states, state.cost.runtime_ps - round(gain[0] / self.scale), self._around(states, gone, come), key)
+        runtime, paid = state.cost.runtime_ps - round(gain[0]), self.scale.reward(gain[0], self.unchanged_ps - state.cost.runtime_ps)
+        return DreamtState(self, states, runtime, self._around(states, gone, come), key, state.gained + paid)
 
     def remembered(self) -> Path | None:
         """The matches that led to the cheapest state that the model was shown of this graph, as far as the dream follows; the last one
@@ -120,10 +122,11 @@ def present(states: States, nodes: Iterable[int]) -> Iterator[int]:
 
 class DreamtState:
     """One state; nodes are the world's numbers. hash: equal for equal sets of nodes. touched: the nodes that the last
-    substitution concerned, gone ones too. reach: how far a cost looks, in edges."""
+    substitution concerned, gone ones too. reach: how far a cost looks, in edges. gained: rewards since the start of the dream."""
 
-    def __init__(self, dream: Dream, states: States, runtime_ps: int, touched: frozenset[int], key: int):
+    def __init__(self, dream: Dream, states: States, runtime_ps: int, touched: frozenset[int], key: int, gained: float):
         self.dream, self.states, self.cost, self.touched, self.hash = dream, states, DreamtCost(runtime_ps), touched, key
+        self.gained = gained
 
     @property
     def reach(self) -> int:
@@ -156,11 +159,6 @@ class DreamtState:
 
     def location(self, xfer_id: int, location: int) -> DreamtMatch:
         return next(islice(self.of_rule(xfer_id), location, None))
-
-    @property
-    def gained(self) -> float:
-        """Reward since the start of the dream."""
-        return self.dream.scale * (self.dream.start.cost.runtime_ps - self.cost.runtime_ps)
 
     def of_rule(self, xfer_id: int) -> Iterator[DreamtMatch]:
         """The rule's matches, in the model's order."""

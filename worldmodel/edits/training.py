@@ -13,9 +13,10 @@ from worldmodel.edits.dreaming import Index, States
 from worldmodel.edits.follow import UNKNOWN, Followed, Worlds, by_world, follow, initial_runtime
 from worldmodel.edits.imagination import node_prices
 from worldmodel.edits.latents import STATES, Latents
-from worldmodel.edits.learn import Unpacked, learn, unpacked
+from worldmodel.edits.learn import Unpacked, learn, repeated_steps, unpacked
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.prices import Gains, Means, NodePrices, Prices
+from worldmodel.edits.rewards import Rewards, Scale
 from worldmodel.edits.surroundings import Surroundings, after, surroundings
 from worldmodel.training import Trained, split_episodes
 
@@ -29,7 +30,7 @@ def train(
     model.save(folder)
     forms = model.worlds.schemas.known
     results = {
-        "interactions": sum(map(len, source)),
+        "interactions": sum(episode.interactions for episode in source),
         "forms": len(forms),
         "facts": sum(len(known.effects) for known in forms),
         "effects": sum(bool(seen) for known in forms for seen in known.effects.values()),
@@ -42,17 +43,19 @@ def train(
 
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
+    rewards = Rewards.learn(episodes, spec.n_xfers)  # first, since some cannot be learnt
     edits = unpacked(episodes)
-    worlds = Worlds(learn(episodes, edits), spec.n_xfers)
+    repeated = repeated_steps(episodes, edits)
+    worlds = Worlds(learn(episodes, edits, repeated), spec.n_xfers)
     groups = by_world(worlds, edits)
-    followed = {k: follow(index, edits[k]) for index, numbers in groups.items() for k in numbers}
+    followed = {k: follow(index, edits[k], repeated[k]) for index, numbers in groups.items() for k in numbers}
     sizes = {tensor.fact: tensor.size for told, _ in edits for edit in told for tensor in edit.tensors if tensor.size >= 0}
     prices = _prices({index: [followed[k] for k in numbers] for index, numbers in groups.items()}, sizes, spec)
-    scales = {initial_runtime(edits[n[0]][0][0]): _scale([followed[k] for k in n], [episodes[k] for k in n]) for n in groups.values()}
     latents = _latents(groups, followed, episodes, config.latent)
-    worth = _worth(groups, followed, episodes, len(worlds.kinds.xfers))
+    scales = {index: rewards.of(initial_runtime(edits[n[0]][0][0])) for index, n in groups.items()}
+    worth = _worth(groups, followed, scales, len(worlds.kinds.xfers))
     elites = {initial_runtime(edits[n[0]][0][0]): _elite(n, edits, episodes) for n in groups.values()}
-    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, scales, worth, elites)
+    return EditsWorldModel(spec, config, worlds.schemas, prices, latents, rewards, worth, elites)
 
 
 def _elite(numbers: list[int], edits: Sequence[Unpacked], episodes: Sequence[Episode]) -> np.ndarray:
@@ -62,8 +65,13 @@ def _elite(numbers: list[int], edits: Sequence[Unpacked], episodes: Sequence[Epi
     return pack(told[: steps + 1], taken[:steps])
 
 
+def _new(followed: Followed, of_states: Sequence) -> Sequence:
+    """Of what there is for each of the T + 1 states, that of those which no other episode told before."""
+    return of_states[followed.repeated + 1 :] if followed.repeated else of_states
+
+
 def _prices(groups: dict[Index, list[Followed]], sizes: dict[int, int], spec: EncodingSpec) -> Prices:
-    told = [(index, *told) for index, followed in groups.items() for found in followed for told in found.told]
+    told = [(index, *told) for index, followed in groups.items() for found in followed for told in _new(found, found.told)]
     nodes = NodePrices.learn(((*index.world.kind_and_facts(n), t) for index, those, times in told for n, t in zip(those.tolist(), times, strict=True)), sizes)
     alone = {index: node_prices(index, nodes) for index in groups}
     spread = np.concatenate([times - alone[index](those) for index, those, times in told]).std()
@@ -77,20 +85,21 @@ def _prices(groups: dict[Index, list[Followed]], sizes: dict[int, int], spec: En
 def _in_surroundings(index: Index, followed: list[Followed], spec: EncodingSpec) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The keys of nodes' surroundings, by width, and their runtimes (ps): of all nodes of the first state, then of those around each change."""
     states, keys, runtimes = States(index, [found.nodes[0] for found in followed], spec.n_xfers), [], []
-    home = index.home
+    home, repeated = index.home, np.array([found.repeated for found in followed])
 
     def tell(rows: np.ndarray, t: int) -> None:
         for row in rows.tolist():
             nodes, times = followed[row].told[t]
             states.paid[row, home.values[nodes]] = times
 
-    def sample(found: Surroundings) -> None:
-        keys.append(found.keys)
-        runtimes.append(states.paid[found.rows, home.values[found.nodes]])
+    def sample(found: Surroundings, wanted: np.ndarray) -> None:
+        these = wanted[found.rows]
+        keys.append(found.keys[:, these])
+        runtimes.append(states.paid[found.rows[these], home.values[found.nodes[these]]])
 
     rows = np.arange(len(followed))
     tell(rows, 0)
-    sample(surroundings(states, np.zeros(len(followed[0].nodes[0]), np.int64), followed[0].nodes[0]))
+    sample(surroundings(states, np.zeros(len(followed[0].nodes[0]), np.int64), followed[0].nodes[0]), rows == 0)
     for t in range(max(len(found.places) for found in followed)):
         places = np.array([int(found.places[t]) if t < len(found.places) else UNKNOWN for found in followed])
         states.grow()
@@ -99,40 +108,35 @@ def _in_surroundings(index: Index, followed: list[Followed], spec: EncodingSpec)
             break
         change = states.carry_out(rows, places[rows])
         tell(rows, t + 1)
-        sample(after(change))
+        sample(after(change), repeated <= t)
     return keys, runtimes
 
 
 def _gains(index: Index, followed: Followed, sizes: dict[int, int]) -> Iterator[tuple[int, int, int, float]]:
     """For `prices.Gains`."""
-    for place, gain in zip(followed.places.tolist(), followed.gains.tolist(), strict=True):
+    new = slice(followed.repeated, None)
+    for place, gain in zip(followed.places[new].tolist(), followed.gains[new].tolist(), strict=True):
         if place >= 0:
             found = index.world.places[place]
             size = sizes.get(index.world.facts[found.operands[-1]], 1)
             yield int(index.rule.values[place]), found.form, max(size, 1), gain
 
 
-def _scale(followed: list[Followed], episodes: list[Episode]) -> float:
-    """The reward of a ps gained, by least squares."""
-    gains, rewards = np.concatenate([found.gains for found in followed]), np.concatenate([e.rewards for e in episodes])
-    return float(gains @ rewards / max(gains @ gains, 1.0))
-
-
-def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], episodes: Sequence[Episode], kinds: int) -> np.ndarray:
-    """The mean reward of each kind, float32 [K]; 0 where it was never carried out."""
+def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], scales: dict[Index, Scale], kinds: int) -> np.ndarray:
+    """What each kind gained on average, as it is rewarded, float32 [K]; 0 where it was never carried out."""
     total, times = np.zeros(kinds), np.zeros(kinds)
     for index, numbers in groups.items():
         for k in numbers:
-            moves = followed[k].places >= 0
+            moves = (followed[k].places >= 0) & (np.arange(len(followed[k].places)) >= followed[k].repeated)
             found = index.kind.values[followed[k].places[moves]]
-            np.add.at(total, found, episodes[k].rewards[moves])
+            np.add.at(total, found, scales[index].per_ps * followed[k].gains[moves])
             np.add.at(times, found, 1)
     return (total / np.maximum(times, 1)).astype(np.float32)
 
 
 def _latents(groups: dict[Index, list[int]], followed: dict[int, Followed], episodes: Sequence[Episode], latent: int) -> Latents:
     keys = np.unique(np.concatenate([index.what.values for index in groups]))
-    states = [(index, k, t) for index, numbers in groups.items() for k in numbers for t in range(len(followed[k].nodes))]
+    states = [(index, k, t) for index, numbers in groups.items() for k in numbers for t in _new(followed[k], range(len(followed[k].nodes)))]
     chosen = [states[i] for i in np.unique(np.linspace(0, len(states) - 1, min(STATES, len(states))).astype(int))]
     columns = {index: np.searchsorted(keys, index.what.values) for index in groups}
     occurrences = np.stack([np.bincount(columns[index][followed[k].nodes[t]], minlength=len(keys)) for index, k, t in chosen]).astype(np.float64)

@@ -270,7 +270,7 @@ def _train_offline(trainer: Trainer, run: _Run, episodes: Sequence[Episode], see
     """Trains the encoder, then the dynamics on its latents; or both together. Returns the held-out episodes."""
     model, config = trainer.model, trainer.model.config
     training, held_out = split_episodes(episodes, config.holdout, seed)
-    trainer.interactions.assign(sum(map(len, episodes)))
+    trainer.interactions.assign(sum(episode.interactions for episode in episodes))
     graphs, counts = _states(training)
 
     run.announce("encoder")

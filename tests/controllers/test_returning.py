@@ -1,0 +1,264 @@
+"""Where a state can be restored, going again where the greedy episode went costs no interaction; and what is learnt of it counts once."""
+
+from collections import Counter
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from controllers import recording
+from controllers.recording import Player, Recorder, Way, collect
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env import GraphRewriteEnv
+from rlflow.episodes import read_shard, write_shard
+from rlflow.errors import RLFlowError
+from rlflow.rewards import relative
+from rlflow.rollouts import play_novel, play_random, record
+from rlflow.state import RewriteState
+from tests.controllers.test_recording import Backwards, same
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
+from tests.worldmodel.edits.test_surroundings import with_cost
+from worldmodel.edits.follow import follow
+from worldmodel.edits.learn import unpacked
+
+STEPS, PLAN = 20, 12
+
+
+class Faithful:
+    """Plays a plan, drawn once, for its first steps; sampled, it leaves it somewhere for good."""
+
+    def __init__(self, task, steps: int = PLAN, leaves: float = 0.1):
+        episode = play_novel(task, relative, (), steps, np.random.default_rng(5))
+        self.plan = [  # Backwards numbers locations from the last to the first
+            (x, episode.counts[t, x] - 1 - k) for t, (x, k) in enumerate(episode.actions.tolist())
+        ]
+        self.no_op, self.leaves, self.left = task.no_op, leaves, False
+
+    def act(self, observation, greedy, rng):
+        step, counts = int(observation["step"][0]), observation["counts"][0]
+        self.left = step > 0 and self.left
+        if step == len(self.plan):
+            return np.array([(self.no_op, 0)])
+        self.left |= not greedy and rng.random() < self.leaves
+        if not self.left:
+            return np.array([self.plan[step]])
+        xfer = rng.choice(np.flatnonzero(counts))
+        return np.array([(xfer, rng.integers(counts[xfer]))])
+
+
+class Walking(gymnasium.Wrapper):
+    """An environment that cannot restore a state."""
+
+    def __init__(self, env: GraphRewriteEnv):
+        super().__init__(env)
+        self.task, self.reward, self.max_steps = env.task, env.reward, env.max_steps
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task("tiny_squeezenet1_1")
+
+
+@pytest.fixture
+def carried_out(monkeypatch):
+    """Every substitution that is carried out on a real graph."""
+    found, follow = [], RewriteState.follow
+
+    def counted(self, match):
+        found.append(match)
+        return follow(self, match)
+
+    monkeypatch.setattr(RewriteState, "follow", counted)
+    return found
+
+
+def player(task, restores=True) -> Player:
+    env = GraphRewriteEnv(task, relative, STEPS)
+    return Player(Faithful(task), env if restores else Walking(env), Backwards(task))
+
+
+def replayed(task, episode):
+    states = [task.initial]
+    for xfer, location in episode.actions.tolist():
+        states.append(states[-1] if xfer == task.no_op else states[-1].apply(xfer, location))
+    return record(task, relative, states, episode.actions.tolist(), episode.index)
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_what_is_counted_is_what_is_carried_out(task, tmp_path, carried_out, restores):
+    actor = player(task, restores)
+    carried_out.clear()  # drawing the plan
+    episodes = collect(actor, tmp_path, 400, 24, (3, 2))
+    stops = sum(int((episode.actions[:, 0] == task.no_op).sum()) for episode in episodes)
+    assert sum(episode.interactions for episode in episodes) == len(carried_out) + stops <= 400
+    copied = [episode.copied for episode in episodes]
+    if restores:
+        sampled = copied[recording.SAMPLED :: recording.SAMPLED]
+        exploring = [n for k, n in enumerate(copied) if k % recording.SAMPLED]
+        assert copied[0] == 0 and max(sampled) > 3 and max(exploring) > 6 and len(episodes) == 24
+    else:
+        assert not any(copied) and len(episodes) < 24
+
+
+def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tmp_path):
+    episodes = collect(player(task), tmp_path, 400, 24, (3, 2))
+    for episode in episodes:
+        same(episode, replayed(task, episode))
+        assert np.array_equal(episode.actions[: episode.copied], episodes[0].actions[: episode.copied])
+    leaves = [e for e in episodes[1:] if 0 < e.copied < min(len(e), PLAN) and np.array_equal(e.actions[e.copied], episodes[0].actions[e.copied])]
+    assert len(leaves) < len(episodes) / 4  # it explores from there, and seldom goes on as the greedy one did
+
+
+def test_where_nothing_can_be_restored_the_same_is_walked(task):
+    for k in range(1, 12):
+        episodes = []
+        for restores in (True, False):
+            actor = player(task, restores)
+            first = actor.turn(0, 9, [])
+            episodes.append(actor.turn(k, 100 + k, [first]))
+        same(*episodes)
+        assert episodes[1].copied == 0
+
+
+def test_it_explores_as_far_as_it_came(task, monkeypatch):
+    monkeypatch.setattr(recording, "EXCURSION", 3)
+    actor = player(task)
+    first, explored = actor.turn(0, 9, []), set()
+    for k in (1, 2, 3, 5, 6, 7):
+        way, episode = int(np.random.default_rng(k).integers(PLAN + 1)), actor.turn(k, k, [first])
+        explored.add(episode.interactions)
+        assert episode.copied == way and episode.interactions == min(max(3, way), STEPS - way)
+    assert len(explored) > 2
+
+
+def test_after_a_restart_the_way_is_known_again(task, carried_out):
+    actor = player(task)
+    first = actor.turn(0, 9, [])
+    for k in (1, 4):
+        again = player(task)
+        carried_out.clear()
+        same(again.turn(k, k, [first]), actor.turn(k, k, [first]))
+        assert again.turn(k, k, [first]).copied == actor.turn(k, k, [first]).copied
+
+
+def test_who_has_left_a_way_is_not_put_back_on_it(task, carried_out):
+    """The same action elsewhere is another step."""
+    env = GraphRewriteEnv(task, relative, STEPS)
+    recorder = Recorder(env)
+    way, states = [], [task.initial]
+    for _ in range(3):  # the last location of the first rule that has two
+        xfer = int(np.flatnonzero(states[-1].counts > 1)[0])
+        way.append((xfer, 1))
+        states.append(states[-1].apply(*way[-1]))
+    recorder.known = Way(way, states)
+    recorder.reset()
+    left = task.initial.apply(way[0][0], 0)
+    assert left.is_valid(*way[1]) and left.hash != states[1].hash
+    carried_out.clear()
+    recorder.step((way[0][0], 0))
+    recorder.step(way[1])
+    assert recorder.copied == 0 and len(carried_out) == 2 and env.state.hash == left.apply(*way[1]).hash != states[2].hash
+
+
+def test_to_recall_a_step_is_to_take_it_but_for_the_work(task, carried_out):
+    one, other, rng = GraphRewriteEnv(task, relative, 5), GraphRewriteEnv(task, relative, 5), np.random.default_rng(0)
+    one.reset()
+    other.reset()
+    for step in range(5):
+        action = rng.permutation(one.state.valid_actions()[:-1])[0]
+        taken = one.step(action)
+        carried_out.clear()
+        recalled = other.recall(action, one.state)
+        assert not carried_out and taken[1:4] == recalled[1:4] and taken[4] == recalled[4] and taken[3] == (step == 4)
+        for name, values in taken[0].items():
+            assert np.array_equal(values, recalled[0][name]), name
+
+
+def test_a_shard_keeps_how_many_steps_were_copied_and_no_nonsense(task, tmp_path):
+    episodes = [play_random(task, relative, 6, np.random.default_rng(k), k) for k in range(3)]
+    episodes[1].copied, path = len(episodes[1]), tmp_path / "shard.npz"
+    write_shard(path, episodes)
+    assert [episode.copied for episode in read_shard(path)] == [0, len(episodes[1]), 0]
+    with np.load(path) as archive:
+        np.savez(tmp_path / "older.npz", **{name: archive[name] for name in archive if name != "copied"})
+    assert [episode.copied for episode in read_shard(tmp_path / "older.npz")] == [0, 0, 0]
+    for nonsense in (-1, len(episodes[1]) + 1):
+        episodes[1].copied = nonsense
+        write_shard(path, episodes)
+        with pytest.raises(RLFlowError, match="copied"):
+            read_shard(path)
+
+
+# -- what is learnt --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def played(task, tmp_path_factory):
+    episodes = collect(player(task), tmp_path_factory.mktemp("played"), 400, 12, (3, 2))
+    return [play_random(task, relative, 15, np.random.default_rng(k), k) for k in range(4)], episodes
+
+
+def of_new_steps(episodes) -> Counter:
+    return Counter(x for episode in episodes for x in episode.actions[episode.copied :, 0].tolist())
+
+
+def test_a_step_that_was_played_once_counts_once(task, played):
+    random, own = played
+    model, total = fitted([*random, *own], task), of_new_steps([*random, *own])
+    times = model.worlds.schemas.times()
+    assert sum(episode.copied for episode in own) > 30
+    assert [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]
+    assert len(model.prices.gains.samples) == sum(total.values()) - total[task.no_op]
+    rewards = [[] for _ in model.kinds]
+    for episode, edits in zip([*random, *own], unpacked([*random, *own]), strict=True):
+        index = model.worlds.of(edits[0][0])
+        for place, reward in list(zip(follow(index, edits).places.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
+            if place >= 0:
+                rewards[index.kind.values[place]].append(reward)
+    assert model.worth == pytest.approx([np.mean(of_kind) if of_kind else 0.0 for of_kind in rewards], abs=1e-5)
+
+
+class Far(AnalyticCost):
+    """An operator costs more by each sum two edges behind it, so that its next neighbours alone do not tell."""
+
+    reach = 2
+
+    def node_cost(self, graph, node):
+        def readers(of):
+            return [graph.nodes[n] for n in graph.consumers.get(of.outputs[0], ())]
+
+        cost, sums = super().node_cost(graph, node), sum(far.op == "Add" for near in readers(node) for far in readers(near))
+        return cost._replace(runtime_ps=(1 + sums) * cost.runtime_ps)
+
+
+def averages(model) -> tuple[np.ndarray, ...]:
+    """Runtimes of nodes, alone and by what is around them; z of nodes; what kinds are worth."""
+    of_nodes = [list(of.values()) for of in model.prices.nodes.known.values()]
+    return np.concatenate(of_nodes), np.concatenate([means.mean for means in model.prices.around]), model.latents.rows, model.worth
+
+
+def test_no_average_changes_by_what_was_copied():
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Far())
+    episodes = [play_random(task, relative, 8, np.random.default_rng(k), k) for k in range(6)]
+    trunk = episodes[2]
+    once = averages(fitted(episodes, task))
+    copied, walked = (averages(fitted([*episodes, *[replace(trunk, copied=n)] * 5], task)) for n in (len(trunk), 0))
+    for of_once, of_copied, of_walked in zip(once, copied, walked, strict=True):
+        assert np.allclose(of_copied, of_once, rtol=1e-9, atol=1e-12) and not np.allclose(of_walked, of_once)
+
+
+def test_what_was_copied_from_an_episode_that_is_held_out_is_learnt_from_the_copies_once(task, played):
+    random, own = played
+    model, times = fitted([*random, *own[1:]], task), Counter(of_new_steps([*random, *own[1:]]))
+    longest = max(own[1:], key=lambda episode: episode.copied)
+    times.update(longest.actions[: longest.copied, 0].tolist())
+    learnt = model.worlds.schemas.times()
+    assert [learnt[x] for x in range(task.no_op)] == [times[x] for x in range(task.no_op)]
+
+
+def test_episodes_that_began_alike_by_chance_all_count(task):
+    same_start = [play_random(task, relative, 6, np.random.default_rng(3), k) for k in range(2)]
+    total, times = of_new_steps(same_start), fitted(same_start, task).worlds.schemas.times()
+    assert sum(total.values()) == 2 * len(same_start[0]) and [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]

@@ -1,0 +1,184 @@
+"""Of every reward `edits` says what really comes, or that it cannot: it knows runtimes alone."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from rlflow.env import GraphRewriteEnv
+from rlflow.errors import RLFlowError
+from rlflow.rewards import REWARDS, incremental, make_reward, new_runtime, relative
+from rlflow.rollouts import play_random
+from tests.commands import EDITS, in_process
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
+from tests.worldmodel.edits.test_surroundings import Fused, with_cost
+from worldmodel.base import UnpredictableRewardError
+from worldmodel.edits.model import EditsWorldModel
+from worldmodel.edits.rewards import Rewards
+
+ROUNDING = 1e-6  # of the largest reward; episodes keep float32
+PREDICTED = ("incremental", "relative", "new-runtime")
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task("tiny_squeezenet1_1")
+
+
+def episodes_of(task, reward, n=12, seed=0):
+    return [play_random(task, reward, 15, np.random.default_rng([seed, k]), k) for k in range(n)]
+
+
+def shipped(name):
+    return make_reward(name, 0.8, 0.2)
+
+
+@cache
+def learnt(name):
+    """From so many episodes that next to nothing is new."""
+    task = tiny_task("tiny_squeezenet1_1")
+    return fitted(episodes_of(task, shipped(name), 60), task)
+
+
+def walked(task, reward, start, steps, seed=0):
+    """(actions, in the environment's numbering; their rewards; the states that they lead from) on the real graph."""
+    env, rng = GraphRewriteEnv(task, reward, 100), np.random.default_rng(seed)
+    env.restore_state((start, 0))
+    actions, rewards, states = [], [], []
+    for _ in range(steps):
+        valid = env.state.valid_actions()[:-1]
+        states.append(env.state)
+        actions.append(valid[rng.integers(len(valid))])
+        rewards.append(env.step(actions[-1])[1])
+    return actions, rewards, states
+
+
+def dreamt(model, start, actions, states, temperature=0.0):
+    """What dreams pay for the same actions, [steps]; searchable ones, so far, too."""
+    observer, imagined, state, rewards, sums = model.observer(), model.imagine(start, 1), model.searchable(start, 0.25), [], []
+    observer.begin(start)
+    for t, (xfer, location) in enumerate(actions):
+        own = next(k for k in range(observer.counts[xfer]) if observer.real_action((xfer, k)) == (xfer, location))
+        rewards.append(imagined.advance(np.array([[xfer, own]]), np.ones(1, bool), temperature, (7, t)).rewards[0])
+        state = state.follow(state.location(xfer, own))
+        sums.append(state.gained)
+        observer.follow((xfer, own), states[t].apply(xfer, location))
+    return np.array(rewards), np.array(sums)
+
+
+@pytest.mark.parametrize("name", sorted(REWARDS))
+def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
+    episodes = episodes_of(task, shipped(name))
+    if name not in PREDICTED:
+        with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
+            fitted(episodes, task)
+        return
+    model = fitted(episodes, task)
+    told = said(model, episodes)
+    assert len(told.rewards) > 100 and told.reward_error <= ROUNDING * np.abs(told.real_rewards).max()
+    assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("before", [0, 4])
+def test_a_dream_pays_what_is_paid_in_reality_from_wherever_it_starts(task, name, before):
+    model, start = learnt(name), task.initial
+    for action in walked(task, shipped(name), start, before, 1)[0]:
+        start = start.apply(*map(int, action))
+    actions, real, states = walked(task, shipped(name), start, 10)
+    rewards, sums = dreamt(model, start, actions, states)
+    tolerance = ROUNDING * np.abs(real).max()
+    assert np.abs(real).max() > 0 and rewards == pytest.approx(real, abs=tolerance) and sums == pytest.approx(np.cumsum(real), abs=10 * tolerance)
+
+
+def test_noise_is_in_a_runtime_and_stays_there():
+    """With noise too, what all steps gained is the sum of what each gained."""
+    task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
+    for reward in (incremental, new_runtime):
+        model = fitted(episodes_of(task, reward, 80), task)
+        for means in model.prices.around:
+            means.spread = np.full_like(means.mean, 1e6)  # ps
+        actions, real, states = walked(task, reward, task.initial, 6)
+        paid.append(dreamt(model, task.initial, actions, states, 1.0)[0])
+        assert np.abs(paid[-1] - real).min() > 0
+    assert np.cumsum(paid[0]) == pytest.approx(paid[1], rel=1e-6)
+
+
+def test_kinds_are_worth_what_their_own_steps_gained_however_it_is_rewarded():
+    each, level = learnt("incremental").worth, learnt("new-runtime").worth
+    assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
+
+
+# -- of one's own ----------------------------------------------------------------------------------
+
+
+OWN = {
+    "launches": lambda before, after, initial: float(before.launches - after.launches),
+    "bytes": lambda before, after, initial: (before.bytes - after.bytes) / 1e6,
+    "root": lambda before, after, initial: float(np.cbrt(before.runtime_ps - after.runtime_ps)),
+    "a little of the bytes": lambda before, after, initial: relative(before, after, initial) + 1e-6 * (before.bytes - after.bytes),
+    "step and level": lambda before, after, initial: incremental(before, after, initial) + new_runtime(before, after, initial),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, name):
+    with pytest.raises(UnpredictableRewardError):
+        fitted(episodes_of(task, OWN[name]), task)
+
+
+@pytest.mark.parametrize("reward, level", [(lambda b, a, i: -3.0 * relative(b, a, i), False), (lambda b, a, i: 2.0 * new_runtime(b, a, i), True)])
+def test_one_that_is_a_multiple_is_predicted_whatever_its_name(task, reward, level):
+    episodes = episodes_of(task, reward)
+    model = fitted(episodes, task)
+    told = said(model, episodes)
+    assert model.rewards.level == level and told.reward_error <= ROUNDING * np.abs(told.real_rewards).max()
+
+
+def test_what_pays_nothing_is_predicted_as_nothing(task):
+    episodes = episodes_of(task, lambda *_: 0.0)
+    assert not said(fitted(episodes, task), episodes).rewards.any()
+
+
+def test_each_graph_has_its_scale_and_one_bad_graph_is_enough_to_refuse(task):
+    other = tiny_task("tiny_resnet18")
+    both = [*episodes_of(task, relative), *episodes_of(other, relative)]
+    learnt = Rewards.learn(both, task.no_op)
+    for of in (task, other):
+        runtime = of.initial.cost.runtime_ps
+        assert learnt.of(runtime).per_ps == pytest.approx(100 / runtime, rel=1e-6) and not learnt.level
+    with pytest.raises(UnpredictableRewardError):
+        Rewards.learn([*episodes_of(task, relative), *episodes_of(other, shipped("combined"))], task.no_op)
+
+
+def test_a_saved_model_pays_the_same(task, tmp_path):
+    episodes = episodes_of(task, new_runtime)
+    model = fitted(episodes, task)
+    model.save(tmp_path)
+    back = EditsWorldModel.load(tmp_path)
+    assert back.rewards.level and np.array_equal(said(model, episodes).rewards, said(back, episodes).rewards)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [(), ("--rounds", "2")])
+def test_train_wm_names_the_reward_and_who_learns_it_and_leaves_nothing(tmp_path, capsys, more):
+    folder = tmp_path / "run"
+    options = (*EDITS, "controller.name=random", "env.reward=combined")
+    assert in_process(capsys, "collect", "--run", folder, "--model", "tiny_resnet18", *options).code == 0
+    error = in_process(capsys, "train-wm", "--run", folder, *more, "rounds.interactions=200").error
+    assert "env.reward=combined" in error and "world_model.name=mdn-rnn" in error
+    assert not (folder / "train-wm.json").exists() and not list(folder.rglob("learnt.json"))
+
+
+def test_with_the_runtime_alone_combined_is_learnt(tmp_path, capsys):
+    folder = tmp_path / "run"
+    options = (*EDITS, "env.reward=combined", "env.alpha=1.0", "env.beta=0.0")
+    assert in_process(capsys, "collect", "--run", folder, "--model", "tiny_resnet18", *options).code == 0
+    assert in_process(capsys, "train-wm", "--run", folder).code == 0
+
+
+def test_it_is_an_error_for_people():
+    assert issubclass(UnpredictableRewardError, RLFlowError)
