@@ -60,16 +60,42 @@ def _readers(graph: Graph, tensor: int) -> list[Node]:
     return [graph.nodes[n] for n in graph.consumers.get(tensor, ())]
 
 
-def _zero_pad_before_maxpool(graph: Graph) -> Iterator[int]:
-    for pool in _of(graph, "MaxPool"):
+def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray]]:
+    """(pool, the pads of all its axes) wherever a Pad with zeros is read by that pool alone."""
+    for pool in _of(graph, *pools):
         pad = _maker(graph, pool.inputs[0])
         if pad is None or pad.op != "Pad" or len(_readers(graph, pool.inputs[0])) > 1 or pool.inputs[0] in graph.outputs:
             continue
-        given = dict(pad.attributes)
         value = pad.inputs[2] if len(pad.inputs) > 2 and pad.inputs[2] != ABSENT else None
         is_zero = value is None or (value in graph.constants and not graph.constants[value].load().any())
-        sizes = shape_value(graph, pad.inputs[1]) if len(pad.inputs) > 1 else None
-        if given.get("mode", b"constant") == b"constant" and is_zero and sizes is not None and sizes.max(initial=0) > 0:
+        sizes = _pads(graph, pad)
+        if dict(pad.attributes).get("mode", b"constant") == b"constant" and is_zero and sizes is not None and sizes.max(initial=0) > 0:
+            yield pool, sizes
+
+
+def _pads(graph: Graph, pad: Node) -> np.ndarray | None:
+    """int64 [2 · rank]: before all axes, then behind them; None if they are not known."""
+    sizes, kind = shape_value(graph, pad.inputs[1]) if len(pad.inputs) > 1 else None, graph.types.get(pad.inputs[0])
+    if sizes is None or kind is None or kind.shape is None or len(pad.inputs) < 4 or pad.inputs[3] == ABSENT:
+        return sizes
+    axes = shape_value(graph, pad.inputs[3])
+    if axes is None:
+        return None
+    found = np.zeros((2, len(kind.shape)), np.int64)
+    found[:, axes] = sizes.reshape(2, -1)
+    return found.reshape(-1)
+
+
+def _zero_pad_before_maxpool(graph: Graph) -> Iterator[int]:
+    return (pool.id for pool, _ in _zero_pads(graph, "MaxPool"))
+
+
+def _wide_zero_pad(graph: Graph) -> Iterator[int]:
+    for pool, sizes in _zero_pads(graph, "MaxPool", "AveragePool"):
+        given, axes = dict(pool.attributes), len(sizes) // 2 - 2
+        own = given.get("pads", (0,) * (2 * axes))
+        wide = [sizes[end * (axes + 2) + 2 + k] + own[end * axes + k] >= given["kernel_shape"][k] for end in (0, 1) for k in range(axes)]
+        if len(own) == 2 * axes and any(wide):
             yield pool.id
 
 
@@ -192,6 +218,17 @@ g (float[1,1,4,4] x) => (float[1,1,2,2] y) <int64[8] p = {0, 0, 0, 0, 0, 0, 1, 1
   y = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (t)
 }""",
         _zero_pad_before_maxpool,
+    ),
+    KnownFault(
+        "PadFusion-width",
+        "a Pad with zeros as wide as the window of the pool that reads it, that alone, becomes padding of the pool, which may not be so wide: no "
+        "session can be made",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[1,1,4,4] x) => (float[1,1,5,4] y) <int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0}> {
+  t = Pad (x, p)
+  y = AveragePool <kernel_shape = [2, 1]> (t)
+}""",
+        _wide_zero_pad,
     ),
     KnownFault(
         "FuseReluClip",
