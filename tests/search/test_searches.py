@@ -30,6 +30,7 @@ OPTIONS = {
     "best-first": {"budget": 30},
     "beam": {"width": 2, "depth": 2, "radius": 1},
     "annealing": {"rounds": 5, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9},
+    "descent": {"max_steps": 100},
 }
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused"]
 BEYOND_GREEDY = ["taso", "best-first", "beam", "annealing"]
