@@ -181,6 +181,20 @@ def test_the_searches_share_the_time(task, tmp_path):
     assert all(found.records[name]["seconds"] > 0.4 for name in ("beam", "annealing"))
 
 
+def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
+    shares = {}
+
+    def ends_at_once(found, name, asked, options, limits, *_) -> str:
+        shares[name] = limits.seconds
+        found.offer(Candidate(name, found.task.initial, [], 0, 0.0), "rounds", asked)
+        return "rounds"
+
+    monkeypatch.setattr(anytime, "_search", ends_at_once)
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    wanted = {"descent": 600, "greedy": 200, "beam": 300, "annealing": 600}
+    assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
+
+
 def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
     assert methods(tiny_task().cost) == methods(RooflineCost()) == ("greedy", "beam", "annealing")
     assert methods(timed_task().cost) == ("descent", "greedy", "beam", "annealing")
@@ -447,7 +461,7 @@ def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_g
     def stop():
         if why == "interrupted":
             signal.raise_signal(signal.SIGTERM)
-        monkeypatch.setattr(profiled, "time", SimpleNamespace(monotonic=lambda: math.inf))
+        monkeypatch.setattr(profiled, "time", SimpleNamespace(monotonic=lambda: 1e12))
 
     def optimised(name: str, clockwork: Clockwork):
         with monkeypatch.context() as patch:

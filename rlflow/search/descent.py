@@ -32,9 +32,8 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
     """Both positions after the first match that gains, None if none gains anything."""
     pairs = zip(position.matches, promise.matches, strict=True)  # equal graphs have equal matches, in the same order
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
-        if position.gain(match) > 0:
+        if position.gain(match) > 0:  # of this very graph: known ones, which may be out of date, were no gains
             after = position.after(match)
-            if after.cost < position.cost:
-                state = promise.search.follow(promise.state, promised)  # not `promise.after`: what it costs there is not to be kept
-                return after, Position(promise.search, state, before=promise)
+            state = promise.search.follow(promise.state, promised)  # not `promise.after`: what it costs there is not to be kept
+            return after, Position(promise.search, state, before=promise)
     return None

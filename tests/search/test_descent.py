@@ -2,7 +2,6 @@
 
 import pytest
 
-from rlflow.costs.analytic import AnalyticCost
 from rlflow.delivery import states_along
 from rlflow.search.greedy import greedy
 from rlflow.search.search import run_search
@@ -73,7 +72,7 @@ def test_in_the_same_time_the_steepest_descent_has_nothing(name):
     assert descend(timed_task(name, few).initial).state.cost.runtime_ps < needed.initial.cost.runtime_ps
 
 
-def test_both_costs_see_every_substitution():
+def test_what_either_cost_knows_of_a_match_is_kept_until_something_near_it_changes():
     start = tiny_task().initial
-    found = descend(start)
-    assert isinstance(start.task.cost, AnalyticCost) and found.interactions > greedy(start, 1000).interactions
+    steepest = greedy(start, 1000).interactions
+    assert steepest < descend(start).interactions < 2 * steepest
