@@ -37,6 +37,7 @@ Looks for a cheaper graph with one search, without learning: a model in, a faste
   beam         chains of substitutions at one place, a loss first if need be: the one to try first
   annealing    random substitutions near by, losses accepted less and less; goes on as long as it may
   greedy       always the substitution that gains most; ends within seconds
+  descent      what a roofline promises most is tried first; times fewer operators than the others before it has something
   best-first   first the graph that could become the cheapest
   taso         the backtracking search of TASO, the control
   random       random play, the other control
@@ -47,8 +48,9 @@ checked to be equal to the original; FASTER.receipt.json repeats it with `python
 
 
 OPTIMISING = """\
-Makes a model faster: searches on the real graph (greedy, then beam, then annealing), checks that what was found is equal,
-measures it against the original and writes what is best; a file that is measured to be slower than the original never.
+Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, then greedy, beam and
+annealing), checks that what was found is equal, measures it against the original and writes what is best; a file that is measured
+to be slower than the original never.
 
 --seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far, checked and
 measured in short; once more leaves at once. What is known lies in DIR/found.json, so that the same command goes on after
@@ -198,7 +200,7 @@ def add_search(command) -> None:
     sub = command("search", search, "look for a cheaper graph with one search, without learning: a model in, a faster one out")
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
     sub.description = SEARCHING
-    sub.add_argument("--method", required=True, metavar="NAME", help="random, greedy, taso, best-first, beam or annealing")
+    sub.add_argument("--method", required=True, metavar="NAME", help="random, greedy, taso, best-first, beam, annealing or descent")
     sub.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
     sub.add_argument("--out", required=True, metavar="FILE", help="where the model goes; its receipt lies beside it")
     sub.add_argument("--seconds", type=float, metavar="S", help="after which the best so far is taken (search.seconds)")
@@ -609,13 +611,18 @@ def optimise(parsed) -> dict:
 
     try:
         with anytime.stoppable(budget.looking):
-            results["search"] = run.stage("search", lambda: anytime.search_all(found, config.search, budget.searches, config.seed))
+            results["search"] = run.stage("search", lambda: anytime.search_all(found, config.search, budget.searches, config.seed, budget.end))
             if options.learn:
                 results |= learn(run, found)
             else:
                 results["eval"] = choose(max(budget.left / 2, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget))
             deliver_to_out()
     except KeyboardInterrupt as stop:
+        if not run.task.is_priced:
+            reason = f"stopped ({stop or 'interrupted'}) before all operators of the model were timed; the original is returned"
+            copy_model(run.source, out, same=True)
+            say(f"{reason}, in {out}; the same command goes on from there")
+            return {"eval": {"candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source)}}
         say(f"stopped ({stop or 'interrupted'}): {found}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
         results["eval"] = choose(anytime.SHORT_MEASUREMENT, anytime.first_equal)
         deliver_to_out()

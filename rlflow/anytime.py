@@ -1,5 +1,6 @@
 """Optimising under a time budget: the best so far is on disk as soon as it is known, and can be asked for at any moment."""
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from rlflow.costs import CostModel, TimeIsUp, timing_until
+from rlflow.costs.analytic import AnalyticCost
 from rlflow.delivery import Candidate, follow, improvement
 from rlflow.errors import RLFlowError
 from rlflow.files import read_json, write_json
@@ -15,7 +18,7 @@ from rlflow.search import SEARCHES
 from rlflow.search.search import Limits, Search, numbered, run_search
 from rlflow.state import Task
 
-METHODS = ("greedy", "beam", "annealing")  # in the order in which they find most a second
+METHODS = ("descent", "greedy", "beam", "annealing")  # in the order in which they find most a second
 SHORT_MEASUREMENT = 3.0  # seconds, where somebody waits
 LOOK_EVERY = 1.0  # seconds between two looks at what a search has found, at least,
 SPARE = 20.0  # and so many times what a look takes: a path is followed again to number its substitutions
@@ -146,29 +149,49 @@ class Watch:
         """What a search tells of itself is part of `update`'s line."""
 
 
-def search_all(found: Found, options: Mapping, seconds: float, seed: int) -> dict:
+def methods(cost: CostModel) -> tuple[str, ...]:
+    """Those of METHODS that are worth while: by the analytic cost, or with other constants of it, the descent is greedy's own."""
+    return METHODS[1:] if isinstance(cost, AnalyticCost) else METHODS
+
+
+def search_all(found: Found, options: Mapping, seconds: float, seed: int, deadline: float = math.inf) -> dict:
     """METHODS on the real graph, each with its share of what time the ones before it left.
+
+    The descent may take all of it: where that does not end, no other one comes to its first step, as these know all
+    neighbours before it.
 
     Args:
       found: gets what they find, as they find it.
       options: the group `search` of configs/default.yaml.
+      seconds: for all of them, the timing of what the original needs included.
+      deadline: the clock (time.monotonic()) after which no more of that is timed.
 
     Returns: {"found": for each method its record, without the substitutions}.
-    Raises Stop as soon as one was interrupted.
+    Raises Stop as soon as one was interrupted, or if the original could not be priced by the deadline.
     """
-    end = time.monotonic() + seconds
+    end, names = time.monotonic() + seconds, methods(found.task.cost)
     limits = {"interactions": options["interactions"], "memory_mb": options["memory_mb"]}
     with progress_bar(None, "optimise", " substitutions") as bar:
-        for k, name in enumerate(METHODS):
+        _price(found.task, deadline)
+        for k, name in enumerate(names):
             asked = {"seconds": seconds, **limits, **options[name]}
             if not found.ended(name, asked):
-                share = (end - time.monotonic()) / (len(METHODS) - k)
+                left = end - time.monotonic()
+                share = left if name == "descent" else left / (len(names) - k)
                 watch = Watch(found, name, bar, lambda: end - time.monotonic())
                 stop = _search(found, name, asked, options[name], Limits(share, limits["interactions"], limits["memory_mb"] * 2**20), seed, watch)
                 say(f"{name} stopped by '{stop}': {found}")
                 if stop == "interrupted":
                     raise Stop(stop)
-    return {"found": {name: {key: value for key, value in found.records[name].items() if key != "actions"} for name in METHODS}}
+    return {"found": {name: {key: value for key, value in found.records[name].items() if key != "actions"} for name in names}}
+
+
+def _price(task: Task, deadline: float) -> None:
+    try:
+        with timing_until(task.cost, deadline):
+            _ = task.initial
+    except TimeIsUp as up:
+        raise Stop("the time is up") from up
 
 
 def _search(found: Found, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch) -> str:
@@ -178,7 +201,8 @@ def _search(found: Found, name: str, asked: Mapping, options: Mapping, limits: L
         watch.search = search
         return SEARCHES.get(name)(search, **options)
 
-    result = run_search(watched, found.task.initial, limits, seed, watch)
+    with timing_until(found.task.cost, time.monotonic() + limits.seconds):
+        result = run_search(watched, found.task.initial, limits, seed, watch)
     found.offer(Candidate(name, result.state, result.actions, result.interactions, result.seconds), result.stop, asked)
     return result.stop
 

@@ -34,6 +34,11 @@ class Task:
     def initial(self) -> "RewriteState":
         return RewriteState(self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes)))
 
+    @property
+    def is_priced(self) -> bool:
+        """Whether what `initial` costs is known; before that its operators may have to be timed."""
+        return "initial" in self.__dict__
+
     @cached_property
     def initial_totals(self) -> np.ndarray:
         """float64 [G]: what the globals of GraphArrays are multiples of."""

@@ -1,17 +1,22 @@
 """The best so far: on disk as soon as it is known, and delivered whenever somebody asks."""
 
 import json
+import math
 import signal
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import onnx
 import pytest
 
 import run as command_line
 from rlflow import anytime, delivery
-from rlflow.anytime import METHODS, Budget, Found, Stop, first_equal, search_all, stoppable, until_faster
+from rlflow.anytime import METHODS, Budget, Found, Stop, first_equal, methods, search_all, stoppable, until_faster
 from rlflow.config import groups_of, load_config
+from rlflow.costs import profiled
+from rlflow.costs.calibrate import RooflineCost
+from rlflow.costs.timing import Timing
 from rlflow.delivery import Candidate, DeliveryOptions, deliver, follow
 from rlflow.errors import RLFlowError
 from rlflow.graph.onnx_writer import save_model
@@ -20,15 +25,19 @@ from rlflow.search.search import Search
 from rlflow.validate import validate
 from rlflow.zoo import load
 from tests.commands import EDITS, in_its_own, in_process
+from tests.timed import timed_task
 from tests.tiny import tiny_task
 
 SEARCH = load_config([], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.rounds=1", "search.annealing.steps=10"]).search
 FAST = ("cost.name=analytic", "eval.measure_seconds=0", *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.rounds=1")))
 
 
-@pytest.fixture(scope="module")
-def task():
-    return tiny_task()
+ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
+
+
+@pytest.fixture(scope="module", params=["analytic", "timed"])
+def task(request):
+    return tiny_task() if request.param == "analytic" else timed_task()
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +126,8 @@ def whole(task, tmp_path_factory):
 
 
 def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, descent):
-    assert tuple(whole) == METHODS and not {"seconds", "interrupted", None} & {record["stop"] for record in whole.values()}
-    assert [tuple(a) for a in whole["greedy"]["actions"]] == descent.actions
+    assert tuple(whole) == methods(task.cost) and not {"seconds", "interrupted", None} & {record["stop"] for record in whole.values()}
+    assert [tuple(a) for a in whole["greedy"]["actions"]] == [tuple(a) for a in whole.get("descent", whole["greedy"])["actions"]] == descent.actions
     assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
 
 
@@ -148,7 +157,9 @@ def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path
     found = Found(task, tmp_path / "found.json")
     with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
         search_all(found, SEARCH, 600.0, 0)
-    assert found.records["greedy"]["stop"] == "local optimum" and found.records["beam"]["stop"] == "interrupted" and "annealing" not in found.records
+    stops = {name: record["stop"] for name, record in found.records.items()}
+    assert stops == ({"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"})
+    assert found.gain(found.candidates()[0]) > 0
     search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
     assert timeless(json.loads((tmp_path / "found.json").read_text())) == timeless(whole)
 
@@ -165,8 +176,64 @@ def test_the_searches_share_the_time(task, tmp_path):
     found, began = Found(task, tmp_path / "found.json"), time.monotonic()
     search_all(found, load_config().search, 1.5, 0)
     assert time.monotonic() - began < 3.0
-    assert [found.records[name]["stop"] for name in METHODS] == ["local optimum", "seconds", "seconds"]
-    assert all(found.records[name]["seconds"] > 0.4 for name in METHODS[1:])
+    stops = {name: record["stop"] for name, record in found.records.items()}
+    assert stops == {name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)}
+    assert all(found.records[name]["seconds"] > 0.4 for name in ("beam", "annealing"))
+
+
+def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
+    shares = {}
+
+    def ends_at_once(found, name, asked, options, limits, *_) -> str:
+        shares[name] = limits.seconds
+        found.offer(Candidate(name, found.task.initial, [], 0, 0.0), "rounds", asked)
+        return "rounds"
+
+    monkeypatch.setattr(anytime, "_search", ends_at_once)
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    wanted = {"descent": 600, "greedy": 200, "beam": 300, "annealing": 600}
+    assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
+
+
+def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
+    assert methods(tiny_task().cost) == methods(RooflineCost()) == ("greedy", "beam", "annealing")
+    assert methods(timed_task().cost) == ("descent", "greedy", "beam", "annealing")
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_inception_v3"])
+def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tmp_path, name):
+    """With time for no more operators than those on the way of the analytic descent."""
+    wanted, on_the_way = greedy(tiny_task(name).initial, 1000), timed_task(name)
+    follow(on_the_way, wanted.actions)
+    task = timed_task(name, limit=len(on_the_way.cost.timed))
+    found = Found(task, tmp_path / "found.json")
+    search_all(found, SEARCH, 600.0, 0)
+    assert {record["stop"] for record in found.records.values()} == {"seconds"}
+    assert [tuple(action) for action in found.records["descent"]["actions"]] == wanted.actions
+    assert all(found.records[other]["actions"] == [] for other in ANALYTIC)
+    assert found.candidates()[0].name == "descent"
+
+
+def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
+    task, deadlines = timed_task(), []
+    node_cost = task.cost.node_cost
+
+    def watched(graph, node):
+        deadlines.append(task.cost.deadline - time.monotonic())
+        return node_cost(graph, node)
+
+    task.cost.node_cost = watched
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0, time.monotonic() + 900)
+    assert 600 < max(deadlines) <= 900 and min(deadlines) > 0 and task.cost.deadline == math.inf
+    first_search = next(seconds for seconds in deadlines if seconds <= 600)
+    assert first_search > 500
+
+
+def test_an_original_that_cannot_be_priced_in_time_stops_all(tmp_path):
+    found = Found(timed_task(limit=3), tmp_path / "found.json")
+    with pytest.raises(Stop, match="time is up"):
+        search_all(found, SEARCH, 600.0, 0)
+    assert not found.task.is_priced and found.records == {}
 
 
 # -- signals and time ------------------------------------------------------------------------------
@@ -255,7 +322,7 @@ def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
     done = in_its_own("optimise", model, "--out", out, *FAST, without="tensorflow")
     assert done.code == 0 and "% lower so far" in done.err and "copied to" in done.err, done.err
     assert validate(model, out).ok and out.read_bytes() != model.read_bytes()
-    assert not list(tmp_path.glob("faster.run/episodes")) and list(json.loads((tmp_path / "faster.run" / "found.json").read_text())) == list(METHODS)
+    assert not list(tmp_path.glob("faster.run/episodes")) and list(json.loads((tmp_path / "faster.run" / "found.json").read_text())) == list(ANALYTIC)
     assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
 
 
@@ -357,7 +424,7 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
     done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
     assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
     known = json.loads((out.parent / "faster.run" / "found.json").read_text())
-    assert set(known) == {*METHODS, "controller"}
+    assert set(known) == {*ANALYTIC, "controller"}
     assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(record["estimated_ms"] for record in known.values())
 
 
@@ -373,6 +440,44 @@ def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, m
     with dying(monkeypatch, Killed, 0):
         _, out, second = optimise(capsys, model, *FAST)
     assert out.read_bytes() == before and timeless(first["eval"]) == timeless(second["eval"])
+
+
+class Clockwork:
+    """In the place of `time_model`: a timing that follows from the model's size; before the so many-th one `then` is called."""
+
+    def __init__(self, stop_at: int, then):
+        self.calls, self.stop_at, self.then = 0, stop_at, then
+
+    def __call__(self, model, *_) -> Timing:
+        self.calls += 1
+        if self.calls == self.stop_at:
+            self.then()
+        nanoseconds = 1000.0 + model.ByteSize() + 500 * len(model.graph.node)
+        return Timing(nanoseconds, nanoseconds, nanoseconds, 3)
+
+
+@pytest.mark.parametrize("why", ["interrupted", "the time is up"])
+def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_goes_on_later(capsys, model, tmp_path, monkeypatch, why):
+    def stop():
+        if why == "interrupted":
+            signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(profiled, "time", SimpleNamespace(monotonic=lambda: 1e12))
+
+    def optimised(name: str, clockwork: Clockwork):
+        with monkeypatch.context() as patch:
+            patch.setattr(profiled, "time_model", clockwork)
+            options = ("eval.measure_seconds=0", "search.interactions=100", "--seconds", "300", f"cost.database={tmp_path / name}.sqlite")
+            return optimise(capsys, model, *options, "--run", tmp_path / name)
+
+    first, again, whole = Clockwork(5, stop), Clockwork(0, None), Clockwork(0, None)
+    done, out, results = optimised("run", first)
+    assert done.code == 0 and f"stopped ({why})" in done.err and "the original is returned" in done.err, done.err
+    assert out.read_bytes() == model.read_bytes() and results["eval"]["delivered"] == "original" and first.calls == 5
+    monkeypatch.setattr(profiled, "time", time)
+    done, out, results = optimised("run", again)
+    assert done.code == 0 and tuple(results["search"]["found"]) == METHODS and results["eval"]["delivered"] in METHODS
+    optimised("fresh", whole)
+    assert whole.calls - again.calls == (4 if why == "interrupted" else 5)  # a timing that has begun is finished, unless somebody asks
 
 
 def test_no_time_at_all_is_refused(capsys, model):

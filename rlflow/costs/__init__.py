@@ -6,13 +6,16 @@ A cost model has
     passes: container of str             optional: the operators that it looks past, where it does not look past all
     open(threads, database) -> model     how a config makes one (a class method)
     node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
+    deadline: float                      optional, what `timing_until` sets, for one that times operators
 
 and one line in `COSTS`. Costs are integers, so that a total that is updated by difference after a rewrite
 equals the total counted anew, whatever the path. Constant nodes cost nothing: they are folded on export.
 These are *estimates*; the latency of a whole graph is `rlflow.costs.measured`'s business.
 """
 
-from collections.abc import Container
+import math
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -50,6 +53,20 @@ class CostModel(Protocol):
     def open(cls, threads: int, database: Path | None) -> "CostModel": ...
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost: ...
+
+
+class TimeIsUp(Exception):
+    """An operator would have to be timed after the deadline."""
+
+
+@contextmanager
+def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
+    """In the block the model begins no timing after the deadline (time.monotonic()): its `node_cost` raises TimeIsUp instead."""
+    model.deadline = deadline
+    try:
+        yield
+    finally:
+        model.deadline = math.inf
 
 
 def runtime_ms(cost: NodeCost) -> float:

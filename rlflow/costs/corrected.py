@@ -140,6 +140,14 @@ class CorrectedCost:
             raise RLFlowError(f"{path} was made on another machine, for other threads or another ONNX Runtime; make it anew")
         return cls(ProfiledCost.open(threads, database), correction)
 
+    @property
+    def deadline(self) -> float:
+        return self.estimate.deadline
+
+    @deadline.setter
+    def deadline(self, clock: float) -> None:
+        self.estimate.deadline = clock
+
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
         cost = self.estimate.node_cost(graph, node)
         if cost == FREE:

@@ -5,13 +5,15 @@ paid for at one of them, the anchor; operators that it runs in blocks are timed 
 such regions have timings of their own (`rlflow.costs.layout`). Timings are kept in `rlflow.costs.database`.
 """
 
+import math
+import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
 import onnx
 
-from rlflow.costs import FREE, NodeCost
+from rlflow.costs import FREE, NodeCost, TimeIsUp
 from rlflow.costs.analytic import VIEWS, AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.database import TimingDatabase
@@ -34,8 +36,9 @@ class ProfiledCost:
 
     Attributes:
       fallbacks: signature → why the operators could not be timed alone and have the calibrated roofline's.
+      deadline: see `timing_until`.
 
-    Raises RLFlowError, from any method, if the database cannot be used.
+    Raises RLFlowError, from any method, if the database cannot be used; TimeIsUp.
     """
 
     reach = 13
@@ -45,6 +48,7 @@ class ProfiledCost:
         """`budget_ms` is the time that the repeats of one kernel may take (at least MIN_REPEATS of them)."""
         self.database, self.threads, self.budget_ms = TimingDatabase(path), threads, budget_ms
         self.fallbacks: dict[str, str] = {}
+        self.deadline = math.inf
         self._analytic = AnalyticCost()
         self._memo: dict[tuple, NodeCost] = {}
         self._groups: Groups | None = None  # of the last graph asked about
@@ -128,6 +132,8 @@ class ProfiledCost:
             with self.database.lock():
                 found = self.database.look_up(name, self.threads)  # another process may have timed it while we waited
                 if found is None:
+                    if time.monotonic() >= self.deadline:
+                        raise TimeIsUp
                     model, optimise = build()
                     found = time_model(model, self.threads, self.budget_ms, optimise)
                     self.database.store(name, self.threads, found)

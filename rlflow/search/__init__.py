@@ -21,5 +21,6 @@ SEARCHES = Registry(
         "best-first": "rlflow.search.best_first:best_first",
         "beam": "rlflow.search.beam:beam",
         "annealing": "rlflow.search.annealing:annealing",
+        "descent": "rlflow.search.descent:first_improvement",
     },
 )

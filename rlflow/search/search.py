@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from rlflow.costs import NodeCost
+from rlflow.costs import NodeCost, TimeIsUp
 from rlflow.search import SEARCHES
 
 MEMORY_EVERY = 256  # substitutions between two looks at the memory
@@ -24,7 +24,7 @@ class Move(Protocol):
 
 
 class State(Protocol):
-    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play and TASO look at the graph too).
+    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent look at the graph too).
 
     table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule and location.
     hash: equal for equal states. touched: the nodes that the last substitution concerned. reach: how far a cost looks, in edges.
@@ -141,6 +141,8 @@ def run_search(
         stop = function(search, **options)
     except LimitReached as limit:
         stop = str(limit)
+    except TimeIsUp:
+        stop = "seconds"
     except KeyboardInterrupt:
         stop = "interrupted"
     seconds = search.seconds

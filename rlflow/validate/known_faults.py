@@ -201,6 +201,11 @@ def _is_layer_normalisation(graph: Graph, quotient: Node) -> bool:
     offset = _readers(graph, scaled[0].outputs[0]) if len(scaled) == 1 and scaled[0].op == "Mul" else []
     if mean is None or mean.op != "ReduceMean" or len(offset) != 1 or offset[0].op != "Add":
         return False
+    kind = graph.types.get(quotient.outputs[0])
+    last = kind.shape[-1:] if kind is not None and kind.shape else None
+    affine = [t for node, made in ((scaled[0], quotient), (offset[0], scaled[0])) for t in node.inputs if t != made.outputs[0]]
+    if len(affine) != 2 or any(graph.types.get(t) is None or graph.types[t].shape != last for t in affine):
+        return False
     inner = (mean.outputs[0], 1), (deviation.outputs[0], 2), (quotient.outputs[0], 1), (scaled[0].outputs[0], 1)
     return all(tensor not in graph.outputs and len(_readers(graph, tensor)) == count for tensor, count in inner)
 

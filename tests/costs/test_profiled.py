@@ -2,12 +2,14 @@
 
 import multiprocessing
 import sqlite3
+import time
 
 import pytest
 
-from rlflow.costs import FREE, GraphCost, graph_cost, profiled, timing
+from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
+from rlflow.costs.corrected import CorrectedCost, Correction
 from rlflow.costs.layout import block
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.errors import RLFlowError
@@ -33,6 +35,18 @@ def test_a_signature_is_timed_once_and_kept(tmp_path, model, monkeypatch):
     monkeypatch.setattr(profiled, "time_model", lambda *_: pytest.fail("timed again"))
     assert graph_cost(ProfiledCost(model.database.path), g) == cost
     assert cost.flops == graph_cost(AnalyticCost(), g).flops
+
+
+def test_after_the_deadline_what_is_known_is_answered_and_nothing_is_timed(model):
+    known, unknown = conv("y = Conv(x, w, b)"), conv("a = Conv(x, w, b) y = Exp(a)")
+    cost = graph_cost(model, known)
+    for asked in (model, CorrectedCost(model, Correction(1.0, {}, 0.0))):
+        with timing_until(asked, time.monotonic()):
+            assert graph_cost(asked, known) == cost
+            with pytest.raises(TimeIsUp):
+                graph_cost(asked, unknown)
+    before = len(rows(model.database.path))
+    assert graph_cost(model, unknown).runtime_ps > 0 and len(rows(model.database.path)) > before
 
 
 def test_threads_are_part_of_the_key(model):

@@ -1,0 +1,78 @@
+"""First-improvement descent: where it ends, in which order it tries, and that it times no more than lies on its way."""
+
+import pytest
+
+from rlflow.delivery import states_along
+from rlflow.search.greedy import greedy
+from rlflow.search.search import run_search
+from tests.search.toy import random_task, toy_task
+from tests.timed import TimedCost, timed_task
+from tests.tiny import tiny_task
+
+MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused", "tiny_inception_v3"]
+
+
+def descend(start, max_steps: int = 1000):
+    return run_search("descent", start, max_steps=max_steps)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_by_the_analytic_cost_it_is_the_steepest_descent(name):
+    start = tiny_task(name).initial
+    assert descend(start).actions == greedy(start, 1000).actions
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_ends_in_a_local_optimum_and_every_step_gains(seed):
+    task = random_task(seed, length=8)
+    found = descend(task.initial)
+    assert found.stop == "local optimum"
+    costs = [state.cost.runtime_ps for state in states_along(task, found.actions)]
+    assert all(after < before for before, after in zip(costs, costs[1:], strict=False))
+    neighbours = [found.state.apply(int(x), int(k)).cost.runtime_ps for x, k in found.state.valid_actions()[:-1]]
+    assert min(neighbours, default=costs[-1]) >= costs[-1] == found.state.cost.runtime_ps
+
+
+def test_what_the_analytic_cost_promises_and_the_other_refuses_is_left_out():
+    """Every rule takes away a launch, which the analytic cost likes; by these prices only the second one gains."""
+    prices = {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1}
+    rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)\nAbs(Relu(x)) => Neg(x)"
+    found = descend(toy_task(["Relu", "Abs", "Relu", "Exp"], rules, prices).initial)
+    assert (found.actions, found.state.cost.runtime_ps) == ([(1, 0)], 10 + 10 + 1)
+
+
+def test_so_many_steps_and_no_more():
+    start = tiny_task("tiny_resnet18").initial
+    found = descend(start, 3)
+    assert (found.stop, found.actions) == ("steps", descend(start).actions[:3])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_until_it_has_what_the_analytic_descent_has_it_times_what_lies_on_that_way_alone(name):
+    task = timed_task(name)
+    start, wanted = task.initial, greedy(tiny_task(name).initial, 1000)
+    states = states_along(tiny_task(name), wanted.actions)
+    on_the_way = TimedCost()
+    for state in states:
+        for node in state.graph.nodes.values():
+            on_the_way.node_cost(state.graph, node)
+    enough = timed_task(name, len(on_the_way.timed))
+    found = descend(enough.initial)
+    assert found.actions == wanted.actions and found.stop == "seconds"
+    assert enough.cost.timed.keys() == on_the_way.timed.keys()
+    assert descend(start).actions == wanted.actions and len(task.cost.timed) > len(on_the_way.timed)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_the_same_time_the_steepest_descent_has_nothing(name):
+    needed = timed_task(name)
+    descend(needed.initial)
+    few = len(needed.cost.timed) - 1
+    assert greedy(timed_task(name, few).initial, 1000).actions == []
+    assert descend(timed_task(name, few).initial).state.cost.runtime_ps < needed.initial.cost.runtime_ps
+
+
+def test_what_either_cost_knows_of_a_match_is_kept_until_something_near_it_changes():
+    start = tiny_task().initial
+    steepest = greedy(start, 1000).interactions
+    assert steepest < descend(start).interactions < 2 * steepest
