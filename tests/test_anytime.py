@@ -22,7 +22,7 @@ from rlflow.errors import RLFlowError
 from rlflow.graph.onnx_writer import save_model
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Search
-from rlflow.validate import validate
+from rlflow.validate import Comparison, validate
 from rlflow.zoo import load
 from tests.commands import EDITS, in_its_own, in_process
 from tests.timed import timed_task
@@ -268,11 +268,13 @@ def test_a_budget_is_for_the_whole_command():
 
 def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
     """(names that were checked, what was delivered), of candidates that come cheapest first; a verdict None is not equal."""
-    def check(checked, *_):
+    def check(task, checked, *_):
         verdict = verdicts[int(checked.name)]
-        return {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}}
+        found = {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}, "left_out": []}
+        return checked, found
 
     monkeypatch.setattr(delivery, "_check", check)
+    monkeypatch.setattr(delivery, "Comparison", lambda *_, **__: None)
     candidates = [candidate(task, descent, len(descent.actions) - 2 * k, str(k)) for k in range(len(verdicts))]
     options = DeliveryOptions([0], 1e-4, 0.0, 2, 1, 0)
     outcome = deliver(task, tmp_path / "m.onnx", candidates, tmp_path, options, {}, [], go_on)
@@ -382,18 +384,23 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(capsys, model, monkeypatch, interruptible):
+def interrupt_checks(monkeypatch, times: int) -> None:
+    """The first so many candidates that are compared with the original are interrupted."""
     calls = []
 
-    def interrupted(*arguments, stops, **options):
-        calls.append(arguments)
-        if len(calls) <= stops:
-            signal.raise_signal(signal.SIGINT)
-        return validate(*arguments, **options)
+    class Interrupted(Comparison):
+        def against(self, *arguments):
+            calls.append(arguments)
+            if len(calls) <= times:
+                signal.raise_signal(signal.SIGINT)
+            return super().against(*arguments)
 
+    monkeypatch.setattr(delivery, "Comparison", Interrupted)
+
+
+def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(capsys, model, monkeypatch, interruptible):
     for stops in (1, 2):
-        calls.clear()
-        monkeypatch.setattr(delivery, "validate", lambda *a, stops=stops, **o: interrupted(*a, stops=stops, **o))
+        interrupt_checks(monkeypatch, stops)
         done, out, _ = optimise(capsys, model, *FAST)
         assert (done.code, out.exists()) == ((0, True) if stops == 1 else (130, False)), done.err
         assert not list((out.parent / "faster.run" / "eval").glob("candidate-*"))
@@ -412,15 +419,7 @@ def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model
 
 
 def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_known(capsys, model, monkeypatch):
-    calls = []
-
-    def interrupted(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return validate(*arguments, **options)
-
-    monkeypatch.setattr(delivery, "validate", interrupted)
+    interrupt_checks(monkeypatch, 1)
     done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
     assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
     known = json.loads((out.parent / "faster.run" / "found.json").read_text())
