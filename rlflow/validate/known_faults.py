@@ -212,6 +212,13 @@ def _is_layer_normalisation(graph: Graph, quotient: Node) -> bool:
 
 # -- the faults ------------------------------------------------------------------------------------
 
+NORMALISED = """  q = Pow (x, two)
+  m = ReduceMean <keepdims = 1> (q, last)
+  s = Add (m, e)
+  r = Sqrt (s)
+  k = Div (x, r)
+"""
+
 KNOWN = (
     KnownFault(
         "PadFusion",
@@ -271,58 +278,38 @@ g (double[2,2] x, double[2,2] y) => (double[2,2] v) <double k = {0.7}> {
     KnownFault(
         "LayerNormFusion-epsilon",
         "the epsilon of a normalisation that is written out is one for each feature, not one number: the fused kernel takes another one",
-        """<ir_version: 8, opset_import: ["" : 20]>
-g (float[3,4] x) => (float[3,4] y) <int64[1] last = {-1}, float two = {2.0}, float[4] e = {0.5, 0.5, 0.5, 0.5}, float[4] g = {1.25, -0.5, -1.5, -0.625}> {
-  q = Pow (x, two)
-  m = ReduceMean <keepdims = 1> (q, last)
-  s = Add (m, e)
-  r = Sqrt (s)
-  k = Div (x, r)
-  y = Mul (k, g)
-}""",
+        f"""<ir_version: 8, opset_import: ["" : 20]>
+g (float[3,4] x) => (float[3,4] y) <int64[1] last = {{-1}}, float two = {{2.0}}, float[4] e = {{0.5, 0.5, 0.5, 0.5}}, float[4] g = {{1.25, -0.5, -1.5, -0.625}}> {{
+{NORMALISED}  y = Mul (k, g)
+}}""",
         _epsilon_of_each_feature,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion",
         "an RMS normalisation in float64, written out: the fused kernel gives other numbers",
-        """<ir_version: 8, opset_import: ["" : 20]>
-g (double[3,4] x) => (double[3,4] y) <int64[1] last = {-1}, double two = {2.0}, double e = {0.5}, double[4] g = {1.25, -0.5, -1.5, -0.625}> {
-  q = Pow (x, two)
-  m = ReduceMean <keepdims = 1> (q, last)
-  s = Add (m, e)
-  r = Sqrt (s)
-  k = Div (x, r)
-  y = Mul (k, g)
-}""",
+        f"""<ir_version: 8, opset_import: ["" : 20]>
+g (double[3,4] x) => (double[3,4] y) <int64[1] last = {{-1}}, double two = {{2.0}}, double e = {{0.5}}, double[4] g = {{1.25, -0.5, -1.5, -0.625}}> {{
+{NORMALISED}  y = Mul (k, g)
+}}""",
         _normalised_in_float64,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion-float16",
         "an RMS normalisation in float16, written out, whose epsilon is a number that another operator reads, too: the fused kernel takes another one",
-        """<ir_version: 8, opset_import: ["" : 20]>
-g (float16[5,2] x, float16[2,1] z) => (float16[5,2] y, float16[2,1] u) <int64[1] last = {-1}, float16 two = {16384}, float16 e = {14336}, float16[1] g = {48640}> {
+        f"""<ir_version: 8, opset_import: ["" : 20]>
+g (float16[5,2] x, float16[2,1] z) => (float16[5,2] y, float16[2,1] u) <int64[1] last = {{-1}}, float16 two = {{16384}}, float16 e = {{14336}}, float16[1] g = {{48640}}> {{
   u = Mul (z, e)
-  q = Pow (x, two)
-  m = ReduceMean <keepdims = 1> (q, last)
-  s = Add (m, e)
-  r = Sqrt (s)
-  k = Div (x, r)
-  y = Mul (k, g)
-}""",
+{NORMALISED}  y = Mul (k, g)
+}}""",
         _epsilon_of_others_in_float16,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion-vector",
         "an RMS normalisation of a vector, written out, with the scale first: it is removed while it is still read, and no session can be made",
-        """<ir_version: 8, opset_import: ["" : 20]>
-g (float[3] x) => (float[3] y) <int64[1] last = {-1}, float two = {2.0}, float e = {0.5}, float[3] g = {1.25, -0.5, -1.5}> {
-  q = Pow (x, two)
-  m = ReduceMean <keepdims = 1> (q, last)
-  s = Add (m, e)
-  r = Sqrt (s)
-  k = Div (x, r)
-  y = Mul (g, k)
-}""",
+        f"""<ir_version: 8, opset_import: ["" : 20]>
+g (float[3] x) => (float[3] y) <int64[1] last = {{-1}}, float two = {{2.0}}, float e = {{0.5}}, float[3] g = {{1.25, -0.5, -1.5}}> {{
+{NORMALISED}  y = Mul (g, k)
+}}""",
         _normalised_vector,
     ),
 )

@@ -4,6 +4,7 @@
 from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it, times `HALF_MARGIN`.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,9 @@ def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
         for value in (*graph.input, *graph.output, *graph.value_info) if isinstance(graph, onnx.GraphProto) else ():
             if value.type.tensor_type.elem_type in HALVES:
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.name in _TYPE_ATTRIBUTES and attribute.i in HALVES:
-                    attribute.i = TensorProto.FLOAT
+        for attribute in _attributes(graph):
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in HALVES:
+                attribute.i = TensorProto.FLOAT
     return wide
 
 
@@ -70,20 +70,22 @@ def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto
     while waiting:
         graph = waiting.pop()
         found.append(graph)
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    waiting.append(attribute.g)
-                waiting.extend(attribute.graphs)
+        for attribute in _attributes(graph):
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                waiting.append(attribute.g)
+            waiting.extend(attribute.graphs)
     return found
+
+
+def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.AttributeProto]:
+    return (attribute for node in graph.node for attribute in node.attribute)
 
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
     """Weights and constants."""
     found = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                found.append(attribute.t)
-            found.extend(attribute.tensors)
+    for attribute in _attributes(graph):
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            found.append(attribute.t)
+        found.extend(attribute.tensors)
     return found
