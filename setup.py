@@ -35,7 +35,7 @@ setup(
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "bound": ["scipy>=1.15,<2"],  # how far from the best a result is
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
-        "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],  # models as people export them, for benchmarks.exports
+        "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],  # models as people export them, for benchmarks.published
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
     },
 )  # fmt: skip

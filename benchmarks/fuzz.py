@@ -59,6 +59,7 @@ def table(figures: dict) -> str:
         ["rules", len(fired)],
         ["rules that never fired", f"{len(never)}: {', '.join(never)}" if never else 0],
         ["the rarest of the others", f"{rarest}, {fired[rarest]} times"],
+        *([f"graphs compared {how}", f"{times:,}"] for how, times in figures.get("compared", {}).items()),
         ["failures", len(figures["failures"])],
     ], words=2)  # fmt: skip
 

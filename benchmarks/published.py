@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.exports.models import EXPORTS
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.files import read_json
 from rlflow.validate import validate
 
@@ -50,8 +50,22 @@ def optimised(name: str, parsed) -> dict:
     }  # fmt: skip
 
 
+def table(figures: dict) -> str:
+    rows = []
+    for name, one in figures["models"].items():
+        measured, rules = one.get("measured"), sorted({each["rule"] for each in one.get("left_out", []) if each["blame"] != "needed"})
+        rows.append([
+            name, one["exit_status"], one.get("delivered", "–"), f"{one.get('estimated_improvement_percent', 0):.2f} %",
+            "{ratio:.3f} ({interval[0]:.3f} – {interval[1]:.3f}), {verdict}".format(**measured) if measured else "–",
+            f"{one['max_relative_error']:.1e}" if "max_relative_error" in one else "–",
+            f"{len(one['left_out'])} ({', '.join(rules)})" if rules else 0, f"{one['seconds']:.0f}",
+        ])  # fmt: skip
+    heads = ["model", "exit status", "delivered", "estimated gain", "measured, of the original's latency", "largest relative error", "rewrites left out", "seconds"]
+    return markdown(heads, rows)
+
+
 def main() -> int:
-    arguments = parser(__doc__, "runs/exports")
+    arguments = parser(__doc__, "runs/published")
     arguments.add_argument("--model", action="append", choices=list(EXPORTS), help="these alone")
     arguments.add_argument("--seconds", type=float, default=120.0, help="what `optimise` gets")
     arguments.add_argument("overrides", nargs="*", help="options of run.py")
@@ -61,7 +75,7 @@ def main() -> int:
     for name, one in found.items():
         bars.append(bar(f"{name}: exit status", one["exit_status"], "", "0", one["exit_status"] == 0))
         bars.append(bar(f"{name}: equal within its own precision", one.get("max_relative_error"), "relative error", "all findings ok", one.get("equal", False)))
-    return finish("exports", parsed, {"models": found}, bars)
+    return finish("published", parsed, {"models": found}, bars)
 
 
 if __name__ == "__main__":
