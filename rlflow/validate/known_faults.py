@@ -145,13 +145,23 @@ def _digits_of_a_scale(graph: Graph) -> Iterator[int]:
         kind, number = graph.types.get(node.outputs[0]), _scale(graph, node)
         if kind is None or kind.dtype != TensorProto.DOUBLE or number is None or float(np.float32(number)) == number:
             continue
-        makers = [maker for t in node.inputs if (maker := _maker(graph, t)) is not None]
-        if _products(graph, node.outputs[0]) or any(maker.op in PRODUCTS for maker in makers):
+        if _before_product(graph, node) or _after_product(graph, node):
             yield node.id
 
 
+def _before_product(graph: Graph, scale: Node) -> bool:
+    """Whether a product reads it, or another such number does that comes before one."""
+    readers = _readers(graph, scale.outputs[0])
+    return bool(_products(graph, scale.outputs[0])) or any(_scale(graph, node) is not None and _before_product(graph, node) for node in readers)
+
+
+def _after_product(graph: Graph, scale: Node) -> bool:
+    makers = [maker for tensor in scale.inputs if (maker := _maker(graph, tensor)) is not None]
+    return any(maker.op in PRODUCTS or (_scale(graph, maker) is not None and _after_product(graph, maker)) for maker in makers)
+
+
 def _normalisations(graph: Graph) -> Iterator[tuple[int, Node, Node]]:
-    """(e, the quotient, the product) of all d / sqrt(mean(d²) + e) · g that are written out."""
+    """(e, the quotient, the product) of all d / sqrt(mean(d²) + e) · g that are written out; d of a layer normalisation is x − mean(x)."""
     for root in _of(graph, "Sqrt"):
         inner = _maker(graph, root.inputs[0])
         if inner is None or inner.op != "Add":
@@ -189,7 +199,8 @@ def _normalised_vector(graph: Graph) -> Iterator[int]:
     for _, quotient, product in _normalisations(graph):
         kind, scale = graph.types.get(quotient.outputs[0]), graph.types.get(product.inputs[1])
         if kind is not None and kind.shape is not None and len(kind.shape) == 1:
-            if product.inputs[0] != quotient.outputs[0] or scale is None or scale.shape == ():
+            offset_first = any(node.op == "Add" and node.inputs[0] != product.outputs[0] for node in _readers(graph, product.outputs[0]))
+            if product.inputs[0] != quotient.outputs[0] or scale is None or scale.shape == () or offset_first:
                 yield product.id
 
 
@@ -204,8 +215,12 @@ def _is_layer_normalisation(graph: Graph, quotient: Node) -> bool:
     kind = graph.types.get(quotient.outputs[0])
     last = kind.shape[-1:] if kind is not None and kind.shape else None
     affine = [t for node, made in ((scaled[0], quotient), (offset[0], scaled[0])) for t in node.inputs if t != made.outputs[0]]
-    if len(affine) != 2 or any(graph.types.get(t) is None or graph.types[t].shape != last for t in affine):
+    if len(affine) != 2 or any(not graph.is_constant(t) or graph.types[t].shape != last for t in affine):
         return False
+    square = next((node for node in _readers(graph, deviation.outputs[0]) if node.op in ("Pow", "Mul")), None)
+    variance = _readers(graph, square.outputs[0]) if square is not None else []
+    if len(variance) != 1 or graph.types.get(variance[0].outputs[0]) != graph.types.get(mean.outputs[0]):
+        return False  # the means are along other axes
     inner = (mean.outputs[0], 1), (deviation.outputs[0], 2), (quotient.outputs[0], 1), (scaled[0].outputs[0], 1)
     return all(tensor not in graph.outputs and len(_readers(graph, tensor)) == count for tensor, count in inner)
 
@@ -305,7 +320,7 @@ g (float16[5,2] x, float16[2,1] z) => (float16[5,2] y, float16[2,1] u) <int64[1]
     ),
     KnownFault(
         "SimplifiedLayerNormFusion-vector",
-        "an RMS normalisation of a vector, written out, with the scale first: it is removed while it is still read, and no session can be made",
+        "a normalisation of a vector, written out, with the scale or the offset first: it is removed while it is still read, and no session can be made",
         f"""<ir_version: 8, opset_import: ["" : 20]>
 g (float[3] x) => (float[3] y) <int64[1] last = {{-1}}, float two = {{2.0}}, float e = {{0.5}}, float[3] g = {{1.25, -0.5, -1.5}}> {{
 {NORMALISED}  y = Mul (g, k)
