@@ -29,6 +29,8 @@ HARMLESS = [
     ("MatMulScaleFusion-digits", "MatMul", "Add"),
     ("LayerNormFusion-epsilon", "float[4] e = {0.5, 0.5, 0.5, 0.5}", "float[1] e = {0.5}"),
     ("LayerNormFusion-epsilon", "Div (x, r)", "Mul (x, r)"),
+    ("LayerNormFusion-order", "Add (e, m)", "Add (m, e)"),
+    ("LayerNormFusion-order", "Sub (z, c)", "Add (z, c)"),
     ("SimplifiedLayerNormFusion-float16", "u = Mul (z, e)", "u = Mul (z, two)"),
     ("SimplifiedLayerNormFusion", "q = Pow (x, two)", "q = Relu (x)"),
     ("SimplifiedLayerNormFusion-vector", "Mul (g, k)", "Mul (k, g)"),

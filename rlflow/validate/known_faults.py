@@ -8,6 +8,7 @@ docs/FAULTS.md shows each with its smallest model, made and run by `python -m be
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -160,8 +161,16 @@ def _after_product(graph: Graph, scale: Node) -> bool:
     return any(maker.op in PRODUCTS or (_scale(graph, maker) is not None and _after_product(graph, maker)) for maker in makers)
 
 
-def _normalisations(graph: Graph) -> Iterator[tuple[int, Node, Node]]:
-    """(e, the quotient, the product) of all d / sqrt(mean(d²) + e) · g that are written out; d of a layer normalisation is x − mean(x)."""
+class _Normalisation(NamedTuple):
+    """d / sqrt(mean(d²) + e) · g, written out; d of a layer normalisation is x − mean(x)."""
+
+    epsilon: int
+    sum: Node
+    quotient: Node
+    product: Node
+
+
+def _normalisations(graph: Graph) -> Iterator[_Normalisation]:
     for root in _of(graph, "Sqrt"):
         inner = _maker(graph, root.inputs[0])
         if inner is None or inner.op != "Add":
@@ -172,31 +181,39 @@ def _normalisations(graph: Graph) -> Iterator[tuple[int, Node, Node]]:
                 continue
             for quotient in _readers(graph, root.outputs[0]):
                 if quotient.op == "Div" and quotient.inputs[0] == square.inputs[0]:
-                    yield from ((epsilon, quotient, product) for product in _readers(graph, quotient.outputs[0]) if product.op == "Mul")
+                    products = [node for node in _readers(graph, quotient.outputs[0]) if node.op == "Mul"]
+                    yield from (_Normalisation(epsilon, inner, quotient, product) for product in products)
 
 
 def _epsilon_of_each_feature(graph: Graph) -> Iterator[int]:
-    return (product.id for epsilon, _, product in _normalisations(graph) if graph.types[epsilon].size != 1)
+    return (found.product.id for found in _normalisations(graph) if graph.types[found.epsilon].size != 1)
+
+
+def _epsilon_first(graph: Graph) -> Iterator[int]:
+    for found in _normalisations(graph):
+        deviation = _maker(graph, found.quotient.inputs[0])
+        if found.sum.inputs[0] == found.epsilon and deviation is not None and deviation.op == "Sub":
+            yield found.product.id
 
 
 def _normalised_in_float64(graph: Graph) -> Iterator[int]:
-    for epsilon, quotient, product in _normalisations(graph):
-        if graph.types[epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(graph, quotient):
-            yield product.id
+    for found in _normalisations(graph):
+        if graph.types[found.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(graph, found.quotient):
+            yield found.product.id
 
 
 def _epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
     """One Cast for all that read the same number hides it."""
-    for epsilon, _, product in _normalisations(graph):
-        constant = graph.constants.get(epsilon)
+    for found in _normalisations(graph):
+        constant = graph.constants.get(found.epsilon)
         if constant is not None and constant.type.dtype == TensorProto.FLOAT16:
             same = [tensor for tensor, other in graph.constants.items() if other.digest == constant.digest]
             if sum(len(_readers(graph, tensor)) for tensor in same) > 1:
-                yield product.id
+                yield found.product.id
 
 
 def _normalised_vector(graph: Graph) -> Iterator[int]:
-    for _, quotient, product in _normalisations(graph):
+    for _, _, quotient, product in _normalisations(graph):
         kind, scale = graph.types.get(quotient.outputs[0]), graph.types.get(product.inputs[1])
         if kind is not None and kind.shape is not None and len(kind.shape) == 1:
             offset_first = any(node.op == "Add" and node.inputs[0] != product.outputs[0] for node in _readers(graph, product.outputs[0]))
@@ -298,6 +315,18 @@ g (float[3,4] x) => (float[3,4] y) <int64[1] last = {{-1}}, float two = {{2.0}},
 {NORMALISED}  y = Mul (k, g)
 }}""",
         _epsilon_of_each_feature,
+    ),
+    KnownFault(
+        "LayerNormFusion-order",
+        "a layer normalisation that is written out with the epsilon as the first of the summands: the fused kernel takes another one",
+        f"""<ir_version: 8, opset_import: ["" : 20]>
+g (float[3,4] z) => (float[3,4] w) <int64[1] last = {{-1}}, float two = {{2.0}}, float e = {{0.5}}, float[4] g = {{1.25, -0.5, -1.5, -0.625}}> {{
+  c = ReduceMean <keepdims = 1> (z, last)
+  x = Sub (z, c)
+{NORMALISED.replace("Add (m, e)", "Add (e, m)")}  y = Mul (k, g)
+  w = Add (y, g)
+}}""",
+        _epsilon_first,
     ),
     KnownFault(
         "SimplifiedLayerNormFusion",
