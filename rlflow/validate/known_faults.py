@@ -112,6 +112,30 @@ def _clip_after_relu_in_float64(graph: Graph) -> Iterator[int]:
             yield clip.id
 
 
+def _convolutions_added(graph: Graph) -> Iterator[int]:
+    for node in _of(graph, "Add", "Sum"):
+        added = [tensor for tensor in node.inputs if _is_convolution(graph, tensor)]
+        if len(added) > 1 and any(tensor in graph.outputs for tensor in added):
+            yield node.id
+
+
+def _is_convolution(graph: Graph, tensor: int) -> bool:
+    """Of it alone, or of it and an offset."""
+    node = _maker(graph, tensor)
+    if node is None or node.constant:
+        return False
+    if node.op == "Add":
+        return any(graph.is_constant(t) for t in node.inputs) and any(_is_convolution(graph, t) for t in node.inputs)
+    return node.op == "Conv"
+
+
+def _empty_product_and_offset(graph: Graph) -> Iterator[int]:
+    for product in _of(graph, "MatMul"):
+        kind = graph.types.get(product.inputs[0])
+        if kind is not None and kind.shape is not None and kind.shape[-1:] == (0,):
+            yield from (node.id for node in _readers(graph, product.outputs[0]) if node.op == "Add")
+
+
 PRODUCTS = ("MatMul", "FusedMatMul")
 
 
@@ -244,6 +268,7 @@ def _is_layer_normalisation(graph: Graph, quotient: Node) -> bool:
 
 # -- the faults ------------------------------------------------------------------------------------
 
+NUMBERS = "1.0, 2.0, 3.0, 4.0, 5.0, 6.0"
 NORMALISED = """  q = Pow (x, two)
   m = ReduceMean <keepdims = 1> (q, last)
   s = Add (m, e)
@@ -283,6 +308,29 @@ g (double[4] x) => (double[4] y) <double low = {0.0}> {
   y = Clip (t, low)
 }""",
         _clip_after_relu_in_float64,
+    ),
+    KnownFault(
+        "ConvAddActivationFusion",
+        "the sum of two convolutions that are not computed in blocks (grouped, or of weights that are inputs), the first of which is an output of the "
+        "model as well: its tensor is gone, and no session can be made",
+        f"""<ir_version: 8, opset_import: ["" : 15]>
+g (float[1,3,4,4] x) => (float[1,6,4,4] y, float[1,6,4,4] p) <float[6,1,1,1] w = {{{NUMBERS}}}, float[6,1,1,1] v = {{{NUMBERS}}}, float[6] b = {{{NUMBERS}}}> {{
+  p = Conv <group = 3> (x, w, b)
+  q = Conv <group = 3> (x, v, b)
+  s = Add (p, q)
+  y = Mul (s, s)
+}}""",
+        _convolutions_added,
+    ),
+    KnownFault(
+        "MatMulAddFusion",
+        "the product of no columns with no rows, and an offset: it becomes a Gemm behind a Reshape that is not valid, and no session can be made",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[0] x) => (float[2] y) <float[0,2] w = {}, float[2] b = {1.0, 2.0}> {
+  t = MatMul (x, w)
+  y = Add (t, b)
+}""",
+        _empty_product_and_offset,
     ),
     KnownFault(
         "MatMulScaleFusion",
