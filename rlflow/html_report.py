@@ -233,7 +233,8 @@ def _times(stages: dict, outcome: dict) -> Safe:
 
 
 def _equality(outcome: dict) -> Safe:
-    left_out = tag("p", left_out_text(outcome))
+    text = left_out_text(outcome)
+    left_out = tag("p", text) if text else None
     if outcome["delivered"] == "original":
         return join([tag("p", "The original is returned unchanged."), left_out])
     findings = outcome["candidates"][outcome["delivered"]]["findings"]

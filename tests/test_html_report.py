@@ -71,6 +71,7 @@ def results_of(task: Task, found: dict[str, list[tuple[int, int]]], model: str =
             "rules": {step.rule: sum(s.rule == step.rule for s in steps) for step in steps}, "interactions": 123, "seconds": 4.5,
             "peak_memory_bytes": 6_780_000, "path_ms": [before, *(step.after_ps / 1e9 for step in steps)], "same_as": None, "equal": True,
             "max_relative_error": 0.0, "findings": [{"kind": "numerics", "ok": True, "message": "all outputs agree", "value": 0.0}], "measured": None,
+            "left_out": [],
         }  # fmt: skip
     best = min(candidates, key=lambda name: candidates[name]["estimated_ms"])
     outcome = {
@@ -210,6 +211,16 @@ def test_the_page_says_what_was_found(tmp_path, task, found):
             assert str(count) in columns and rule + "".join(columns) in rows
     assert {"collect", "eval"} <= {row.removeprefix("stage ").rstrip("0123456789.") for row in rows}
     assert "19.8765.432" in rows and "seed7" in rows and "onnx1.0" in rows and "numericsokall outputs agree" in rows
+
+
+def test_rewrites_that_were_left_out_are_counted(tmp_path, task, found):
+    results = results_of(task, found)
+    assert "left out" not in write_html(tmp_path, results, task).read_text()
+    name, candidate = next(iter(results["eval"]["candidates"].items()))
+    candidate["left_out"] = [{"step": 3, "rule": "a-rule", "location": 0, "blame": "rule", "message": "a message"}] * 2
+    for delivered in (results["eval"]["delivered"], "original"):
+        results["eval"]["delivered"] = delivered
+        assert f"2 of {name}; see fault-report.md" in write_html(tmp_path, results, task).read_text()
 
 
 def test_estimated_and_measured_stand_apart(tmp_path, task, found):
