@@ -22,6 +22,7 @@ HARMLESS = [
     ("FuseReluClip", "double", "float"),
     ("ConvAddActivationFusion", ", float[1,6,4,4] p)", ")"),
     ("ConvAddActivationFusion", "Add (p, q)", "Add (q, q)"),
+    ("GemmTransposeFusion", ", float[3,2] a)", ")"),
     ("MatMulAddFusion", "float[0] x) => (float[2] y) <float[0,2] w = {}", "float[1] x) => (float[2] y) <float[1,2] w = {3.0, 4.0}"),
     ("MatMulScaleFusion", "u = MatMul (a, y)", "u = Relu (a)"),
     ("MatMulScaleFusion", "b = Mul (a, d)", "b = Mul (x, d)"),

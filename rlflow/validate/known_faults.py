@@ -129,6 +129,13 @@ def _is_convolution(graph: Graph, tensor: int) -> bool:
     return node.op == "Conv"
 
 
+def _transposed_outputs(graph: Graph) -> Iterator[int]:
+    for product in _of(graph, "Gemm", "MatMul"):
+        operands = product.inputs[:2]
+        if all((maker := _maker(graph, t)) is not None and maker.op == "Transpose" for t in operands) and any(t in graph.outputs for t in operands):
+            yield product.id
+
+
 def _empty_product_and_offset(graph: Graph) -> Iterator[int]:
     for product in _of(graph, "MatMul"):
         kind = graph.types.get(product.inputs[0])
@@ -321,6 +328,17 @@ g (float[1,3,4,4] x) => (float[1,6,4,4] y, float[1,6,4,4] p) <float[6,1,1,1] w =
   y = Mul (s, s)
 }}""",
         _convolutions_added,
+    ),
+    KnownFault(
+        "GemmTransposeFusion",
+        "a Gemm, or what becomes one, of two transposed matrices, one of which is an output of the model as well: it is gone, and no session can be made",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[2,3] x, float[1,2] z, float[3,1] w) => (float[3,1] y, float[3,2] a) {
+  a = Transpose (x)
+  b = Transpose (z)
+  y = Gemm (a, b, w)
+}""",
+        _transposed_outputs,
     ),
     KnownFault(
         "MatMulAddFusion",
