@@ -188,7 +188,7 @@ def _check(
     path = folder / f"candidate-{candidate.name}.onnx"
 
     def compare(state: RewriteState) -> Findings:
-        save_graph(state.graph, path)
+        save_graph(state.graph, path)  # the last state that is compared is what is left, which is then measured
         return comparison.against(path)
 
     try:
@@ -198,7 +198,6 @@ def _check(
             _tell(candidate.name, left_out)
         measured = None
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.graph.hash:
-            save_graph(state.graph, path)
             measured = measure(
                 source, path, options.threads, options.measure_seconds, options.sessions, options.seed, shapes
             )
