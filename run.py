@@ -6,9 +6,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from rlflow.errors import RLFlowError
-from rlflow.files import check_writable, read_json, write_json
-from rlflow.progress import progress_bar, say
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import check_writable, read_json, write_json
+from rlflow.common.progress import progress_bar, say
 
 LEARNING = {"collect", "world_model", "rounds", "dream", "controller"}  # groups of options that say that `optimise` learns
 STAGES = ("collect", "train-wm", "train-controller", "eval")
@@ -276,8 +276,8 @@ def in_run(function):
 
 
 def open_run(parsed, folder):
-    from rlflow.config import groups_of, parse_shapes
-    from rlflow.run_folder import RunFolder
+    from rlflow.runs.config import groups_of, parse_shapes
+    from rlflow.runs.folder import RunFolder
 
     executor = getattr(parsed, "executor", None)  # of `collect` alone
     overrides = parsed.overrides + ([f"collect.executor={executor}"] if executor else [])
@@ -297,9 +297,9 @@ def open_run(parsed, folder):
 def check_names(config) -> None:
     """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
     from controllers import CONTROLLERS
+    from rlflow.collect.executors import EXECUTORS
     from rlflow.costs import COSTS
-    from rlflow.executors import EXECUTORS
-    from rlflow.rewards import REWARDS
+    from rlflow.env.rewards import REWARDS
     from rlflow.rules.language import load_rules
     from worldmodel import WORLD_MODELS
     from worldmodel.config import world_model_config
@@ -325,7 +325,7 @@ def check_names(config) -> None:
 
 def collect(run) -> dict:
     """Random episodes of the real environment, on disk."""
-    from rlflow.rollouts import collect as play
+    from rlflow.collect.rollouts import collect as play
 
     options = run.config.collect
 
@@ -343,7 +343,7 @@ def collect(run) -> dict:
 
 def train_world_model(run) -> dict:
     """The world model, from disk or online; in several rounds, from the episodes of controllers too."""
-    from rlflow.rollouts import online_batches
+    from rlflow.collect.rollouts import online_batches
     from worldmodel.fidelity_report import markdown_table
 
     spec, options = run.env_spec(), run.config.rounds
@@ -386,7 +386,7 @@ class RunRounds:
 
     def learn(self, number: int, episodes) -> dict:
         """The world model of the last round becomes that of the run."""
-        from rlflow.files import copy_file
+        from rlflow.common.files import copy_file
 
         folder = self.path / str(number) / "world-model"
         results = learn_world_model(self.run, episodes, folder)
@@ -443,7 +443,7 @@ def train_controller(run) -> dict:
 def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
     """(the controller that learnt in the model's dreams, or on the real graph; what its training reports)."""
     from controllers.real_env import train_for_real
-    from rlflow.env import GraphRewriteEnv
+    from rlflow.env.rewriting import GraphRewriteEnv
     from worldmodel.dream import DreamVectorEnv
     from worldmodel.latent_env import LatentEnv
 
@@ -470,8 +470,8 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 def evaluate(run, found=None) -> dict:
     """The controller and its controls on the real graph; checks, measurement, receipt, report. found: what searches found before."""
     from controllers.evaluation import best_of
-    from rlflow.delivery import Candidate, follow
-    from rlflow.rollouts import best_random
+    from rlflow.collect.rollouts import best_random
+    from rlflow.deliver.delivery import Candidate, follow
     from rlflow.search.greedy import greedy
     from worldmodel.latent_env import LatentEnv
 
@@ -520,7 +520,7 @@ def evaluate(run, found=None) -> dict:
 
 def check_and_choose(run, candidates, folder: Path, measure_seconds: float, **options) -> dict:
     """What `deliver` makes of the candidates. options: further ones of `deliver`."""
-    from rlflow.delivery import DeliveryOptions, deliver
+    from rlflow.deliver.delivery import DeliveryOptions, deliver
 
     config = run.config
     checks = DeliveryOptions(
@@ -532,9 +532,9 @@ def check_and_choose(run, candidates, folder: Path, measure_seconds: float, **op
 
 def write_up(run, outcome: dict) -> None:
     """Events, pages and a line about what `check_and_choose` and the stages before left."""
-    from rlflow.html_report import write_html
-    from rlflow.report import summary_line, write_report
-    from rlflow.runtime import machine
+    from rlflow.graph.onnx_runtime import machine
+    from rlflow.reports.html import write_html
+    from rlflow.reports.markdown import summary_line, write_report
     from worldmodel.curves import read_curves
 
     config, folder = run.config, run.path / "eval"
@@ -587,8 +587,8 @@ def evaluate_chosen(parsed) -> dict:
 
 def optimise(parsed) -> dict:
     """The searches, with --learn the four stages, under one budget of time; the best file goes to --out, when stopped too."""
-    from rlflow import anytime
-    from rlflow.delivery import copy_model
+    from rlflow.deliver import anytime
+    from rlflow.deliver.delivery import copy_model
 
     out, started = Path(parsed.out), time.monotonic()
     run = open_run(parsed, parsed.run or out.with_suffix(".run"))
@@ -646,8 +646,8 @@ def search(parsed) -> dict:
     """One search on the real graph; the checked result and its receipt."""
     from tempfile import TemporaryDirectory
 
-    from rlflow.delivery import Candidate, copy_model
-    from rlflow.files import copy_file
+    from rlflow.common.files import copy_file
+    from rlflow.deliver.delivery import Candidate, copy_model
     from rlflow.search import SEARCHES
     from rlflow.search.search import Limits, run_search
 
@@ -682,9 +682,9 @@ def search(parsed) -> dict:
 
 def sweep(parsed) -> dict:
     """All trials of a sweep; tables and pages are written after every block of trials."""
-    from rlflow.sweeps.file import load_sweep
-    from rlflow.sweeps.report import write_tables
-    from rlflow.sweeps.trials import run_sweep
+    from rlflow.runs.sweeps.file import load_sweep
+    from rlflow.runs.sweeps.report import write_tables
+    from rlflow.runs.sweeps.trials import run_sweep
 
     options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)
     check_writable(folder / "report.md")
@@ -704,7 +704,7 @@ def show_parameters(folder: Path, options, rows: list[dict]) -> None:
     """TensorBoard's HParams view of the rows, written anew."""
     from shutil import rmtree
 
-    from rlflow.sweeps.runs import FIGURES
+    from rlflow.runs.sweeps.runs import FIGURES
     from worldmodel.monitor import EventWriter
 
     rmtree(folder, ignore_errors=True)
@@ -720,8 +720,8 @@ def show_parameters(folder: Path, options, rows: list[dict]) -> None:
 
 
 def replay(parsed) -> dict:
+    from rlflow.deliver.receipt import replay as repeat
     from rlflow.graph.onnx_writer import save_graph
-    from rlflow.receipt import replay as repeat
 
     receipt = read_json(parsed.receipt)
     check_apart(parsed.model, parsed.out)
@@ -731,8 +731,8 @@ def replay(parsed) -> dict:
 
 
 def report(parsed) -> dict:
-    from rlflow.comparison import read_runs
-    from rlflow.comparison_report import write_comparison
+    from rlflow.reports.comparison import read_runs
+    from rlflow.reports.comparison_report import write_comparison
     from worldmodel.curves import read_curves
 
     folder = Path(parsed.folder)
@@ -744,13 +744,13 @@ def report(parsed) -> dict:
 
 def bound(parsed) -> dict:
     """The bound of equality saturation on the analytic cost, and the gaps of the original and of greedy's result."""
-    from rlflow.config import parse_shapes
     from rlflow.costs.analytic import AnalyticCost
+    from rlflow.env.state import Task
     from rlflow.graph.onnx_reader import load_graph
     from rlflow.rules.language import load_rules
+    from rlflow.runs.config import parse_shapes
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy
-    from rlflow.state import Task
 
     if not parsed.seconds > 0 or parsed.rounds < 1:
         raise RLFlowError("--seconds is above 0, --rounds at least 1")
@@ -774,8 +774,8 @@ def bound(parsed) -> dict:
 
 
 def validate_models(parsed) -> dict:
-    from rlflow.config import parse_shapes
-    from rlflow.validate import validate
+    from rlflow.deliver.validate import validate
+    from rlflow.runs.config import parse_shapes
 
     seeds = parsed.seed or (0, 1, 2)
     if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
@@ -805,10 +805,10 @@ def list_rules(parsed) -> dict:
 
 
 def explain_rules(parsed) -> dict:
-    from rlflow.config import parse_shapes
     from rlflow.graph.onnx_reader import load_graph
     from rlflow.rules import explain
     from rlflow.rules.language import load_rules
+    from rlflow.runs.config import parse_shapes
 
     rules = load_rules()
     for name in parsed.rule:
@@ -830,10 +830,10 @@ def picture_rule(parsed) -> dict:
 
 
 def document_rules(parsed) -> dict:
-    from rlflow.files import write_bytes
-    from rlflow.prover.records import load_proofs, proof_of
+    from rlflow.common.files import write_bytes
     from rlflow.rules.language import load_rules
     from rlflow.rules.page import page
+    from rlflow.rules.prover.records import load_proofs, proof_of
 
     rules, proofs = load_rules(), load_proofs()
     proved = {rule.name: record for rule in rules if (record := proof_of(rule, proofs))}
@@ -847,9 +847,9 @@ def document_rules(parsed) -> dict:
 
 
 def prove_rules(parsed) -> dict:
-    from rlflow.prover.prove import prove
-    from rlflow.prover.records import store_proofs
     from rlflow.rules.language import load_rules
+    from rlflow.rules.prover.prove import prove
+    from rlflow.rules.prover.records import store_proofs
 
     def tell(found) -> None:
         if found.proof in ("all-shapes", "bounded"):
@@ -864,8 +864,8 @@ def prove_rules(parsed) -> dict:
 def enumerate_rules(parsed) -> dict:
     from dataclasses import asdict
 
-    from rlflow.files import write_bytes
-    from rlflow.generator.enumerate import enumerate_rules
+    from rlflow.common.files import write_bytes
+    from rlflow.rules.generator.enumerate import enumerate_rules
 
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
     if not report.finished:
@@ -969,7 +969,7 @@ def load_world_model(run, folder: Path | None = None):
 
 def copy_fault_report(outcome: dict, out: Path) -> None:
     """Puts it beside the file that is delivered, and takes away that of an earlier one."""
-    from rlflow.files import copy_file
+    from rlflow.common.files import copy_file
 
     beside = out.with_suffix(".fault-report.md")
     if outcome["fault_report"] is None:
@@ -992,8 +992,8 @@ def random_episodes(run) -> tuple[list | None, list]:
     """(what the world model learnt from, random episodes of this run's model that it did not); the latter newly played if it kept none."""
     import numpy as np
 
-    from rlflow.episodes import read_episodes
-    from rlflow.rollouts import play_random
+    from rlflow.collect.episodes import read_episodes
+    from rlflow.collect.rollouts import play_random
     from worldmodel.training import split_episodes
 
     config, spec, trained, training = run.config, run.env_spec(), run.require("train-wm"), None
@@ -1012,7 +1012,7 @@ def random_episodes(run) -> tuple[list | None, list]:
 
 def controllers_environment(run):
     """The real environment, in episodes as long as a controller's may be."""
-    from rlflow.env import GraphRewriteEnv
+    from rlflow.env.rewriting import GraphRewriteEnv
 
     return GraphRewriteEnv(run.task, run.env_spec().make_reward(), run.config.controller.max_steps)
 

@@ -7,11 +7,12 @@ setup(
     license="MIT",
     python_requires=">=3.11,<3.14",
     packages=[
-        "rlflow", "rlflow.graph", "rlflow.rules", "rlflow.prover", "rlflow.generator", "rlflow.costs", "rlflow.search", "rlflow.zoo",
-        "rlflow.validate", "rlflow.saturation", "rlflow.pages", "rlflow.sweeps", "worldmodel", "worldmodel.mdn_rnn", "worldmodel.edits",
-        "controllers", "configs",
+        "rlflow", "rlflow.collect", "rlflow.common", "rlflow.costs", "rlflow.deliver", "rlflow.deliver.validate",
+        "rlflow.env", "rlflow.graph", "rlflow.reports", "rlflow.rules", "rlflow.rules.generator",
+        "rlflow.rules.prover", "rlflow.runs", "rlflow.runs.sweeps", "rlflow.search", "rlflow.search.saturation",
+        "rlflow.zoo", "worldmodel", "worldmodel.edits", "worldmodel.mdn_rnn", "controllers", "configs",
     ],
-    package_data={"rlflow.rules": ["*.rules"], "rlflow.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"]},
+    package_data={"rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"]},
     py_modules=["run"],
     entry_points={"console_scripts": ["rlflow = run:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.

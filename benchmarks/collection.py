@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness import bar, finish, parser
-from rlflow.receipt import file_hash
-from rlflow.rollouts import EnvSpec, collect
+from rlflow.collect.rollouts import collect
+from rlflow.common.files import file_hash
+from rlflow.env.spec import EnvSpec
 
 WAYS = {"local, 1 worker": ("local", 1), "local, 2 workers": ("local", 2), "ray, 2 nodes": ("ray", 2)}
 

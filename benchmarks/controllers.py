@@ -28,12 +28,12 @@ import run
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
-from rlflow.comparison import mean_interval
-from rlflow.config import load_config
-from rlflow.delivery import improvement
-from rlflow.errors import RLFlowError
-from rlflow.files import read_json
-from rlflow.rollouts import EnvSpec
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from rlflow.deliver.delivery import improvement
+from rlflow.env.spec import EnvSpec
+from rlflow.reports.comparison import mean_interval
+from rlflow.runs.config import load_config
 from rlflow.search.search import Limits, run_search
 
 MODELS = (*PAPER, *LIGHT)

@@ -23,18 +23,18 @@ import numpy as np
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
+from rlflow.common.progress import say
 from rlflow.costs import graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.corrected import Measurement, fit, leave_one_model_out, leave_variants_out, parts
 from rlflow.costs.measured import ROUND, measure
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.delivery import follow
+from rlflow.deliver.delivery import follow
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
-from rlflow.progress import say
 from rlflow.rules.language import load_rules
 from rlflow.search.greedy import greedy
-from rlflow.state import Task
 from rlflow.zoo import load
 
 TRUSTED = (*PAPER, "shufflenet_v2")  # the models with bars of their own
@@ -280,7 +280,7 @@ def plot(models: dict[str, dict], path: Path) -> None:
 
     from matplotlib.figure import Figure
 
-    from rlflow.files import write_bytes
+    from rlflow.common.files import write_bytes
 
     columns = min(4, len(models))
     rows = -(-len(models) // columns)

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.harness import bar, finish, parser
-from rlflow.files import read_json
+from rlflow.common.files import read_json
 
 MODEL = "light_squeezenet"
 OPTIONS = [

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from benchmarks import harness
-from rlflow.files import write_text
-from rlflow.generator.enumerate import enumerate_rules
+from rlflow.common.files import write_text
+from rlflow.rules.generator.enumerate import enumerate_rules
 from rlflow.rules.language import parse
 
 MINUTES = 30

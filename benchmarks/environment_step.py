@@ -21,10 +21,10 @@ from onnx import TensorProto, helper
 from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.env import GraphRewriteEnv
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
-from rlflow.state import RewriteState, Task
 from rlflow.zoo import load
 
 MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")

@@ -20,17 +20,17 @@ import onnx
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER, count
 from benchmarks.optimise import LIGHT
+from rlflow.common.errors import RLFlowError
+from rlflow.common.progress import progress_bar
 from rlflow.costs.measured import measure
-from rlflow.errors import RLFlowError
+from rlflow.deliver.validate import validate
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
-from rlflow.progress import progress_bar
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet, families, load_rules
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
-from rlflow.validate import validate
 from rlflow.zoo import load
 
 OTHERWISE = ["bert_base_fused", "vit_base_fused"]  # for rules that have a place in none of the others

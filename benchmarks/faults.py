@@ -18,14 +18,14 @@ import numpy as np
 from benchmarks.faulty import KINDS, Function, planted
 from benchmarks.fuzzing import TOLERANCES, random_walk
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.random_models.random_model import random_model
+from rlflow.common.progress import progress_bar
+from rlflow.deliver.receipt import make_receipt
+from rlflow.deliver.validate import Findings, validate
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
-from rlflow.progress import progress_bar
-from rlflow.receipt import make_receipt
 from rlflow.rules.language import load_rules
-from rlflow.validate import Findings, validate
 from rlflow.zoo import ZOO, load
-from rlflow.zoo.random_model import random_model
 
 TOLERANCE = 1e-4
 EQUAL = 1e-9  # relative error in float64 that rounding is to blame for

@@ -25,11 +25,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import bar, each, finish, markdown, parser
-from rlflow.config import load_config
-from rlflow.env import GraphRewriteEnv
-from rlflow.episodes import Episode, read_episodes
-from rlflow.rollouts import EnvSpec, collect
-from rlflow.state import Task
+from rlflow.collect.episodes import Episode, read_episodes
+from rlflow.collect.rollouts import collect
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import Task
+from rlflow.runs.config import load_config
 
 MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
 WORLD_MODELS = ("edits", "mdn-rnn")

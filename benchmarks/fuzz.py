@@ -1,6 +1,6 @@
 """Random valid substitutions on random graphs keep them valid and equal, 20,000 times.
 
-Every graph is drawn from its own seed (`rlflow.zoo.random_model`), checked and run in ONNX Runtime, unoptimised, on
+Every graph is drawn from its own seed (`benchmarks.random_models.random_model`), checked and run in ONNX Runtime, unoptimised, on
 two sets of inputs; then up to 20 substitutions are made, a rule and a location at random. After each the model must
 pass the full ONNX checker, keep its interface and give the same outputs, as ONNX Runtime optimises it, too (but for graphs that
 trigger one of its known faults, and where it runs the original wrongly: these are counted); after the last, the locations and the cost
@@ -20,7 +20,7 @@ from onnx import TensorProto
 
 from benchmarks.fuzzing import STEPS, TOLERANCES, fuzz
 from benchmarks.harness import bar, each, finish, markdown, parser
-from rlflow.progress import progress_bar
+from rlflow.common.progress import progress_bar
 from rlflow.rules.language import load_rules
 
 GRAPHS = 20_000

@@ -14,15 +14,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from benchmarks.random_models.random_model import random_model, random_values
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.errors import RLFlowError, first_line
+from rlflow.deliver.validate.known_faults import known_faults
+from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet
-from rlflow.runtime import run, session
-from rlflow.state import RewriteState, Task
-from rlflow.validate.known_faults import known_faults
-from rlflow.zoo.random_model import random_model, random_values
 
 STEPS = 20
 INPUT_SETS = 2

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rlflow.files import write_json
+from rlflow.common.files import write_json
+from rlflow.graph.onnx_runtime import machine
 from rlflow.rules.language import load_rules
-from rlflow.run_folder import versions
-from rlflow.runtime import machine
+from rlflow.runs.folder import versions
 
 SHORT = 8  # digits of a hash, where people read it
 

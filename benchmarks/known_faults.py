@@ -11,11 +11,11 @@ import onnx
 import onnxruntime
 
 from benchmarks.harness import bar, finish, parser
-from rlflow.errors import RLFlowError, first_line
-from rlflow.files import write_text
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.files import write_text
+from rlflow.deliver.validate.known_faults import KNOWN, KnownFault, known_faults
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.runtime import random_inputs, run, session
-from rlflow.validate.known_faults import KNOWN, KnownFault, known_faults
+from rlflow.graph.onnx_runtime import random_inputs, run, session
 
 ROUNDING = 1e-9  # what optimised models in float64 may differ by; those in float32 here differ by much more
 PAGE = Path(__file__).parent.parent / "docs" / "FAULTS.md"

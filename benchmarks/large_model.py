@@ -22,10 +22,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.harness import bar, finish, parser
-from rlflow.files import read_json
+from rlflow.common.files import file_hash, read_json
+from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_reader import model_files
-from rlflow.receipt import file_hash
-from rlflow.validate import validate
 
 WIDTH, ROWS = 3840, 8
 LIMIT = 1.5  # times the size of the model

@@ -22,10 +22,10 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from benchmarks.harness import bar, each, finish, parser
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
 from rlflow.costs.measured import measure
-from rlflow.errors import RLFlowError
-from rlflow.files import read_json
-from rlflow.runtime import PROVIDERS, random_inputs
+from rlflow.graph.onnx_runtime import PROVIDERS, random_inputs
 from rlflow.zoo import load
 
 MODELS = (

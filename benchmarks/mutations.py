@@ -26,16 +26,16 @@ import onnx
 
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.variants import Variant, spread
-from rlflow.errors import RLFlowError, first_line
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.progress import progress_bar
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
-from rlflow.progress import progress_bar
-from rlflow.prover.prove import prove_rule
 from rlflow.rules.apply import apply
 from rlflow.rules.language import Rule, RuleSet, load_rules
 from rlflow.rules.locations import explain
-from rlflow.runtime import run, session
+from rlflow.rules.prover.prove import prove_rule
 from tests.rules.cases import CASES
 from tests.rules.instances import Case, instantiate, random_feeds
 from tests.rules.test_look_alikes import LOOK_ALIKES, model

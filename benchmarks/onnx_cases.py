@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from rlflow.errors import RLFlowError, first_line
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph.model import RANDOM_OPS
-from rlflow.runtime import run, session
+from rlflow.graph.onnx_runtime import run, session
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 ONNX_FOLDER = Path(onnx.__file__).parent.parent

@@ -28,14 +28,14 @@ from onnx.backend.test.runner import Runner
 
 from benchmarks.harness import bar, finish, markdown, parser
 from benchmarks.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.progress import progress_bar
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.errors import RLFlowError, first_line
+from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
-from rlflow.progress import progress_bar
 from rlflow.rules.language import RuleSet, load_rules
-from rlflow.state import Task
 
 SUBSTITUTIONS = 20
 IR_VERSION, OPSET = 13, 26  # the newest that ONNX Runtime 1.31 knows

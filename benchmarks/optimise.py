@@ -19,11 +19,11 @@ import onnx
 
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER
+from rlflow.common.files import read_json
 from rlflow.costs.measured import measure
-from rlflow.files import read_json
+from rlflow.deliver.validate import validate
+from rlflow.env.spec import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rollouts import EnvSpec
-from rlflow.validate import validate
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
 LIGHT = [

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.harness import SHORT, markdown, rule_set
-from rlflow.files import read_json, write_text
+from rlflow.common.files import read_json, write_text
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- begin: (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)

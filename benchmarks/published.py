@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.exports.models import EXPORTS
 from benchmarks.harness import bar, each, finish, markdown, parser
-from rlflow.files import read_json
-from rlflow.validate import validate
+from rlflow.common.files import read_json
+from rlflow.deliver.validate import validate
 
 
 def exported(name: str, folder: Path, seed: int) -> Path:

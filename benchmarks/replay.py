@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from rlflow.state import RewriteState, Task
 from rlflow.zoo import load
 
 MODELS = (

@@ -25,15 +25,15 @@ from tempfile import TemporaryDirectory
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
-from rlflow.config import load_config
-from rlflow.delivery import follow, improvement
+from rlflow.deliver.delivery import follow, improvement
+from rlflow.deliver.validate import validate
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.rollouts import EnvSpec
+from rlflow.runs.config import load_config
 from rlflow.search import SEARCHES
 from rlflow.search.bound import lower_bound
 from rlflow.search.search import Limits, run_search
-from rlflow.state import Task
-from rlflow.validate import validate
 
 MODELS = (*PAPER, *LIGHT)
 METHODS = ("taso", *(name for name in SEARCHES if name != "taso"))  # random play gets as many substitutions as TASO took

@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.keras_models import NETWORKS, export, load_frozen
 from rlflow.costs.measured import ratio_of
+from rlflow.env.spec import EnvSpec
+from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.rollouts import EnvSpec
-from rlflow.runtime import session
 from rlflow.search.greedy import greedy
 
 SIDES = ("tensorflow", "original", "optimised")

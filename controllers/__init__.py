@@ -4,7 +4,7 @@ To add one: write one file with a `Controller` subclass (`controllers/base.py`) 
 """
 
 import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)
-from rlflow.registry import Registry
+from rlflow.common.registry import Registry
 
 CONTROLLERS = Registry(
     "controller",

@@ -24,8 +24,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rlflow import files
-from rlflow.errors import RLFlowError
+from rlflow.common import files
+from rlflow.common.errors import RLFlowError
 
 MakeEnv = Callable[[int], VectorEnv]  # n -> n copies of the environment
 Log = Callable[[int, Mapping[str, float]], None]  # (environment steps so far, scalars)

@@ -23,7 +23,7 @@ from controllers.evolution import Evolution
 from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
 from controllers.scores import POLICIES, Scores, by_worth
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 
 LOOK_AROUND = 30  # steps of random play
 

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 
 
 def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.ndarray, np.ndarray]:

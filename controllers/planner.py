@@ -17,8 +17,8 @@ import numpy as np
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.random import uniform_actions
-from rlflow.config import load_config
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
+from rlflow.runs.config import load_config
 from rlflow.search.search import Limits, Path, numbered, run_search
 
 SHOTS = 64  # episodes sampled side by side

@@ -14,7 +14,7 @@ import tensorflow as tf
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.evaluation import play
 from controllers.policies import KindPolicy, TwoStagePolicy
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from controllers.base import Controller, StopReason
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 
 
 class LimitReached(Exception):

@@ -10,11 +10,11 @@ import numpy as np
 
 from controllers.base import derive_seed
 from controllers.evaluation import rollout
-from rlflow.env import GraphRewriteEnv
-from rlflow.episodes import Episode, read_shard, write_shard
-from rlflow.errors import RLFlowError
-from rlflow.rollouts import SHARD_EPISODES, play_novel, record, shard_path
-from rlflow.state import RewriteState
+from rlflow.collect.episodes import Episode, read_shard, write_shard
+from rlflow.collect.rollouts import SHARD_EPISODES, play_novel, record, shard_path
+from rlflow.common.errors import RLFlowError
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.state import RewriteState
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 

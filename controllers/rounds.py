@@ -8,8 +8,8 @@ then does in reality, and so the next dream promises it no more. `before` and `a
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
 from worldmodel.base import WorldModel
 from worldmodel.fidelity import fidelity, improvement
 

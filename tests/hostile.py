@@ -11,10 +11,10 @@ import sys
 import time
 
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
-from rlflow.state import Task
 
 SECONDS, BYTES = 60, 8 << 30  # where a process is ended, so that nothing else suffers
 LONG = 100_000  # operators; whoever asks for so many waits for the agent too

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_writer import save_model
-from rlflow.validate import validate
 from rlflow.zoo import load
 
 ROOT = Path(__file__).parent.parent

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controllers import CONTROLLERS
+from rlflow.collect.executors import EXECUTORS
 from rlflow.costs import COSTS
-from rlflow.executors import EXECUTORS
-from rlflow.rewards import REWARDS
+from rlflow.env.rewards import REWARDS
 from rlflow.zoo import ZOO
 from worldmodel import WORLD_MODELS
 
@@ -52,6 +52,55 @@ def test_imports_go_one_way(package):
         for name in imported(path):
             for forbidden in FORBIDDEN[package]:
                 assert name != forbidden and not name.startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
+
+
+# The floors inside rlflow: a package imports what stands before it, never what comes after. On one floor nobody imports another.
+FLOORS = (
+    ("common", "tasks.base"), ("graph", "zoo"), ("rules",), ("costs",), ("env",), ("search", "collect"), ("deliver",), ("tasks",),
+    ("reports",), ("runs",), ("cli",),
+)  # fmt: skip
+
+
+def floor_of(module: str) -> tuple[int, str] | None:
+    """(the number of the floor, the room) of a module of rlflow; None for one of other packages."""
+    rooms = {f"rlflow.{room}": (number, room) for number, rooms in enumerate(FLOORS) for room in rooms}
+    inside = [name for name in rooms if module == name or module.startswith(f"{name}.")]
+    return rooms[max(inside, key=len)] if inside else None
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_every_room_of_rlflow_stands_on_a_floor():
+    rooms = {path.name for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms == {room for floor in FLOORS for room in floor if "." not in room}
+    assert [path.name for path in (ROOT / "rlflow").glob("*.py")] == ["__init__.py"]
+
+
+def test_imports_inside_rlflow_go_down_the_floors():
+    for path in files_of("rlflow"):
+        own = floor_of(module_of(path))
+        for name in imported(path):
+            other = floor_of(name)
+            if own and other and other[1] != own[1]:
+                assert other[0] < own[0], f"{module_of(path)} imports {name}, of the same floor or a higher one"
+
+
+def test_no_module_imports_in_a_circle():
+    files = {module_of(path): path for package in ("rlflow", "worldmodel", "controllers") for path in files_of(package)}
+    needs = {name: imported(path) & files.keys() - {name} for name, path in files.items()}
+    for name, path in files.items():  # `from package import module` needs the module, and not what else the package imports
+        needs[name] -= {other for other in needs[name] if files[other].name == "__init__.py" and not names_of(path, other) - files.keys()}
+    while free := [name for name, others in needs.items() if not others & needs.keys()]:
+        for name in free:
+            del needs[name]
+    assert not needs
+
+
+def names_of(path: Path, package: str) -> set[str]:
+    """Full names of what a file imports from a package."""
+    return {name for name in imported(path) if name.rpartition(".")[0] == package}
 
 
 def test_the_search_for_imports_sees_lazy_ones(tmp_path):

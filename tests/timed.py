@@ -6,7 +6,7 @@ from dataclasses import replace
 from rlflow.costs import NodeCost, TimeIsUp
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.signature import signature
-from rlflow.state import Task
+from rlflow.env.state import Task
 from tests.tiny import tiny_task
 
 

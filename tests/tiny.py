@@ -4,11 +4,11 @@ from functools import cache
 from pathlib import Path
 
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_model
-from rlflow.rollouts import EnvSpec
 from rlflow.rules.language import load_rules
-from rlflow.state import Task
 from rlflow.zoo import load
 
 

@@ -1,11 +1,11 @@
-"""What workers may run into. Tests put these in the place of `rlflow.rollouts._play_shard`, and any process finds them."""
+"""What workers may run into. Tests put these in the place of `rlflow.collect.rollouts._play_shard`, and any process finds them."""
 
 import os
 import signal
 import time
 from pathlib import Path
 
-from rlflow import rollouts
+from rlflow.collect import rollouts
 
 play_shard = rollouts._play_shard
 

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 
-from rlflow.registry import Registry
+from rlflow.common.registry import Registry
 
 # Before anything here imports TensorFlow: no chatter, and no rounding that depends on the shape of a batch.
 if "tensorflow" in sys.modules and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0":
@@ -13,5 +13,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 WORLD_MODELS = Registry("world model", {
-    "mdn-rnn": "worldmodel.mdn_rnn.model:MDNRNNWorldModel", "edits": "worldmodel.edits.model:EditsWorldModel",
+    "mdn-rnn": "worldmodel.mdn_rnn.model:MDNRNNWorldModel",
+    "edits": "worldmodel.edits.model:EditsWorldModel",
+})
+TRAININGS = Registry("training of a world model", {
+    "mdn-rnn": "worldmodel.mdn_rnn.training:train",
+    "edits": "worldmodel.edits.training:train",
 })

@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
-from rlflow.graph.features import EncodingSpec
-from rlflow.state import RewriteState
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+from rlflow.env.encoding import EncodingSpec
+from rlflow.env.state import RewriteState
 
 
 class Observer(Protocol):

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 
 
 def module_arrays(module: tf.Module, prefix: str = "") -> dict[str, np.ndarray]:

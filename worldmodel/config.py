@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from dataclasses import fields
 from pathlib import Path
 
-from rlflow.errors import RLFlowError
-from rlflow.files import read_json, write_json
-from rlflow.graph.features import EncodingSpec
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json
+from rlflow.env.encoding import EncodingSpec
 from worldmodel.config import CONFIGS, WorldModelConfig
 
 FILE = "model.json"

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlflow.rewards import INVALID_REWARD
-from rlflow.state import RewriteState
+from rlflow.env.rewards import INVALID_REWARD
+from rlflow.env.state import RewriteState
 from worldmodel import spaces
 from worldmodel.base import WorldModel
 

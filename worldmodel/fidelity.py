@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.episodes import Episode
+from rlflow.collect.episodes import Episode
 from worldmodel.base import Replay, WorldModel
 
 HORIZONS = (1, 5, 10, 20, 50)

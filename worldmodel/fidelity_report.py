@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from rlflow.files import write_bytes, write_text
+from rlflow.common.files import write_bytes, write_text
 
 COLUMNS = {
     "cumulative_reward_error": "summed reward error", "cumulative_reward_relative": "relative", "reward_mae": "reward MAE",

@@ -3,7 +3,7 @@
 import numpy as np
 from gymnasium import spaces
 
-from rlflow.graph.features import EncodingSpec
+from rlflow.env.encoding import EncodingSpec
 from worldmodel.base import WorldModel
 
 Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND

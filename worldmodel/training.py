@@ -1,6 +1,6 @@
 """Training and loading a world model of any kind. Imports no TensorFlow, which not every kind needs.
 
-A kind is what `worldmodel.WORLD_MODELS` gives: a class with the methods of `worldmodel.base.WorldModel` and
+`worldmodel.WORLD_MODELS` has the classes, with the methods of `worldmodel.base.WorldModel`; `worldmodel.TRAININGS` has for each a
 `train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model in the folder.
 """
 
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
-from rlflow.graph.features import EncodingSpec
-from worldmodel import WORLD_MODELS
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+from rlflow.env.encoding import EncodingSpec
+from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
 from worldmodel.config import WorldModelConfig
 from worldmodel.description import read_description
@@ -59,7 +59,7 @@ def train(
     from worldmodel.fidelity import fidelity
 
     started = time.monotonic()
-    trained = WORLD_MODELS.get(config.name).train(config, spec, source, folder, seed, log, progress)
+    trained = TRAININGS.get(config.name)(config, spec, source, folder, seed, log, progress)
     return {
         "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
         "fidelity": fidelity(trained.model, trained.held_out) if trained.held_out else None,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rlflow.common.registry import Registry
 from rlflow.graph.model import ABSENT, Graph, Node
-from rlflow.registry import Registry
 
 COSTS = Registry(
     "cost",

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime
 
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json
 from rlflow.costs import FREE, CostModel, NodeCost
 from rlflow.costs.database import default_path
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.errors import RLFlowError
-from rlflow.files import read_json, write_json
 from rlflow.graph import contrib
 from rlflow.graph.model import Graph, Node
-from rlflow.runtime import machine
+from rlflow.graph.onnx_runtime import machine
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the ridge; leave-one-model-out chooses
 LEAST, MOST = 0.2, 5.0  # a factor beyond is a mistake of the fit

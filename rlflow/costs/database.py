@@ -17,11 +17,11 @@ from pathlib import Path
 
 import onnxruntime
 
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import write_bytes, write_json
+from rlflow.common.progress import say
 from rlflow.costs.timing import Timing
-from rlflow.errors import RLFlowError
-from rlflow.files import write_bytes, write_json
-from rlflow.progress import say
-from rlflow.runtime import machine
+from rlflow.graph.onnx_runtime import machine
 
 VERSION = 2  # of the form below and of what a signature means: timings of another version are of other things
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")

@@ -12,6 +12,7 @@ from functools import cache
 
 from onnx import ModelProto, TensorProto, helper
 
+from rlflow.costs.optimised import optimised
 from rlflow.graph import contrib
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
 
@@ -35,8 +36,6 @@ _KINDS = CONVOLUTIONS | POOLS | CARRIERS | FUSED
 @cache
 def block() -> int:
     """How many channels ONNX Runtime puts in a block on this machine; 0 if it has no blocked layout here."""
-    from rlflow.costs.timing import optimised
-
     found = optimised(_point_convolution())
     (conv,) = [node for node in found.graph.node if node.op_type == "Conv"]
     (weight,) = [tensor for tensor in found.graph.initializer if tensor.name == conv.input[1]]

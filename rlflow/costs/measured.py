@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import model_files
+from rlflow.graph.onnx_runtime import machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_model
-from rlflow.runtime import machine, random_inputs, run, session
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
 ROUND = 2  # sessions of a round: once the original's is made first, once the candidate's

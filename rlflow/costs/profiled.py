@@ -19,8 +19,9 @@ from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.layout import Layout, is_removed
+from rlflow.costs.optimised import CannotRunAlone
 from rlflow.costs.signature import group_signature, text
-from rlflow.costs.timing import CannotRunAlone, empty_model, group_model, in_blocks, reorder_model, time_model
+from rlflow.costs.timing import empty_model, group_model, in_blocks, reorder_model, time_model
 from rlflow.graph.model import ABSENT, Graph, Node
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs

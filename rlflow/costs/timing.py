@@ -8,8 +8,6 @@ the outputs are cut away, and what is left is what the whole graph runs.
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +15,15 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
+from rlflow.common.errors import first_line
 from rlflow.costs.layout import block
+from rlflow.costs.optimised import CannotRunAlone, optimised
 from rlflow.costs.signature import has_content
-from rlflow.errors import first_line
 from rlflow.graph.fold import constant_cone, evaluate
 from rlflow.graph.model import ABSENT, Constant, Graph, Interface, Node, TensorType
 from rlflow.graph.onnx_reader import has_subgraph
+from rlflow.graph.onnx_runtime import random_inputs, session
 from rlflow.graph.onnx_writer import to_model
-from rlflow.runtime import PROVIDERS, random_inputs, session
 
 NCHWC = "com.microsoft.nchwc"
 WARM_UPS = 2
@@ -33,10 +32,6 @@ SESSIONS = 8  # of one model, at most
 MEMORY = 200_000_000  # bytes of their models together
 PATIENCE = 10  # times the budget, for an operator whose runs are disturbed by other processes
 Z = 1.96
-
-
-class CannotRunAlone(Exception):
-    """Why operators have no timing of their own."""
 
 
 class Timing(NamedTuple):
@@ -122,20 +117,6 @@ def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
 
 
 # -- blocks ----------------------------------------------------------------------------------------
-
-
-def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
-    """What ONNX Runtime makes of a model when it loads it. Raises CannotRunAlone if it refuses."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    with TemporaryDirectory() as folder:
-        options.optimized_model_filepath = str(Path(folder) / "model.onnx")
-        try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
-        except Exception as error:  # ONNX Runtime raises its own, undocumented classes
-            raise CannotRunAlone(first_line(error)) from error
-        return onnx.load(options.optimized_model_filepath)
 
 
 def blocked_shape(kind: TensorType) -> list[int]:

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
-from rlflow.errors import RLFlowError, first_line
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph.model import ABSENT, Graph
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, node_proto
 

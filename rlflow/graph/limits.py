@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
 from rlflow.graph.model import TensorType, itemsize
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rlflow.errors import RLFlowError, first_line
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.opsets import attributes_to_inputs, moved_attributes

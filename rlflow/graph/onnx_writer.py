@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rlflow.errors import RLFlowError, first_line
-from rlflow.files import new_file, write_bytes
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.files import new_file, write_bytes
 from rlflow.graph.fold import evaluate, folds
 from rlflow.graph.model import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
 from rlflow.graph.shapes import node_proto

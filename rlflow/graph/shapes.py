@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
-from rlflow.errors import RLFlowError, first_line
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph.fits import misfit
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, Opaque, TensorType
 from rlflow.graph.opsets import moved_attributes, schema_version

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto, helper
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
@@ -287,7 +287,7 @@ class _Planner:
     def runs(self, node: Node) -> bool:
         """Whether ONNX Runtime has a kernel for a new node. It has those of ONNX's operators for float32; what it could
         not run before need not run now."""
-        from rlflow.runtime import has_kernel  # onnxruntime takes a while to import
+        from rlflow.graph.onnx_runtime import has_kernel  # onnxruntime takes a while to import
 
         if not node.domain and self.type(node.outputs[0]).dtype == TensorProto.FLOAT:
             return True
@@ -296,7 +296,7 @@ class _Planner:
     @cached_property
     def ran(self) -> bool:
         """Whether ONNX Runtime has kernels for the operators that are replaced."""
-        from rlflow.runtime import has_kernel
+        from rlflow.graph.onnx_runtime import has_kernel
 
         graph = self.graph
         return all(has_kernel(graph, graph.nodes[n], graph.types.get, lambda t: graph.constants[t].load()) for n in self.nodes)

@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
 from rlflow.rules.expressions import SHAPE_FUNCTIONS, Expression, compile_expression, names_in
 

@@ -50,7 +50,7 @@ def page(rules: RuleSet, proofs: Mapping[str, dict], measured: Mapping[str, dict
     """The whole page in Markdown.
 
     Args:
-      proofs: rule name → its proof's record, of the proved rules alone (rlflow.prover.prove.proof_of).
+      proofs: rule name → its proof's record, of the proved rules alone (rlflow.rules.prover.prove.proof_of).
       measured: family → what benchmarks.families found; a family may be missing.
     """
     of_family: dict[str, list[Rule]] = {}

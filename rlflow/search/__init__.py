@@ -10,7 +10,7 @@ Limits, the best so far and what happens at Ctrl-C are the business of `rlflow.s
 and one line here.
 """
 
-from rlflow.registry import Registry
+from rlflow.common.registry import Registry
 
 SEARCHES = Registry(
     "search",

@@ -1,7 +1,7 @@
 """How far from the best: a bound that no graph within a stated scope costs less than, by equality saturation.
 
 The e-graph begins with the model and the results of searches, if any are given, and grows by all rules in rounds
-(rlflow.saturation.explore); the cheapest choice in it is an integer program (rlflow.saturation.extract), whose dual
+(rlflow.search.saturation.explore); the cheapest choice in it is an integer program (rlflow.search.saturation.extract), whose dual
 bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors onto
 classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
 and cost no more than the graph. The scope is every graph
@@ -20,15 +20,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
-from rlflow.errors import RLFlowError
+from rlflow.env.state import Task
 from rlflow.graph.model import Graph
-from rlflow.saturation.build import graph_of
-from rlflow.saturation.egraph import EGraph
-from rlflow.saturation.explore import Explorer
-from rlflow.saturation.extract import extract
-from rlflow.saturation.prices import options
-from rlflow.state import Task
+from rlflow.search.saturation.build import graph_of
+from rlflow.search.saturation.egraph import EGraph
+from rlflow.search.saturation.explore import Explorer
+from rlflow.search.saturation.extract import extract
+from rlflow.search.saturation.prices import options
 
 SHARE = 0.5  # of the seconds that are left, for the next round, and for its integer program
 SMALL_GAP = 0.01  # between the best graph and the bound, with which it is worth while to go deeper

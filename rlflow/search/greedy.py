@@ -2,9 +2,9 @@
 
 import math
 
+from rlflow.env.state import RewriteState
 from rlflow.search.gains import Position
 from rlflow.search.search import Limits, Search, SearchResult, run_search
-from rlflow.state import RewriteState
 
 
 def greedy(state: RewriteState, max_steps: int, seconds: float = math.inf) -> SearchResult:

@@ -6,7 +6,7 @@ them. Weights are random, drawn from the seed, at a scale that keeps activations
 
 import onnx
 
-from rlflow.registry import Registry
+from rlflow.common.registry import Registry
 
 ZOO = Registry(
     "model",

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.zoo.builder import BRANCH_SCALE, Weights, add_initializer
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

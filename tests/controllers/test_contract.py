@@ -12,7 +12,7 @@ from controllers.cma_es import CMAESConfig
 from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from tests.controllers.toy import Identity, Memoryless, Sacrifice, latent_spaces, make, vector
 
 SMALL = {

@@ -3,7 +3,7 @@ import pytest
 
 from controllers.evaluation import best_of, play, rollout
 from controllers.random import RandomConfig, RandomController
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from tests.controllers.toy import Identity, Sacrifice, make, vector
 
 

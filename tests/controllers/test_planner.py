@@ -5,7 +5,7 @@ import pytest
 
 from controllers.evaluation import rollout
 from controllers.planner import Planner, PlannerConfig, needed
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.search.search import numbered
 from tests.controllers.toy import Identity, Sacrifice, make, vector
 from tests.worldmodel.edits.systems import (

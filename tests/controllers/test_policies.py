@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from controllers.ppo import PPO, PPOConfig
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from tests.controllers.toy import latent_spaces
 
 KINDS, WORTH = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from controllers.ppo import PPO, PPOConfig, RewardScale, gae
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from tests.controllers.toy import Identity, Sacrifice, Toy, make, vector
 
 SMALL = {"envs": 32, "steps": 16, "hidden": 32, "embedding": 8, "evaluate_every": 10, "evaluation_dreams": 32}

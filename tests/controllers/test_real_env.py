@@ -7,10 +7,10 @@ from controllers.base import StopReason
 from controllers.cma_es import CMAES, CMAESConfig
 from controllers.random import RandomConfig, RandomController
 from controllers.real_env import train_for_real
-from rlflow import files
-from rlflow.env import GraphRewriteEnv
-from rlflow.errors import RLFlowError
-from rlflow.rewards import relative
+from rlflow.common import files
+from rlflow.common.errors import RLFlowError
+from rlflow.env.rewards import relative
+from rlflow.env.rewriting import GraphRewriteEnv
 from tests.controllers.test_recording import Backwards
 from tests.controllers.toy import Identity, make
 from tests.tiny import tiny_task

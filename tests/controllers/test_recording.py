@@ -6,10 +6,10 @@ import pytest
 from controllers.evaluation import best_of
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import recorded
-from rlflow.delivery import follow
-from rlflow.env import GraphRewriteEnv
-from rlflow.rewards import relative
-from rlflow.rollouts import play_random
+from rlflow.collect.rollouts import play_random
+from rlflow.deliver.delivery import follow
+from rlflow.env.rewards import relative
+from rlflow.env.rewriting import GraphRewriteEnv
 from tests.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.latent_env import LatentEnv

@@ -9,13 +9,13 @@ import pytest
 
 from controllers import recording
 from controllers.recording import Player, Recorder, Way, collect
+from rlflow.collect.episodes import read_shard, write_shard
+from rlflow.collect.rollouts import play_novel, play_random, record
+from rlflow.common.errors import RLFlowError
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.env import GraphRewriteEnv
-from rlflow.episodes import read_shard, write_shard
-from rlflow.errors import RLFlowError
-from rlflow.rewards import relative
-from rlflow.rollouts import play_novel, play_random, record
-from rlflow.state import RewriteState
+from rlflow.env.rewards import relative
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.state import RewriteState
 from tests.controllers.test_recording import Backwards, same
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of

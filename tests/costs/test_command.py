@@ -9,7 +9,7 @@ import pytest
 from rlflow.costs.corrected import Correction, correction_path
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.timing import Timing
-from rlflow.runtime import machine
+from rlflow.graph.onnx_runtime import machine
 from tests.commands import in_process
 
 

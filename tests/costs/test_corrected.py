@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import cost_trust
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import corrected, graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.corrected import (
@@ -24,10 +25,9 @@ from rlflow.costs.corrected import (
     read_measurements,
 )  # fmt: skip
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.delivery import follow
-from rlflow.errors import RLFlowError
+from rlflow.deliver.delivery import follow
+from rlflow.graph.onnx_runtime import machine
 from rlflow.rules.language import load_rules
-from rlflow.runtime import machine
 from tests.costs.graphs import conv, graph, only
 
 FACTORS, OVERHEAD = {"Conv": 1.2, "MatMul": 0.9, "Relu": 2.0}, 2e6

@@ -11,13 +11,14 @@ from rlflow.costs import graph_cost
 from rlflow.costs.analytic import VIEWS
 from rlflow.costs.groups import Groups
 from rlflow.costs.layout import Layout, block, is_removed
+from rlflow.costs.optimised import optimised
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import NCHWC, group_model, in_blocks, optimised
+from rlflow.costs.timing import NCHWC, group_model, in_blocks
+from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
-from rlflow.state import Task
 from rlflow.zoo import load
 from tests.costs.graphs import graph, only
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import measured
 from rlflow.costs.measured import MIN_PAIRS, MIN_ROUNDS, ROUND, Ratio, Run, measure, ratio_of, run_memory
-from rlflow.errors import RLFlowError
-from rlflow.runtime import random_inputs
+from rlflow.graph.onnx_runtime import random_inputs
 from tests.costs.graphs import model
 
 ORDER = 0.025  # of two sessions of one file, the one that was made second can be faster by so much

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.corrected import CorrectedCost, Correction
 from rlflow.costs.layout import block
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.errors import RLFlowError
 from tests.costs.graphs import conv, graph, only, swap
 
 

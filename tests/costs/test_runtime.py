@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlflow.errors import RLFlowError
-from rlflow.runtime import random_inputs, run, session
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.onnx_runtime import random_inputs, run, session
 from tests.costs.graphs import model
 
 LOOKUP = """g (int64[1,50] ids, int32[50] mask, bool[50] flag, float[2] x) => (float[2] y)

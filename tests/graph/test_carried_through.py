@@ -6,7 +6,7 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from benchmarks.onnx_cases import compare, outputs_of
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.locations import explain

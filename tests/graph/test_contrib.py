@@ -6,22 +6,22 @@ import pytest
 from onnx import TensorProto, checker, parser, shape_inference
 
 import run as main
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.errors import RLFlowError
+from rlflow.deliver.receipt import make_receipt, replay
+from rlflow.env.encoding import OPS, OTHER_OP
+from rlflow.env.spec import EnvSpec
 from rlflow.graph import contrib
-from rlflow.graph.features import OPS, OTHER_OP
 from rlflow.graph.model import TensorType
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import has_kernel, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_graph, to_model
-from rlflow.receipt import make_receipt, replay
-from rlflow.rollouts import EnvSpec
 from rlflow.rules.apply import apply
 from rlflow.rules.explain import explain_rules
 from rlflow.rules.language import RuleSet, load_rules, only_standard, parse
 from rlflow.rules.locations import explain
-from rlflow.runtime import has_kernel, random_inputs, run, session
 
 RULES = load_rules(["fused"])
 
@@ -208,7 +208,7 @@ def test_kernels_are_known_by_type_and_attribute(name):
 
 def test_without_a_kernel_a_rule_never_fires_and_says_why(monkeypatch):
     graph = load_graph(model(PRODUCT))
-    monkeypatch.setattr("rlflow.runtime.has_kernel", lambda *_: False)
+    monkeypatch.setattr("rlflow.graph.onnx_runtime.has_kernel", lambda *_: False)
     entry = explain_rules(graph, RULES, ["fused-matmul-second"])[0]
     assert not entry["locations"]
     assert entry["nearest_miss"]["reason"].startswith("the installed ONNX Runtime has no com.microsoft.FusedMatMul")

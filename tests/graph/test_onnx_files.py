@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph import onnx_writer
 from rlflow.graph.model import Constant
 from rlflow.graph.onnx_reader import load_graph

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from rlflow.errors import RLFlowError
-from rlflow.generator.conditions import APART, Named, Names, draws
-from rlflow.generator.operators import Label, Node, Term, label, variables
-from rlflow.generator.selection import FAMILY
-from rlflow.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.generator.conditions import APART, Named, Names, draws
+from rlflow.rules.generator.operators import Label, Node, Term, label, variables
+from rlflow.rules.generator.selection import FAMILY
+from rlflow.rules.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
 from rlflow.rules.language import Bind, Output, Rule, RuleSet, load_rules
 from rlflow.rules.locations import explain
 from tests.rules.instances import Case, instantiate

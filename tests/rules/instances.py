@@ -19,13 +19,13 @@ from onnx.reference.op_run import OpRun
 
 from rlflow.graph import contrib
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.opsets import moved_attributes
 from rlflow.graph.shapes import attribute_proto
 from rlflow.rules.apply import apply
 from rlflow.rules.language import Absent, Bind, Literal, Op, Output, RuleSet, Star, Var
 from rlflow.rules.locations import explain
-from rlflow.runtime import session
 
 TOLERANCE = 1e-9
 SINGLE = 1e-5  # tolerance in float32

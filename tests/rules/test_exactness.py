@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlflow.delivery import Candidate, DeliveryOptions, deliver
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
+from rlflow.deliver.delivery import Candidate, DeliveryOptions, deliver
+from rlflow.deliver.receipt import make_receipt, replay
+from rlflow.deliver.validate import validate
+from rlflow.env.spec import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import save_model, to_model
-from rlflow.receipt import make_receipt, replay
-from rlflow.rollouts import EnvSpec
 from rlflow.rules.apply import apply
 from rlflow.rules.exactness import exactness, only_exact
 from rlflow.rules.language import load_rules, parse
 from rlflow.rules.locations import explain
-from rlflow.runtime import run, session
-from rlflow.validate import validate
 from rlflow.zoo import load
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate, random_feeds

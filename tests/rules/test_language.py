@@ -5,7 +5,7 @@ import ast
 import onnx
 import pytest
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.expressions import Tensor, compile_expression
 from rlflow.rules.language import families, load_rules, parse

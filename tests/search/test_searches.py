@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from rlflow.delivery import follow
-from rlflow.errors import RLFlowError
-from rlflow.receipt import model_hash
+from rlflow.common.errors import RLFlowError
+from rlflow.deliver.delivery import follow
+from rlflow.deliver.receipt import model_hash
+from rlflow.env.state import RewriteState, Task
 from rlflow.search import SEARCHES
 from rlflow.search import search as module
 from rlflow.search import taso as taso_module
@@ -18,7 +19,6 @@ from rlflow.search.best_first import best_first
 from rlflow.search.gains import Position
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Limits, Search, run_search
-from rlflow.state import RewriteState, Task
 from tests.search.test_greedy import replayed
 from tests.search.toy import Prices, losing_first, random_task, reachable, toy_task
 from tests.tiny import tiny_task
@@ -402,7 +402,7 @@ def test_a_hot_annealing_accepts_losses_less_and_less(monkeypatch):
 
 def test_random_play_is_that_of_the_episodes():
     """The same draws as the random agent of the paper, so that both controls are one."""
-    from rlflow.rollouts import play_random
+    from rlflow.collect.rollouts import play_random
 
     task = tiny_task("tiny_resnet18")
     rng, best = np.random.default_rng(3), math.inf

@@ -7,9 +7,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rlflow.costs import FREE, NodeCost
+from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, parse
-from rlflow.state import RewriteState, Task
 
 OPS = ("Relu", "Abs", "Neg", "Exp", "Tanh", "Ceil")
 

@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlflow.episodes import Episode
-from rlflow.graph.features import EncodingSpec, GraphArrays
+from rlflow.collect.episodes import Episode
+from rlflow.env.encoding import EncodingSpec, GraphArrays
 
 A, B, C = 1, 2, 3
 COST = {A: 3.0, B: 2.0, C: 4.0}

@@ -11,7 +11,7 @@ from itertools import chain, count
 
 import numpy as np
 
-from rlflow.edits import OUTPUT
+from rlflow.collect.edits import OUTPUT
 from rlflow.graph.model import ABSENT
 from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.prices import mixed

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.edits import Edit
+from rlflow.collect.edits import Edit
 from worldmodel.edits.dreaming import Index
 from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.learn import Unpacked

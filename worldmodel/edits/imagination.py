@@ -6,9 +6,9 @@ from itertools import islice
 
 import numpy as np
 
-from rlflow.edits import MatchRecord, edit_between, first_edit, match_record
+from rlflow.collect.edits import MatchRecord, edit_between, first_edit, match_record
+from rlflow.env.state import RewriteState
 from rlflow.rules.match import Match
-from rlflow.state import RewriteState
 from worldmodel.base import Imagined
 from worldmodel.edits.dreaming import REACH, Change, Index, States
 from worldmodel.edits.latents import Latents

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rlflow.edits import Edit, MatchRecord, unpack
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
+from rlflow.collect.edits import Edit, MatchRecord, unpack
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
 from worldmodel.edits.schemas import Effect, Facts, Known, Numbering, Schemas, lift
 from worldmodel.edits.world import Follower, World
 

@@ -6,12 +6,12 @@ from typing import Self
 
 import numpy as np
 
-from rlflow.edits import FORMAT, unpack
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays, read_json, write_arrays, write_json
-from rlflow.graph.features import EncodingSpec
-from rlflow.state import RewriteState
+from rlflow.collect.edits import FORMAT, unpack
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.env.encoding import EncodingSpec
+from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.config import EditsConfig
 from worldmodel.description import read_description, write_description
@@ -36,7 +36,7 @@ class EditsWorldModel:
     """Attributes: spec, config, latent, hidden, kinds, worth; worlds (the schemas, and the graphs met so far), prices, latents, rewards.
 
     elites: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state that it was shown,
-    packed (see rlflow.edits).
+    packed (see rlflow.collect.edits).
     """
 
     hidden = 0  # all that there is to know is in the state
@@ -157,13 +157,6 @@ class EditsWorldModel:
             return model
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
             raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
-
-    @staticmethod
-    def train(*arguments, **options):
-        """See `worldmodel.edits.training.train`."""
-        from worldmodel.edits.training import train
-
-        return train(*arguments, **options)
 
 
 def _action(followed: Followed, t: int) -> tuple[int, int]:

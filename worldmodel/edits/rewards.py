@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from rlflow.episodes import Episode
+from rlflow.collect.episodes import Episode
 from worldmodel.base import UnpredictableRewardError
 
 TOLERANCE = 1e-6  # of the largest reward of a graph; episodes keep float32

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.edits import first_edit, unpack
+from rlflow.collect.edits import first_edit, unpack
+from rlflow.env.state import RewriteState
 from rlflow.search.search import Path
-from rlflow.state import RewriteState
 from worldmodel.edits.dreaming import REACH, States
 from worldmodel.edits.follow import initial_runtime
 from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, Dreaming

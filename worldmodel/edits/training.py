@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rlflow.edits import pack
-from rlflow.episodes import Episode
-from rlflow.graph.features import EncodingSpec
+from rlflow.collect.edits import pack
+from rlflow.collect.episodes import Episode
+from rlflow.env.encoding import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.dreaming import Index, States
 from worldmodel.edits.follow import UNKNOWN, Followed, Worlds, by_world, follow, initial_runtime

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from rlflow.edits import Edit, MatchRecord, NodeRecord, TensorRecord
+from rlflow.collect.edits import Edit, MatchRecord, NodeRecord, TensorRecord
 from rlflow.graph.model import ABSENT
 from worldmodel.edits.schemas import Effect, Facts, Form, Schemas, lift
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rlflow.episodes import Episode
-from rlflow.graph.features import EncodingSpec, GraphArrays
+from rlflow.collect.episodes import Episode
+from rlflow.env.encoding import EncodingSpec, GraphArrays
 from worldmodel.spaces import valid_actions
 
 

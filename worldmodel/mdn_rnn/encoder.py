@@ -9,7 +9,7 @@ import tensorflow as tf
 from graph_nets import modules
 from graph_nets.graphs import GraphsTuple
 
-from rlflow.graph.features import EncodingSpec
+from rlflow.env.encoding import EncodingSpec
 from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
 from worldmodel.spaces import Z_BOUND

@@ -1,15 +1,13 @@
 """Dreams of the MDN-RNN, and the real graphs in its eyes."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rlflow.state import RewriteState
+from rlflow.env.encoding import GraphArrays
+from rlflow.env.state import RewriteState
 from worldmodel.base import Imagined
-
-if TYPE_CHECKING:
-    from worldmodel.mdn_rnn.model import MDNRNNWorldModel
 
 
 class State(NamedTuple):
@@ -35,10 +33,27 @@ class Dream(NamedTuple):
     c: np.ndarray
 
 
+class Recurrent(Protocol):
+    """What dreams and observers need of a model: MDNRNNWorldModel has it."""
+
+    hidden: int
+    dynamics: object
+
+    def encode(self, graphs: Sequence[GraphArrays]) -> np.ndarray: ...
+
+    def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray: ...
+
+    def initial_state(self, batch_size: int) -> State: ...
+
+    def step(self, z, counts, actions, state: State, temperature: float, seed: tuple[int, int]): ...
+
+    def recur(self, z, counts, actions, meaning, state: State) -> State: ...
+
+
 class MDNRNNImagination:
     """See `worldmodel.base.Imagination`. The dreams start at z [n, Z], counts [n, N] and the recurrent state."""
 
-    def __init__(self, model: "MDNRNNWorldModel", z: np.ndarray, counts: np.ndarray, state: State):
+    def __init__(self, model: Recurrent, z: np.ndarray, counts: np.ndarray, state: State):
         self._model = model
         self._start = self._now = Dream(z, counts, counts, *state)
 
@@ -72,7 +87,7 @@ class MDNRNNObserver:
     Locations are numbered as in the environment.
     """
 
-    def __init__(self, model: "MDNRNNWorldModel"):
+    def __init__(self, model: Recurrent):
         self._model = model
 
     @property

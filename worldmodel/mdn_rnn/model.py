@@ -8,12 +8,12 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays, write_arrays
-from rlflow.graph.features import EncodingSpec, GraphArrays
-from rlflow.rewards import INVALID_REWARD
-from rlflow.state import RewriteState
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, write_arrays
+from rlflow.env.encoding import EncodingSpec, GraphArrays
+from rlflow.env.rewards import INVALID_REWARD
+from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig
@@ -131,13 +131,6 @@ class MDNRNNWorldModel(snt.Module):
         path = Path(folder) / "weights.npz"
         restore_arrays(model, read_arrays(path), str(path))
         return model
-
-    @staticmethod
-    def train(*arguments, **options):
-        """See `worldmodel.mdn_rnn.training.train`."""
-        from worldmodel.mdn_rnn.training import train
-
-        return train(*arguments, **options)
 
     @property
     def kinds(self) -> np.ndarray:

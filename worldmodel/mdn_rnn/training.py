@@ -16,10 +16,10 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from rlflow.episodes import Episode
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays, write_arrays
-from rlflow.graph.features import EncodingSpec, GraphArrays
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, write_arrays
+from rlflow.env.encoding import EncodingSpec, GraphArrays
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn.batching import (

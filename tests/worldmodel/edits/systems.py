@@ -6,14 +6,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rlflow.collect.episodes import Episode
+from rlflow.collect.rollouts import play_random, record
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.env import GraphRewriteEnv
-from rlflow.episodes import Episode
+from rlflow.env.rewards import make_reward
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rewards import make_reward
-from rlflow.rollouts import play_random, record
 from rlflow.rules.language import RuleSet, parse
-from rlflow.state import Task
 from worldmodel.config import EditsConfig
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.training import fit

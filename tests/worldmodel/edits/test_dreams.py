@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from benchmarks.random_models.random_model import random_model
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from rlflow.state import Task
-from rlflow.zoo.random_model import random_model
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import (
     SIGNS_AND_PRODUCTS,

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
 from tests.worldmodel.edits.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,

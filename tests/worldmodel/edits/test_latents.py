@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.state import Task
 from rlflow.zoo import load
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of

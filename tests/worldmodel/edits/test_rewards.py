@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from rlflow.env import GraphRewriteEnv
-from rlflow.errors import RLFlowError
-from rlflow.rewards import REWARDS, incremental, make_reward, new_runtime, relative
-from rlflow.rollouts import play_random
+from rlflow.collect.rollouts import play_random
+from rlflow.common.errors import RLFlowError
+from rlflow.env.rewards import REWARDS, incremental, make_reward, new_runtime, relative
+from rlflow.env.rewriting import GraphRewriteEnv
 from tests.commands import EDITS, in_process
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rlflow.edits import first_edit
+from rlflow.collect.edits import first_edit
+from rlflow.env.state import Task
 from rlflow.search.gains import Position
 from rlflow.search.search import Limits, Search, run_search
-from rlflow.state import Task
 from tests.search.test_searches import gains_kept
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import (

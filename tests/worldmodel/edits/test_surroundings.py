@@ -5,7 +5,7 @@ import pytest
 
 from rlflow.costs import FREE
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.state import Task
+from rlflow.env.state import Task
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import (
     SIGNS_AND_PRODUCTS,

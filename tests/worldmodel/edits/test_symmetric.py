@@ -5,12 +5,12 @@ from itertools import count, islice
 import numpy as np
 import pytest
 
+from benchmarks.random_models.random_model import random_model
+from rlflow.collect.edits import first_edit
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.edits import first_edit
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from rlflow.state import Task
-from rlflow.zoo.random_model import random_model
 from tests.worldmodel.edits.systems import fitted, random_episodes, said
 from worldmodel.edits.dreaming import Index, States
 from worldmodel.edits.kinds import Kinds

@@ -1,6 +1,6 @@
 import numpy as np
 
-from rlflow.graph.features import GraphArrays
+from rlflow.env.encoding import GraphArrays
 from tests.worldmodel import toy
 
 

@@ -3,16 +3,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays, write_arrays
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, write_arrays
 from tests.worldmodel import toy
-from worldmodel import WORLD_MODELS
+from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.dream import DreamEnv
 from worldmodel.mdn_rnn.model import MDNRNNWorldModel
 
 
 def test_every_registered_world_model_imports():
-    assert all(WORLD_MODELS.get(name) for name in WORLD_MODELS)
+    assert list(WORLD_MODELS) == list(TRAININGS)
+    assert all(WORLD_MODELS.get(name) and TRAININGS.get(name) for name in WORLD_MODELS)
 
 
 def test_save_and_load_change_nothing(trained, tmp_path):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rlflow.errors import RLFlowError
-from rlflow.files import read_arrays
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays
 from tests.worldmodel import toy
 from worldmodel.config import MDNRNNConfig
 from worldmodel.latent_env import LatentEnv

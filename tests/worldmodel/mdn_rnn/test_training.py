@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rlflow.errors import RLFlowError
+from rlflow.common.errors import RLFlowError
 from tests.worldmodel import toy
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn import training

@@ -1,0 +1,159 @@
+"""Episodes of the real environment, and the shards that keep them on disk.
+
+A shard is one .npz with plain arrays (no pickle): per-episode arrays laid end to end, and the lengths
+that cut them apart again.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, write_arrays
+from rlflow.env.encoding import GraphArrays
+
+
+@dataclass
+class Episode:
+    """One played episode of T steps; it visits T + 1 graphs.
+
+    Attributes:
+      actions: int32 [T, 2], (xfer_id, location); xfer_id == N is NO-OP.
+      rewards: float32 [T].
+      terminated, truncated: bool [T]; only the last step may be true.
+      costs: float64 [T + 1], estimated runtime in ms.
+      counts: int32 [T + 1, N], locations per rule, at most max_locations.
+      graphs: T + 1 GraphArrays.
+      index: position in the collection; with the run's seed it determines the episode.
+      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the substitution matched; empty for NO-OP.
+      edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
+      copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
+    """
+
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    costs: np.ndarray
+    counts: np.ndarray
+    graphs: list[GraphArrays]
+    index: int = 0
+    matched: list[np.ndarray] | None = None
+    edits: np.ndarray | None = None
+    copied: int = 0
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def interactions(self) -> int:
+        """Steps of the real environment that it took."""
+        return len(self) - self.copied
+
+
+def write_shard(path: Path | str, episodes: list[Episode]) -> None:
+    """Writes the episodes atomically. Equal episodes give equal bytes."""
+    graphs = [graph for episode in episodes for graph in episode.graphs]
+    arrays = {
+        "index": np.array([episode.index for episode in episodes], np.int64),
+        "steps": np.array([len(episode) for episode in episodes], np.int64),
+        "copied": np.array([episode.copied for episode in episodes], np.int64),
+        "n_node": np.array([len(graph.ops) for graph in graphs], np.int64),
+        "n_edge": np.array([len(graph.senders) for graph in graphs], np.int64),
+    }
+    for name in ("actions", "rewards", "terminated", "truncated", "costs", "counts"):
+        arrays[name] = np.concatenate([getattr(episode, name) for episode in episodes])
+    for name in ("ops", "nodes", "edges", "senders", "receivers"):
+        arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
+    for name in ("matched", "edits"):
+        parts = [part for episode in episodes for part in _parts(episode, name)]
+        arrays[name] = np.concatenate(parts)
+        arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
+    arrays["globals"] = np.stack([graph.globals for graph in graphs])
+    write_arrays(path, arrays)
+
+
+def _parts(episode: Episode, name: str) -> list[np.ndarray]:
+    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; empty ones where it has none."""
+    if name == "edits":
+        return [np.zeros(0, np.int64) if episode.edits is None else episode.edits]
+    return [np.zeros(0, np.int32)] * len(episode) if episode.matched is None else episode.matched
+
+
+def read_shard(path: Path | str) -> list[Episode]:
+    """Reads what `write_shard` wrote. Raises RLFlowError if the file is damaged."""
+    arrays = read_arrays(path)
+    try:
+        steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
+        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not tell: every step was played
+        for names, length in (
+            (("index", "copied"), len(steps)),
+            (("actions", "rewards", "terminated", "truncated"), steps.sum()),
+            (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
+            (("ops", "nodes"), n_node.sum()),
+            (("edges", "senders", "receivers"), n_edge.sum()),
+            (("n_matched",), steps.sum()),
+            (("matched",), arrays["n_matched"].sum()),
+            (("n_edits",), len(steps)),
+            (("edits",), arrays["n_edits"].sum()),
+        ):
+            for name in names:
+                if len(arrays[name]) != length:
+                    raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
+        if ((arrays["copied"] < 0) | (arrays["copied"] > steps)).any():
+            raise ValueError("more steps were copied than there are")
+        by_node = {name: np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in ("ops", "nodes")}
+        by_edge = {
+            name: np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in ("edges", "senders", "receivers")
+        }
+        graphs = [
+            GraphArrays(*fields)
+            for fields in zip(
+                by_node["ops"], by_node["nodes"], by_edge["edges"], by_edge["senders"],
+                by_edge["receivers"], arrays["globals"], strict=True,
+            )
+        ]
+        matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
+        edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
+        episodes, step, state = [], 0, 0
+        for index, length, edit, copied in zip(arrays["index"], steps, edits, arrays["copied"], strict=True):
+            last_step, last_state = step + length, state + length + 1
+            episodes.append(
+                Episode(
+                    actions=arrays["actions"][step:last_step],
+                    rewards=arrays["rewards"][step:last_step],
+                    terminated=arrays["terminated"][step:last_step],
+                    truncated=arrays["truncated"][step:last_step],
+                    costs=arrays["costs"][state:last_state],
+                    counts=arrays["counts"][state:last_state],
+                    graphs=graphs[state:last_state],
+                    index=int(index),
+                    matched=matched[step:last_step],
+                    edits=edit if len(edit) else None,
+                    copied=int(copied),
+                )
+            )
+            step, state = last_step, last_state
+        return episodes
+    except (KeyError, ValueError) as error:
+        raise RLFlowError(f"{path} is not an episode shard: {error}") from error
+
+
+def read_episodes(folder: Path | str, count: int | None = None) -> list[Episode]:
+    """The episodes 0 … count−1 of a folder of shards, or all, in the order of their index.
+
+    Raises RLFlowError if a shard is damaged or one of the `count` is not there.
+    """
+    episodes: list[Episode] = []
+    try:
+        for shard in sorted(Path(folder).glob("shard-*.npz")):
+            episodes += read_shard(shard)
+    except RLFlowError as error:
+        raise RLFlowError(f"{error}; `collect` plays what is missing or damaged again") from error
+    episodes.sort(key=lambda episode: episode.index)
+    if count is not None:
+        episodes = episodes[:count]
+        if [episode.index for episode in episodes] != list(range(count)):
+            raise RLFlowError(f"{folder} lacks some of {count} episodes; `collect` plays what is missing again")
+    return episodes

@@ -1,0 +1,263 @@
+"""Collecting episodes of the random agent in the real environment, in parallel and resumably.
+
+Episode k of a run depends on the run's seed and k alone, so that the number of workers, where they run, the
+death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import count, islice, zip_longest
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from rlflow.collect.edits import NOTHING, edit_between, first_edit, match_record, pack
+from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_shard
+from rlflow.collect.executors import Job, Workers
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import file_hash
+from rlflow.env.rewards import Reward
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import RewriteState, Task
+from rlflow.rules.match import Match
+
+SHARD_EPISODES = 4
+UNIFORM, RAREST = 0.25, 0.35  # of the steps of `play_novel` that are drawn from all valid substitutions; from those of the rarest rule
+ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
+
+
+def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0) -> Episode:
+    """One episode of the paper's random agent: every valid action, NO-OP included, is equally probable."""
+    states, actions = [task.initial], []
+    while len(actions) < max_steps and (not actions or actions[-1][0] != task.no_op):
+        state = states[-1]
+        valid = state.valid_actions()
+        xfer_id, location = (int(part) for part in valid[rng.integers(len(valid))])
+        actions.append((xfer_id, location))
+        states.append(state if xfer_id == task.no_op else state.apply(xfer_id, location))
+    return record(task, reward, states, actions, index)
+
+
+class Observer(Protocol):
+    """Who knows what has been seen."""
+
+    def begin(self, state: RewriteState) -> None:
+        """An episode starts here."""
+
+    def took(self, match: Match, state: RewriteState) -> None:
+        """A match led to this state."""
+
+    def knows(self, match: Match) -> bool:
+        """Whether it has seen the like of a match of the state carried out."""
+
+    def times(self, xfer_id: int) -> int:
+        """How often it has seen the rule carried out before this episode."""
+
+    def expects(self, match: Match) -> float:
+        """The gain that it expects of a match of the state, by what it knows of others."""
+
+
+def play_novel(
+    task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
+    observer: Observer | None = None, restored: Sequence[RewriteState] = (),
+) -> Episode:
+    """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
+
+    The way is walked; or copied, where the states that it leads from and to are given and the last of them is restored.
+
+    Mostly what the observer does not know: of that what it expects to gain, and what the episode has tried least; or a rule that was
+    carried out the fewest times: what a rare one makes possible, others are needed to see. Two matches are the same to the observer if what comes in
+    their place is made by one plan, wherever they are.
+    """
+    states, actions, tried, taken = [task.initial], [], Counter(), Counter()
+    if observer is not None:
+        observer.begin(task.initial)
+
+    def carry_out(xfer_id: int, location: int, known: RewriteState | None = None) -> None:
+        match = states[-1].table.location(xfer_id, location)
+        tried[match.plan] += 1
+        taken[xfer_id] += 1
+        actions.append((xfer_id, location))
+        states.append(known or states[-1].follow(match))
+        if observer is not None:
+            observer.took(match, states[-1])
+
+    def familiarity(match: Match) -> tuple[bool, bool, int]:
+        if observer is None:
+            return False, False, tried[match.plan]
+        return observer.knows(match), observer.expects(match) <= 0, tried[match.plan]
+
+    def commonness(match: Match) -> int:
+        return taken[match.xfer_id] + (observer.times(match.xfer_id) if observer is not None else 0)
+
+    for (xfer_id, location), known in zip_longest(prefix, restored[1:]):
+        carry_out(int(xfer_id), int(location), known)
+    for _ in range(steps):
+        valid = states[-1].valid_actions()[:-1].tolist()
+        if not valid:
+            break
+        draw = rng.random()
+        if draw >= UNIFORM:
+            known = list(map(commonness if draw < UNIFORM + RAREST else familiarity, states[-1].matches))
+            least = min(known)
+            valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == least]
+        carry_out(*valid[rng.integers(len(valid))])
+    if not actions:  # nothing applies anywhere
+        actions.append((task.no_op, 0))
+        states.append(task.initial)
+    return record(task, reward, states, actions, index, max(0, len(restored) - 1))
+
+
+def record(
+    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0, copied: int = 0,
+) -> Episode:  # fmt: skip
+    """The episode of these valid actions, which lead from each state to the next; NO-OP, which changes nothing, ends it."""
+    rewards, edits, taken, matched = [], [first_edit(states[0])], [], []
+    for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
+        if xfer_id == task.no_op:
+            rewards.append(0.0)
+            edits.append(NOTHING)
+            taken.append(None)
+            matched.append(np.zeros(0, np.int32))
+            continue
+        match = before.table.location(xfer_id, location)
+        rewards.append(reward(before.cost, after.cost, task.initial.cost))
+        edits.append(edit_between(before, match, after))
+        taken.append(match_record(before, match))
+        matched.append(before.rows(match.nodes))
+    ends = np.zeros(len(actions), bool)
+    ends[-1] = True
+    terminated = actions[-1][0] == task.no_op
+    return Episode(
+        np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
+        np.array([state.runtime_ms for state in states], np.float64), np.array([state.counts for state in states], np.int32),
+        [state.arrays() for state in states], index, matched, pack(edits, taken), copied,
+    )  # fmt: skip
+
+
+# -- in a worker -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _made(spec: EnvSpec) -> tuple[Task, Reward]:
+    return spec.make_task(), spec.make_reward()
+
+
+def _play(spec: EnvSpec, seed: int, indices: list[int]) -> list[Episode]:
+    task, reward = _made(spec)
+    return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k) for k in indices]
+
+
+def _play_shard(spec: EnvSpec, seed: int, indices: list[int], path: str) -> tuple[int, str]:
+    """Steps, and the hash of the file."""
+    episodes = _play(spec, seed, indices)
+    write_shard(path, episodes)
+    return sum(map(len, episodes)), file_hash(path)
+
+
+# -- offline and online ----------------------------------------------------------------------------
+
+
+def shard_path(folder: Path | str, shard: int) -> Path:
+    return Path(folder) / f"shard-{shard:05d}.npz"
+
+
+def collect(
+    spec: EnvSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
+    executor: str = "local",
+) -> dict:
+    """Plays the episodes that are not on disk yet.
+
+    Args:
+      folder: where the workers write the shards; with several machines, one that they share.
+      progress: a tqdm-like object that is told of every finished episode.
+      log: called with (episodes on disk, scalars) after every shard.
+      executor: see rlflow.collect.executors.
+
+    Returns: episodes, interactions (steps of the real environment), and how many of each are new.
+    """
+    folder, spec = Path(folder).absolute(), spec.absolute()
+    shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
+    steps_of = [_steps_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
+    missing = [number for number, steps in enumerate(steps_of) if steps is None]
+    done = episodes - sum(len(shards[number]) for number in missing)
+    interactions, new_interactions = sum(steps for steps in steps_of if steps is not None), 0
+    if progress is not None:
+        progress.update(done)
+    if missing:
+        jobs = [
+            Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing
+        ]
+        with Workers(executor, workers) as pool:
+            for number, (steps, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
+                _await_file(shard_path(folder, number), written)
+                new_interactions += steps
+                done += len(shards[number])
+                if progress is not None:
+                    progress.update(len(shards[number]))
+                if log is not None:
+                    log(done, {"collect/interactions": interactions + new_interactions})
+    return {
+        "episodes": episodes,
+        "interactions": interactions + new_interactions,
+        "new_interactions": new_interactions,
+    }
+
+
+def _steps_on_disk(path: Path, indices: list[int]) -> int | None:
+    """Steps of these episodes, None if the shard lacks one of them or is damaged."""
+    try:
+        found = read_shard(path)[: len(indices)]  # an earlier run may have asked for more
+    except RLFlowError:
+        return None
+    return sum(map(len, found)) if [episode.index for episode in found] == indices else None
+
+
+def _await_file(path: Path, written: str) -> None:
+    """Returns when the file is here as it was written, perhaps by another machine."""
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    while not path.exists() or file_hash(path) != written:
+        if time.monotonic() > deadline:
+            raise RLFlowError(f"a worker wrote {path}, but it did not arrive here: all nodes must share {path.parent}")
+        time.sleep(0.1)
+
+
+def online_batches(
+    spec: EnvSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local"
+) -> Iterator[list[Episode]]:
+    """Fresh mini-batches of random episodes, without end, two batches ahead (RLFlow, section 3.3.2).
+
+    Batch b holds the episodes b·batch … (b+1)·batch − 1, so that a run can go on at any batch.
+    """
+    spec = spec.absolute()
+    jobs = (Job(f"episode {k}", _play, (spec, seed, [k])) for k in count(first_batch * batch))
+    with Workers(executor, workers) as pool:
+        episodes = pool.results(jobs, ahead=3 * batch)
+        while True:
+            yield [episode for played in islice(episodes, batch) for episode in played]
+
+
+def best_random(
+    task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int
+) -> tuple[list[tuple[int, int]], int]:
+    """The control of every result: the cheapest graph that random play of so many interactions meets.
+
+    The episodes on disk come first; what they lack is played anew. Returns the actions that lead to that
+    graph, and the interactions.
+    """
+    best_cost, best_actions, played, index = task.initial.runtime_ms, [], 0, 0
+    stored = iter(read_episodes(folder))
+    while played < interactions:
+        episode = next(stored, None)
+        if episode is None:
+            episode = play_random(task, lambda *_: 0.0, max_steps, np.random.default_rng([seed, index]), index)
+        index = episode.index + 1
+        steps = min(len(episode), interactions - played)
+        played += steps
+        cheapest = int(np.argmin(episode.costs[: steps + 1]))
+        if episode.costs[cheapest] < best_cost:
+            best_cost, best_actions = episode.costs[cheapest], episode.actions[:cheapest].tolist()
+    return [(x, k) for x, k in best_actions], played

@@ -1,0 +1,115 @@
+"""Receipts: enough to replay a result bit for bit, by anyone, without trusting anyone."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.model import Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import model_hash
+from rlflow.rules.apply import apply
+from rlflow.rules.exactness import exactness, only_exact
+from rlflow.rules.language import RuleSet, load_rules
+from rlflow.rules.locations import MatchTable
+
+FORMAT = 1
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what a replay gives."""
+    return {"numpy": np.__version__, "onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
+
+
+def make_receipt(
+    original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
+    shapes: Mapping | None = None, exact: bool = False,
+) -> dict:
+    """The receipt of a result.
+
+    Args:
+      original, result: the graphs before and after; a replay must reach the bytes that `result` is exported to.
+      families: the rule families that `rules` was loaded from (empty: all).
+      actions: (xfer_id, location) pairs that lead from one to the other.
+      costs: figures to state; a replay does not check them.
+      shapes: how symbolic dimensions were bound.
+      exact: whether `rules` are only the exact ones of the families.
+    """
+    return {
+        "format": FORMAT,
+        "original_hash": original.hash,
+        "rules_hash": rules.hash,
+        "rule_families": list(families),
+        "exact_rules_only": exact,
+        "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
+        "actions": [
+            {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)} for x, k in actions
+        ],
+        "result_hash": result.hash,
+        "model_sha256": model_hash(result),
+        "costs": costs,
+        "versions": versions(),
+    }
+
+
+def shapes_of(receipt: dict) -> dict[str, object]:
+    """How symbolic dimensions were bound, as `load_graph` takes it."""
+    return {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
+
+
+def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
+    """Repeats the actions of a receipt on the model it speaks of; the graph is exported to the same bytes.
+
+    Raises RLFlowError if the model or the rules are others, an action is not valid, or the result differs.
+    """
+    graph = deque(retrace(receipt, source), maxlen=1).pop()
+    check_result(receipt, graph)
+    return graph
+
+
+def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet | None = None) -> Iterator[Graph]:
+    """The model's graph, then the one after each action. Raises RLFlowError as `replay` does, but not of the result.
+
+    Args:
+      rules: the set that the receipt was made with, where it is not of the shipped families.
+    """
+    try:
+        shapes = shapes_of(receipt)
+        actions = [(action["rule"], int(action["location"])) for action in receipt["actions"]]
+        families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
+        rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
+        _ = receipt["result_hash"], receipt["model_sha256"]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
+    if format_ != FORMAT:
+        raise RLFlowError(f"the receipt has format {format_}, this version reads {FORMAT}")
+    if rules is None:
+        rules = only_exact(load_rules(families)) if exact else load_rules(families)
+    graph = load_graph(source, shapes)
+    if graph.hash != original_hash:
+        raise RLFlowError("the receipt belongs to another model")
+    if rules.hash != rules_hash:
+        raise RLFlowError("the receipt was made with another rule set")
+    yield graph
+    table = MatchTable(rules, graph)
+    for step, (name, location) in enumerate(actions):
+        xfer_id = rules.index(name)
+        if not 0 <= location < table.counts[xfer_id]:
+            raise RLFlowError(f"step {step} of the receipt: rule {name} has no location {location}")
+        graph = apply(graph, rules[xfer_id], table.location(xfer_id, location))
+        yield graph
+        table = MatchTable(rules, graph, table)
+
+
+def check_result(receipt: dict, graph: Graph) -> None:
+    """Raises RLFlowError if a graph is not the one that the receipt ends at, or is not exported to the same bytes."""
+    if graph.hash != receipt["result_hash"]:
+        raise RLFlowError("the replay ends at another graph than the receipt says")
+    if model_hash(graph) != receipt["model_sha256"]:
+        raise RLFlowError(
+            f"the replay ends at the same graph but its folded weights differ; the receipt was made with {receipt.get('versions')}"
+        )

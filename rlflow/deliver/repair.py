@@ -1,0 +1,204 @@
+"""A candidate that is not equal to the original: which rewrites are to blame, and what is left without them.
+
+A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out, and the rest
+is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime is at fault:
+then outputs part with its own optimisations alone. What it is known to do wrong is seen in the graph, without a run
+(`rlflow.deliver.validate.known_faults`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rlflow.common.files import write_text
+from rlflow.deliver.validate.findings import Findings
+from rlflow.deliver.validate.known_faults import ONNXRUNTIME, known_faults, named
+from rlflow.env.state import RewriteState, Task
+from rlflow.rules.language import RuleSet
+from rlflow.rules.match import Match
+
+MOST = 8  # rewrites that are found by runs; then what is known to be equal is kept
+TWICE = 2  # so often a rule is to blame before its other rewrites are left out too
+SAME_RULE = "its rule was to blame twice"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A rewrite that was left out.
+
+    Attributes:
+      step: its place among the candidate's rewrites, counted from 0.  rule, location: what it was.
+      blame: "rule", "onnxruntime", or "needed" for what matched what another one had made.
+      message: what was wrong after it.
+    """
+
+    step: int
+    rule: str
+    location: int
+    blame: str
+    message: str
+
+
+class Repaired(NamedTuple):
+    """actions: the (xfer_id, location) pairs that are left; state: where they lead; findings: of that."""
+
+    actions: list[tuple[int, int]]
+    state: RewriteState
+    findings: Findings
+    left_out: list[LeftOut]
+
+
+def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[RewriteState], Findings]) -> Repaired:
+    """What is left of a candidate without the rewrites after which it is not equal.
+
+    Args:
+      actions: valid (xfer_id, location) pairs.
+      compare: what is found when a state's model is compared with the original.
+    """
+    repair = _Repair(task, actions)
+    chain = repair.without_known_faults()
+    findings = compare(chain.states[-1])
+    if chain.steps and not findings.ok and not (as_read := compare(task.initial)).ok:
+        repair.keep(0, chain, f"reading and writing the original changes it already: {as_read.failures()[0].message}")
+        return repair.result(as_read)
+    for _ in range(MOST):
+        if findings.ok or not chain.steps:
+            return repair.result(findings)
+        equal, wrong = 0, len(chain.steps)
+        while wrong - equal > 1:
+            middle = (equal + wrong) // 2
+            found = compare(chain.states[middle])
+            equal, wrong, findings = (middle, wrong, findings) if found.ok else (equal, middle, found)
+        repair.blame(chain.steps[wrong - 1], "onnxruntime" if findings.blames_onnxruntime else "rule", findings.failures()[0].message)
+        before, chain = chain, repair.without_known_faults()
+        findings = compare(chain.states[-1])
+    if not findings.ok:
+        repair.keep(equal, before, f"{MOST} rewrites before it were to blame already")
+        findings = compare(repair.chain().states[-1])
+    return repair.result(findings)
+
+
+class _Chain(NamedTuple):
+    """Rewrites of the candidate that can be made without those that are left out, and the states along them."""
+
+    steps: list[int]  # places in the candidate
+    actions: list[tuple[int, int]]
+    states: list[RewriteState]  # one more
+
+
+class _Repair:
+    def __init__(self, task: Task, actions: Sequence[tuple[int, int]]):
+        self.task, self.actions = task, [(int(xfer_id), int(location)) for xfer_id, location in actions]
+        self.matches: list[Match] = []
+        self.first_ids: list[int] = []  # of what each rewrite makes
+        self.out: dict[int, LeftOut] = {}
+        self.known = known_faults(task.graph)
+        state = task.initial
+        for xfer_id, location in self.actions:
+            self.matches.append(state.table.location(xfer_id, location))
+            self.first_ids.append(state.graph.next_id)
+            state = state.follow(self.matches[-1])
+
+    def chain(self) -> _Chain:
+        """The candidate without what is left out, and without what matched something that is not made any more."""
+        chain = _Chain([], [], [self.task.initial])
+        now: dict[int, int] = {}  # id of a node or tensor that the candidate made → its id here
+        for step, match in enumerate(self.matches):
+            if step in self.out:
+                continue
+            state = chain.states[-1]
+            number = self._same_match(state, match, now)
+            if number is None or not state.is_valid(match.xfer_id, number):
+                continue
+            here, first = state.table.location(match.xfer_id, number), state.graph.next_id
+            if here.plan.n_new == match.plan.n_new:
+                now |= {self.first_ids[step] + k: first + k for k in range(match.plan.n_new)}
+            chain.steps.append(step)
+            chain.actions.append((match.xfer_id, number))
+            chain.states.append(state.follow(here))
+        return chain
+
+    def _same_match(self, state: RewriteState, match: Match, now: dict[int, int]) -> int | None:
+        """The location at which the match is found in a state of other ids."""
+        made_by_rules = self.task.graph.next_id
+
+        def here(number: int) -> int | None:
+            return now.get(number) if number >= made_by_rules else number
+
+        def bound(name: str, value):
+            if name not in self.task.rules[match.xfer_id].tensor_names:
+                return value
+            return tuple(map(here, value)) if isinstance(value, tuple) else here(value)
+
+        nodes = tuple(map(here, match.nodes))
+        bindings = {name: bound(name, value) for name, value in match.bindings.items()}
+        for number, other in enumerate(state.table.of_rule(match.xfer_id)):
+            if other.nodes == nodes and other.bindings == bindings:
+                return number
+        return None
+
+    def without_known_faults(self) -> _Chain:
+        """The chain whose last graph triggers no known fault more often than the original does."""
+        while True:
+            chain = self.chain()
+            step = len(chain.steps)
+            while self._known_fault(chain.states[step]):
+                step -= 1  # ends at the original
+            if step == len(chain.steps):
+                return chain
+            self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.states[step + 1]))
+
+    def _known_fault(self, state: RewriteState) -> str:
+        new = known_faults(state.graph) - self.known
+        return "; ".join(f"{name} of ONNX Runtime {ONNXRUNTIME}: {named(name).what}" for name in sorted(new))
+
+    def blame(self, step: int, blame: str, message: str) -> None:
+        """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
+        self._leave_out(step, blame, message)
+        xfer_id = self.actions[step][0]
+        blamed = sum(self.actions[other][0] == xfer_id and found.message != SAME_RULE for other, found in self.out.items())
+        if blamed >= TWICE:
+            for other, (rule, _) in enumerate(self.actions):
+                if rule == xfer_id and other not in self.out:
+                    self._leave_out(other, blame, SAME_RULE)
+
+    def keep(self, count: int, chain: _Chain, message: str) -> None:
+        """Leaves out all but the first rewrites of a chain."""
+        for step in chain.steps[count:]:
+            if step not in self.out:
+                self._leave_out(step, "needed", message)
+
+    def _leave_out(self, step: int, blame: str, message: str) -> None:
+        xfer_id, location = self.actions[step]
+        self.out[step] = LeftOut(step, self.task.rules[xfer_id].name, location, blame, message)
+
+    def result(self, findings: Findings) -> Repaired:
+        chain = self.chain()
+        for step in range(len(self.actions)):
+            if step not in chain.steps and step not in self.out:
+                self._leave_out(step, "needed", "what it matched is not made any more")
+        return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])
+
+
+def write_fault_report(path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet) -> None:
+    """What a maintainer needs to know, without the model: to be read, and sent.
+
+    Args:
+      candidates: name → what `rlflow.deliver.delivery.deliver` found of it; those without anything left out are not spoken of.
+    """
+    lines = [f"# Rewrites after which {model} was not equal", ""]
+    lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part with its own optimisations alone; else a rule is.", ""]
+    for name, found in candidates.items():
+        blamed = [each for each in found["left_out"] if each["blame"] != "needed"]
+        if blamed:
+            lines += [f"## Found by {name}", "", "| step | rule | location | to blame | what was wrong after it |", "| ---: | --- | ---: | --- | --- |"]
+            lines += [f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |" for each in blamed]
+            lines += ["", f"{len(found['left_out']) - len(blamed)} others needed what these made, or were not tried.", ""]
+    names = {each["rule"] for found in candidates.values() for each in found["left_out"] if each["blame"] != "needed"}
+    lines += ["## The rules", ""]
+    for rule in rules:
+        if rule.name in names:
+            lines += ["```", rule.text, "```", ""]
+    lines += ["## Conditions", "", f"- machine: {machine}", *(f"- {package} {version}" for package, version in versions.items())]
+    write_text(path, "\n".join(lines) + "\n")

@@ -1,0 +1,106 @@
+"""A model as it is validated: its weights stay on disk until a session needs them."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError
+
+from rlflow.common.errors import RLFlowError, first_line
+from rlflow.graph.onnx_reader import external_locations
+from rlflow.graph.onnx_runtime import session
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model whose external weights stay on disk, in `folder`; `source` is what the user gave."""
+
+    source: onnx.ModelProto | Path
+    proto: onnx.ModelProto
+    folder: Path | None
+
+    @classmethod
+    def read(cls, source: onnx.ModelProto | Path | str) -> "Model":
+        if isinstance(source, onnx.ModelProto):
+            return cls(source, source, None)
+        path = Path(source)
+        try:
+            return cls(path, onnx.load(path, load_external_data=False), path.parent.resolve())
+        except OSError as error:
+            raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise RLFlowError(f"{path} is not an ONNX file: {first_line(error)}") from error
+
+    @property
+    def outputs(self) -> list[str]:
+        return [value.name for value in self.proto.graph.output]
+
+    @property
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """Those that a user must give."""
+        initializers = {tensor.name for tensor in self.proto.graph.initializer}
+        return [value for value in self.proto.graph.input if value.name not in initializers]
+
+    def refusal(self, full: bool) -> str | None:
+        """What the ONNX checker has against the model."""
+        try:
+            onnx.checker.check_model(str(self.source) if self.folder else self.source, full_check=full)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            return first_line(error)
+        except (ValueError, EncodeError, RuntimeError) as error:  # above 2 GB
+            return first_line(error)
+        return None
+
+    def empty_tensors(self) -> list[str]:
+        """Tensors without elements that nodes give, as far as shape inference knows."""
+        light = onnx.ModelProto()
+        light.CopyFrom(self.proto)
+        for tensor in light.graph.initializer:
+            if math.prod(tensor.dims) > SHAPE_VALUE_LIMIT:
+                tensor.ClearField("raw_data")
+        try:
+            values = onnx.shape_inference.infer_shapes(light, data_prop=True).graph.value_info
+        except (onnx.shape_inference.InferenceError, RuntimeError):
+            return []  # which the checker says
+        shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
+        return [name for name, dims in shapes.items() if any(d.HasField("dim_value") and d.dim_value <= 0 for d in dims)]
+
+    def session_with(self, tensors: Sequence[str], threads: int, optimise: bool):
+        """A session of the model that can give `tensors` beside its own outputs."""
+        extra = [name for name in dict.fromkeys(tensors) if name not in self.outputs]
+        if self.folder and not extra:
+            return session(self.source, threads, optimise)  # without a copy of the weights
+        model = onnx.ModelProto()
+        model.CopyFrom(self.proto)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+        return session(model, threads, optimise, self.folder)
+
+    def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
+        """Those of the sizes that are still symbolic here, or of an input."""
+        names = {value.name for value in self.inputs}
+        names |= {dim.dim_param for value in self.inputs for dim in value.type.tensor_type.shape.dim}
+        return {name: size for name, size in shapes.items() if name in names}
+
+    def sha256(self) -> str:
+        """What `onnx_writer.model_hash` says of a graph that is exported to these bytes.
+
+        Raises RLFlowError if a file of weights cannot be read.
+        """
+        digest, named = hashlib.sha256(), onnx.ModelProto()
+        named.CopyFrom(self.proto)
+        entries = list(external_locations(named))
+        for location in sorted({entry.value for entry in entries}):
+            try:
+                with open((self.folder or Path()) / location, "rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+            except OSError as error:
+                raise RLFlowError(f"cannot read the weights {location}: {error.strerror or error}") from error
+        for entry in entries:
+            entry.value = ""
+        digest.update(named.SerializeToString(deterministic=True))
+        return digest.hexdigest()

@@ -1,0 +1,91 @@
+"""Models in half precision: what their outputs would be without its rounding, and how far ONNX Runtime itself is from that.
+
+1e-4 is a tolerance for float32: half precision has three digits. So the original is run in float32 too, and a candidate may be as far
+from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it, times `HALF_MARGIN`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from rlflow.common.errors import RLFlowError
+
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+HALF_MARGIN = 4.0  # two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+LARGEST = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
+
+# Attributes that name the data type of a result.
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
+
+
+def is_half(model: onnx.ModelProto) -> bool:
+    """Whether a weight, an input, an output or a constant of the model is in half precision."""
+    values = (*model.graph.input, *model.graph.output)
+    return any(tensor.data_type in HALVES for graph in _graphs(model) for tensor in _tensors(graph)) or any(
+        value.type.tensor_type.elem_type in HALVES for value in values
+    )
+
+
+def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
+    """The model with float32 wherever it has half precision, interface included.
+
+    Args:
+      folder: where its external weights lie.
+
+    Raises:
+      RLFlowError: its weights are too large for that.
+    """
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    size = 0
+    for graph in _graphs(wide):
+        for tensor in _tensors(graph):
+            if tensor.data_type in HALVES:
+                array = numpy_helper.to_array(tensor, str(folder or "")).astype(np.float32)
+                size += array.nbytes
+                if size > LARGEST:
+                    raise RLFlowError("the model is too large to be run in float32")
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        for value in (*graph.input, *graph.output, *graph.value_info) if isinstance(graph, onnx.GraphProto) else ():
+            if value.type.tensor_type.elem_type in HALVES:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
+        for attribute in _attributes(graph):
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in HALVES:
+                attribute.i = TensorProto.FLOAT
+    return wide
+
+
+def widened_arrays(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs of the model as the widened one takes them."""
+    halves = {value.name for value in model.graph.input if value.type.tensor_type.elem_type in HALVES}
+    return {name: array.astype(np.float32) if name in halves else array for name, array in arrays.items()}
+
+
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
+    """The graph, its functions, and the graphs inside their nodes."""
+    waiting, found = [model.graph, *model.functions], []
+    while waiting:
+        graph = waiting.pop()
+        found.append(graph)
+        for attribute in _attributes(graph):
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                waiting.append(attribute.g)
+            waiting.extend(attribute.graphs)
+    return found
+
+
+def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.AttributeProto]:
+    return (attribute for node in graph.node for attribute in node.attribute)
+
+
+def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
+    """Weights and constants."""
+    found = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
+    for attribute in _attributes(graph):
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            found.append(attribute.t)
+        found.extend(attribute.tensors)
+    return found

@@ -1,0 +1,159 @@
+"""The rewriting process without an agent's interface: a state, its locations, its cost, its successors.
+
+A `RewriteState` is an immutable value, so saving, restoring and forking are assignments. Searches,
+rollouts and the Gymnasium environment all stand on it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import CostModel, GraphCost, NodeCost, neighbourhood, runtime_ms
+from rlflow.env.encoding import EncodingSpec, Entries, GraphArrays, arrays, encoding_spec, totals, update_entries
+from rlflow.graph.model import Graph
+from rlflow.rules.apply import apply
+from rlflow.rules.language import RuleSet
+from rlflow.rules.locations import MatchTable
+from rlflow.rules.match import Match
+
+
+@dataclass(frozen=True)
+class Task:
+    """What stays the same in an episode: the model, the rules, the cost and the limit on locations."""
+
+    graph: Graph
+    rules: RuleSet
+    cost: CostModel
+    max_locations: int = 200
+
+    @cached_property
+    def initial(self) -> "RewriteState":
+        return RewriteState(self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes)))
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether what `initial` costs is known; before that its operators may have to be timed."""
+        return "initial" in self.__dict__
+
+    @cached_property
+    def initial_totals(self) -> np.ndarray:
+        """float64 [G]: what the globals of GraphArrays are multiples of."""
+        return totals(self.initial.graph_cost, len(self.initial.entries))
+
+    @cached_property
+    def prefixes(self) -> np.ndarray:
+        """int8 [L + 1, L]: row n is the mask of n locations."""
+        return np.tri(self.max_locations + 1, self.max_locations, -1, np.int8)
+
+    @property
+    def encoding_spec(self) -> EncodingSpec:
+        return encoding_spec(len(self.rules), self.max_locations)
+
+    @property
+    def no_op(self) -> int:
+        """The xfer_id that ends an episode."""
+        return len(self.rules)
+
+
+@dataclass(frozen=True, eq=False)
+class RewriteState:
+    """One graph on the way, with the places where each rule applies.
+
+    Matches, counts and arrays are made when first asked for, from those of an earlier state.
+    """
+
+    task: Task
+    graph: Graph
+    graph_cost: GraphCost
+    _matches_before: MatchTable | None
+    _entries_before: tuple[Entries, frozenset[int]]  # of an earlier state, and the nodes that differ since
+
+    @cached_property
+    def table(self) -> MatchTable:
+        return MatchTable(self.task.rules, self.graph, self._matches_before)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """What each node adds to the arrays."""
+        return update_entries(*self._entries_before, self.graph, self.graph_cost)
+
+    @property
+    def cost(self) -> NodeCost:
+        return self.graph_cost.total
+
+    @property
+    def runtime_ms(self) -> float:
+        """Estimated runtime."""
+        return runtime_ms(self.cost)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """int32 [N]: locations of each rule, at most max_locations."""
+        return np.minimum(self.table.counts, self.task.max_locations)
+
+    def location_masks(self) -> np.ndarray:
+        """int8 [N + 1, L]: 1 where the location is valid; NO-OP, the last row, has one."""
+        return self.task.prefixes[np.append(self.counts, 1)]
+
+    def is_valid(self, xfer_id: int, location: int) -> bool:
+        return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
+
+    def apply(self, xfer_id: int, location: int) -> "RewriteState":
+        """The state after the substitution. Raises RLFlowError for an invalid action (NO-OP included)."""
+        if not self.is_valid(xfer_id, location):
+            raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
+        return self.follow(self.table.location(xfer_id, location))
+
+    def follow(self, match: Match) -> "RewriteState":
+        """`apply` for a match of this state's table."""
+        graph = apply(self.graph, self.task.rules[match.xfer_id], match)
+        cost = self.graph_cost.after(self.task.cost, graph)
+        if "entries" in self.__dict__:
+            entries = self.entries, cost.recounted
+        else:
+            entries = self._entries_before[0], self._entries_before[1] | cost.recounted
+        return RewriteState(self.task, graph, cost, self.table, entries)
+
+    def rows(self, nodes: Iterable[int]) -> np.ndarray:
+        """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""
+        shown = [node_id for node_id in self.graph.order if node_id in self.entries]
+        place = {node_id: row for row, node_id in enumerate(shown)}
+        return np.array([place[node_id] for node_id in nodes if node_id in place], np.int32)
+
+    @property
+    def hash(self) -> str:
+        """Equal for equal graphs."""
+        return self.graph.hash
+
+    @property
+    def touched(self) -> frozenset[int]:
+        """The nodes that the last substitution concerned."""
+        return self.graph.touched
+
+    @property
+    def reach(self) -> int:
+        """How far the cost of a node looks, in edges."""
+        return self.task.cost.reach
+
+    def near(self, nodes: Iterable[int], reach: int) -> set[int]:
+        """Those nodes, and all within so many edges of them."""
+        return neighbourhood(self.graph, nodes, reach)
+
+    def arrays(self) -> GraphArrays:
+        return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)
+
+    @property
+    def matches(self) -> list[Match]:
+        """Those of all valid actions, in the order of `valid_actions`."""
+        return [match for xfer_id, n in enumerate(self.counts.tolist()) if n for match in islice(self.table.of_rule(xfer_id), n)]
+
+    def valid_actions(self) -> np.ndarray:
+        """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""
+        counts = self.counts
+        xfers = np.repeat(np.arange(len(counts)), counts)
+        locations = np.arange(len(xfers)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.append(np.stack([xfers, locations], axis=1), [[self.task.no_op, 0]], axis=0)

@@ -1,0 +1,139 @@
+"""Several finished runs side by side: what each found, and means with 95 % intervals over runs of one model and controller."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from rlflow.costs.measured import STUDENT
+
+STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
+NONE = "none"  # the controller of a run in which none was trained
+FIGURES = ("estimated_percent", "measured_percent", "interactions", "seconds", "substitutions")  # of a candidate
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is read of a run folder.
+
+    Attributes:
+      model, controller: names; the model's is that of its file, without folders.
+      task: the options of the environment and the cost, which estimates depend on.
+      outcome: what `eval` found.
+      stage_seconds: stage → seconds, of those that were run.
+      curves: name → tag → list of (step, value).
+    """
+
+    folder: Path
+    model: str
+    controller: str
+    seed: int
+    task: Mapping
+    outcome: Mapping
+    stage_seconds: dict[str, float]
+    curves: Mapping
+
+    @property
+    def shown(self) -> str:
+        """The candidate whose rules are told: the learned controller, else what was delivered, else the lowest estimate."""
+        found = self.outcome["candidates"]
+        chosen = [name for name in ("controller", self.outcome["delivered"]) if name in found]
+        return chosen[0] if chosen else min(found, key=lambda name: found[name]["estimated_ms"])
+
+
+def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
+    """Raises RLFlowError if the folder has no finished `eval`, or is damaged."""
+    if not (folder / "eval.json").exists():
+        raise RLFlowError(f"{folder} has no finished 'eval'")
+    outcome, task = read_json(folder / "eval.json"), read_json(folder / "model.json")
+    try:
+        config = OmegaConf.load(folder / "config.yaml")
+        controller = config.controller.name if "controller" in outcome["candidates"] else NONE
+        model, seed, task = Path(config.model).name, int(config.seed), {key: task["task"][key] for key in ("env", "cost", "shapes")}
+        seconds = {name: float(read_json(folder / f"{name}.json")["seconds"]) for name in STAGES if (folder / f"{name}.json").exists()}
+        run = Run(folder, model, controller, seed, task, outcome, seconds, read_curves(folder / "tensorboard"))
+        candidate_rows(run)
+    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RLFlowError(f"{folder} is damaged: {error!r}") from error
+    return run
+
+
+def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -> list[Run]:
+    """The runs, sorted by model, controller and seed.
+
+    Raises RLFlowError if a folder is named twice, or runs of one model differ in what estimates depend on.
+    """
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise RLFlowError("a run is named twice")
+    runs = sorted((read_run(folder, read_curves) for folder in folders), key=lambda run: (run.model, run.controller, run.seed, str(run.folder)))
+    for one, other in zip(runs, runs[1:], strict=False):
+        if one.model == other.model and one.task != other.task:
+            different = next(key for key in one.task if one.task[key] != other.task[key])
+            raise RLFlowError(f"{one.folder} and {other.folder} cannot be compared: '{different}' differs")
+    return runs
+
+
+def candidate_rows(run: Run) -> list[dict]:
+    """One dict for each candidate of a run; what was not measured is None."""
+    rows = []
+    for name, found in run.outcome["candidates"].items():
+        measured = found["measured"] or {}
+        low, high = measured.get("interval", (None, None))
+        rows.append({
+            "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name, "delivered": name == run.outcome["delivered"],
+            "equal": found["equal"], "estimated_ms": found["estimated_ms"], "estimated_percent": found["estimated_improvement_percent"],
+            "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"), "ratio_low": low, "ratio_high": high,
+            "verdict": measured.get("verdict"), "substitutions": found["substitutions"], "interactions": found["interactions"],
+            "seconds": found["seconds"],
+        })  # fmt: skip
+    return rows
+
+
+def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | None]:
+    """n, mean, and low and high of its 95 % interval (Student's t), over the values that are there; None where there are too few.
+
+    Above ten degrees of freedom the interval is as wide as with ten, hence not too narrow.
+    """
+    there = [value for value in values if value is not None]
+    n, mean = len(there), float(np.mean(there)) if there else None
+    if n < 2:
+        return {"n": n, "mean": mean, "low": None, "high": None}
+    half = STUDENT[min(n - 1, len(STUDENT)) - 1] * float(np.std(there, ddof=1)) / n**0.5
+    return {"n": n, "mean": mean, "low": mean - half, "high": mean + half}
+
+
+def summary(rows: Sequence[Mapping]) -> list[dict]:
+    """One dict for each model, controller and candidate: `runs`, `verdicts` (verdict → runs), and `mean_interval` of each of FIGURES."""
+    found: dict[tuple, list[Mapping]] = {}
+    for row in rows:
+        found.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
+    entries = []
+    for (model, controller, candidate), group in found.items():
+        verdicts = [row["verdict"] for row in group if row["verdict"]]
+        entry = {"model": model, "controller": controller, "candidate": candidate, "runs": len(group)}
+        entry["verdicts"] = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
+        entries.append(entry | {figure: mean_interval([row[figure] for row in group]) for figure in FIGURES})
+    return entries
+
+
+def times(runs: Sequence[Run]) -> list[dict]:
+    """One dict for each model, controller and stage: `mean_interval` of its seconds."""
+    found: dict[tuple, list[float]] = {}
+    for run in runs:
+        for stage, seconds in run.stage_seconds.items():
+            found.setdefault((run.model, run.controller, stage), []).append(seconds)
+    return [{"model": m, "controller": c, "stage": stage, **mean_interval(values)} for (m, c, stage), values in found.items()]
+
+
+def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:
+    """(rule, model) → how often a run's shown candidate applies it, the mean over the model's runs."""
+    totals: dict[tuple[str, str], int] = {}
+    for run in runs:
+        for rule, count in run.outcome["candidates"][run.shown]["rules"].items():
+            totals[rule, run.model] = totals.get((rule, run.model), 0) + count
+    models = [run.model for run in runs]
+    return {(rule, model): total / models.count(model) for (rule, model), total in sorted(totals.items())}

@@ -1,0 +1,196 @@
+"""The report of a run: Markdown with plots, made from what the stages left in the run folder."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlflow.common.files import write_bytes, write_text
+
+FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
+
+
+def write_report(folder: Path, results: dict) -> Path:
+    """Writes report.md and its plots into the folder.
+
+    Args:
+      results: `stages` (name → JSON results of collect, train-wm, train-controller), `eval` (what
+        `rlflow.deliver.delivery.deliver` returned), `model`, `seed`, `machine` and `versions`.
+    """
+    outcome = results["eval"]
+    plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]
+    sections = [
+        f"# {results['model']}",
+        _summary(outcome),
+        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
+        "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
+        "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
+        *(["## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity"))] if outcome["dreamt"] else []),
+        "## Equality\n\n" + _equality(outcome) + left_out_text(outcome),
+        "## Stages\n\n" + _stages(results["stages"]),
+        "## Conditions\n\n" + _conditions(results),
+    ]
+    path = folder / "report.md"
+    write_text(path, "\n\n".join(sections) + "\n")
+    return path
+
+
+def summary_line(outcome: dict) -> str:
+    """One sentence for a person: how much was gained, estimated and measured apart."""
+    if outcome["delivered"] == "original":
+        return f"No gain: {outcome['reason']}; the original is returned."
+    found = outcome["candidates"][outcome["delivered"]]
+    text = f"Estimated {found['estimated_improvement_percent']:.1f} % faster (found by {outcome['delivered']})"
+    measured = found["measured"]
+    return f"{text}; {measured_text(measured)}." if measured else f"{text}; not measured."
+
+
+def measured_text(measured: dict) -> str:
+    low, high = measured["interval"]
+    return (
+        f"measured {measured['verdict']}: {measured['ratio']:.3f} of the original's latency "
+        f"(95 % interval {low:.3f} to {high:.3f}; {measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
+        f"{'' if measured['side_by_side'] else ', sessions one after the other: large models'})"
+    )
+
+
+def _summary(outcome: dict) -> str:
+    return (
+        f"**{summary_line(outcome)}**\n\nDelivered: `{Path(outcome['optimised']).name}`, "
+        f"chosen because: {outcome['reason']}.\n\n"
+        "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
+        "They are different things and are never mixed."
+    )
+
+
+def _candidates(outcome: dict) -> str:
+    rows = [
+        "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | substitutions | "
+        "real interactions | seconds of acting or search | largest relative error |",
+        "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
+        f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",
+    ]
+    for name, found in outcome["candidates"].items():
+        measured = found["measured"]
+        ratio, verdict = "not measured", "same graph as the original" if found["same_as"] == "original" else ""
+        if measured:
+            ratio = f"{measured['ratio']:.3f} ({measured['interval'][0]:.3f} – {measured['interval'][1]:.3f})"
+            verdict = measured["verdict"]
+        if not found["equal"]:
+            verdict = "NOT EQUAL, dropped"
+        error = found["max_relative_error"]
+        rows.append(
+            f"| {name} | {found['estimated_ms']:.4f} | {found['estimated_improvement_percent']:.2f} % | {ratio} | "
+            f"{verdict} | {found['substitutions']} | {found['interactions']} | {found['seconds']:.1f} | "
+            f"{error if not isinstance(error, float) else f'{error:.1e}'} |"
+        )
+    return "\n".join(rows)
+
+
+def _controls_note(outcome: dict) -> str:
+    learned = outcome["candidates"].get("controller")
+    lines = ["`random` is the best graph that random play of as many interactions met; `greedy` is steepest descent."]
+    for name, found in outcome["candidates"].items():
+        if learned and name != "controller" and found["estimated_ms"] < learned["estimated_ms"]:
+            lines.append(f"The control `{name}` beats the learned controller here.")
+    return "\n\n" + "\n".join(lines)
+
+
+def _dream(outcome: dict, fidelity: dict | None) -> str:
+    """What the controller was promised and got, and how far the world model can be trusted on held-out episodes."""
+    rows = ["| temperature | dreamt return | real return of the greedy episode, over as many steps |", "| ---: | ---: | ---: |"]
+    rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
+    if fidelity:
+        rows += [
+            "",
+            "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; `rule_mean`: "
+            "each rule's mean reward):",
+            "",
+            "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
+            "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+        ]
+        for steps, horizon in fidelity["horizons"].items():
+            for predictor in ("model", "no_change", "rule_mean"):
+                found = [horizon[predictor][key] for key in FIDELITY]
+                cells = " | ".join("–" if value is None else f"{value:.3f}" for value in found)
+                rows.append(f"| {steps} | {predictor} | {cells} |")
+    return "\n".join(rows)
+
+
+def _equality(outcome: dict) -> str:
+    if outcome["delivered"] == "original":
+        return "The original is returned unchanged."
+    rows = ["| check | result | |", "| --- | --- | --- |"]
+    for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
+        rows.append(f"| {finding['kind']} | {'ok' if finding['ok'] else 'FAILED'} | {finding['message']} |")
+    return "\n".join(rows)
+
+
+def left_out_text(outcome: dict) -> str:
+    """A sentence on what was left out, where something was."""
+    counts = [f"{len(found['left_out'])} of {name}" for name, found in outcome["candidates"].items() if found["left_out"]]
+    return f"\n\nRewrites that were left out, since outputs part after them: {', '.join(counts)}; see fault-report.md." if counts else ""
+
+
+def _stages(stages: dict) -> str:
+    rows = ["| stage | seconds |", "| --- | ---: |"]
+    rows += [f"| {name} | {stage['seconds']:.1f} |" for name, stage in stages.items()]
+    return "\n".join(rows)
+
+
+def _conditions(results: dict) -> str:
+    lines = [f"- seed {results['seed']}", f"- machine: {results['machine']}"]
+    return "\n".join(lines + [f"- {name} {version}" for name, version in results["versions"].items()])
+
+
+def make_figure(width: float, height: float):
+    """An empty one of so many inches."""
+    from matplotlib.figure import Figure  # without pyplot: no display, no global state
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _plot_paths(folder: Path, outcome: dict) -> Path:
+    figure = make_figure(7, 3.5)
+    axes = figure.subplots()
+    for name, found in outcome["candidates"].items():
+        axes.plot(found["path_ms"], label=name, marker="." if len(found["path_ms"]) < 30 else None)
+    axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
+    axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
+    axes.legend()
+    return save_figure(figure, folder / "path.png")
+
+
+def _plot_rules(folder: Path, outcome: dict) -> Path | None:
+    names = list(outcome["candidates"])
+    rules = sorted({rule for found in outcome["candidates"].values() for rule in found["rules"]})
+    if not rules:
+        return None
+    counts = [[outcome["candidates"][name]["rules"].get(rule, 0) for name in names] for rule in rules]
+    figure = make_figure(1.5 * len(names) + 3, 0.3 * len(rules) + 1)
+    axes = figure.subplots()
+    axes.imshow(counts, aspect="auto", cmap="Blues")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_yticks(range(len(rules)), rules)
+    most = max(max(values) for values in counts)
+    for row, values in enumerate(counts):
+        for column, count in enumerate(values):
+            axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color="white" if 2 * count > most else "black")
+    return save_figure(figure, folder / "rules.png")
+
+
+def save_figure(figure, path: Path) -> Path:
+    """Writes it as PNG."""
+    image = io.BytesIO()
+    figure.savefig(image, dpi=120, format="png")
+    write_bytes(path, image.getvalue())
+    return path
+
+
+def as_csv(table: Sequence[Mapping]) -> str:
+    """With a header; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]) if table else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()

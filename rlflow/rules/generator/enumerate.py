@@ -1,0 +1,382 @@
+"""Substitutions found by the machine: graphs of a few operators, those of equal value, and of these the few that matter.
+
+In each world graphs grow by one operator at a time (`graphs`). One whose value was met before is a
+candidate. It is kept unless it follows from what is kept already (`derive`), and becomes rules under the
+conditions that make it true for other shapes and attributes, too (`conditions`). What the worlds have
+found is made minimal once more, all together, and written down (`text`).
+"""
+
+import json
+import multiprocessing
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from time import monotonic
+from time import time as now
+
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_text
+from rlflow.rules.generator.conditions import DEAR, Named, Pattern, generalise, paying, variants
+from rlflow.rules.generator.derive import THOROUGH, derivable, instance, reachable
+from rlflow.rules.generator.graphs import Graphs, World
+from rlflow.rules.generator.operators import (
+    COMMUTATIVE,
+    Label,
+    Node,
+    Term,
+    operators,
+    rename,
+    value,
+    variables,
+)
+from rlflow.rules.generator.selection import by_hand, write
+from rlflow.rules.generator.worlds import WORLDS
+from rlflow.rules.language import RuleSet
+
+CHECKPOINT = 1000  # candidates between two writes of what is kept
+
+@dataclass
+class Report:
+    """What was done.
+
+    Attributes:
+      worlds: for each, in order: its name, the graphs of each size by operator, the verdicts on its candidates.
+      finished: whether the time reached for all worlds; if not, a call with the same folder goes on.
+      derived: rules left out at the end because those of other worlds imply them.
+      unwritten: why rules were not written, with how many.
+      rules: the text of the rules, "" if not finished.
+    """
+
+    worlds: list[dict]
+    finished: bool
+    derived: int = 0
+    unwritten: Counter = field(default_factory=Counter)
+    rules: str = ""
+
+
+@dataclass
+class Found:
+    """What is kept of one world.
+
+    Attributes:
+      kept: (equalities, rules that they became) for each candidate kept, in turn.
+      merges: (outputs, the same outputs out of one Split) that are known.
+    """
+
+    kept: list[tuple[list[tuple[Term, Term]], list[Pattern]]] = field(default_factory=list)
+    merges: list[tuple[tuple[Term, ...], tuple[Term, ...]]] = field(default_factory=list)
+    equalities: list[tuple[Term, Term]] = field(default_factory=list)
+    by_root: dict = field(default_factory=lambda: defaultdict(list))
+
+    def keep(self, pairs: list[tuple[Term, Term]], patterns: list[Pattern]) -> None:
+        self.kept.append((pairs, patterns))
+        self.equalities += pairs
+        for source, target in [*pairs, *(pair[::-1] for pair in pairs)]:
+            if isinstance(source, Node) and set(variables(target)) <= set(variables(source)):
+                self.by_root[source.label, source.slot].append((source, target))
+
+
+def enumerate_rules(
+    max_ops: int = 4, worlds: Sequence[World] = WORLDS, folder: Path | str | None = None, workers: int = 1,
+    seconds: float = 1800.0, known: RuleSet | None = None,
+) -> Report:
+    """All rules whose sides have up to `max_ops` operators of a world.
+
+    Args:
+      folder: where checkpoints are kept; a call with the same arguments goes on from there.
+      workers: processes; each does one world at a time.
+      seconds: after which no further candidate is looked at.
+      known: rules that are not to be found again; None for those of the hand-written families.
+
+    Returns:
+      the report; its `rules` are the same bytes whatever the number of workers or interruptions.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        paths = [Path(folder or temporary) / f"{world.name}-{max_ops}.json".replace(" ", "-") for world in worlds]
+        jobs = [(world, max_ops, path, now() + seconds) for world, path in zip(worlds, paths, strict=True)]
+        if workers == 1:
+            states = [_explore(*job) for job in jobs]
+        else:
+            with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+                states = [future.result() for future in [pool.submit(_explore, *job) for job in jobs]]
+    report = Report([state["report"] for state in states], all(state["finished"] for state in states))
+    if report.finished:
+        kept = [entry for state in states for entry in _found(state).kept]
+        minimal = _minimal(kept)
+        report.derived = len(kept) - len(minimal)
+        found = [pattern for _, patterns in minimal for pattern in patterns]
+        report.rules = write(found, by_hand() if known is None else known, report.unwritten, workers)
+    return report
+
+
+def _minimal(kept: list) -> list:
+    """What is kept, without the equalities that the others imply; the later ones are asked first."""
+    left = list(kept)
+    for entry in reversed(kept):
+        others = [pair for other in left if other is not entry for pair in other[0]]
+        if entry[0] and all(derivable(*pair, others, THOROUGH) for pair in entry[0]):
+            left = [other for other in left if other is not entry]
+    return left
+
+
+def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
+    """One world, from its checkpoint on, until it is finished or the time is over."""
+    started = monotonic()
+    state = read_json(path) if path.exists() else None
+    if state is not None and state["finished"]:
+        return state
+    if state is not None and state["world"] != repr(world):
+        raise RLFlowError(f"{path} is the checkpoint of another world; remove it or choose another folder")
+    graphs, sizes, candidates = _candidates(world, max_ops)
+    found = Found() if state is None else _found(state)
+    verdicts = Counter() if state is None else Counter(state["report"]["verdicts"])
+    before = 0.0 if state is None else state["report"]["seconds"]
+    done = sum(verdicts.values())
+
+    def checkpoint() -> dict:
+        report = {"world": world.name, "sizes": sizes, "verdicts": dict(sorted(verdicts.items()))}
+        report["seconds"] = round(before + monotonic() - started, 1)
+        state = {"world": repr(world), "report": report, "finished": done == len(candidates)}
+        state |= {"kept": [_encoded(entry) for entry in found.kept], "merges": _encoded(found.merges)}
+        write_text(path, json.dumps(state) + "\n")
+        return read_json(path)
+
+    for source, target in candidates[done:]:
+        if done % CHECKPOINT == 0:
+            checkpoint()
+        if now() > until:
+            break
+        verdicts[_consider(graphs, found, max_ops, source, target)] += 1
+        done += 1
+    return checkpoint()
+
+
+def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tuple[Node, Term]]]:
+    """(the representatives below the largest size, counts for each size, equalities, general ones first)."""
+    graphs, sizes, candidates = Graphs(world), [], []
+    for size in range(1, max_ops + 1):
+        counts: Counter = Counter()
+        candidates += _grow(graphs, size, size < max_ops, counts)
+        sizes.append({"size": size} | dict(counts))
+    return graphs, sizes, sorted(candidates, key=lambda pair: _generality(*pair))
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def _encoded(found):
+    """Terms and patterns as JSON: names of variables stay, all else is a list that begins with its kind."""
+    match found:
+        case Named():
+            return ["named", found.text]
+        case Label():
+            return ["label", found.op, *([name, _encoded(value)] for name, value in found.attributes)]
+        case Node():
+            return ["node", found.slot, _encoded(found.label), *map(_encoded, found.inputs)]
+        case Pattern():
+            return ["pattern", *map(_encoded, found)]
+        case tuple() | list():
+            return ["tuple", *map(_encoded, found)]
+    return found
+
+
+def _decoded(found):
+    match found:
+        case ["named", text]:
+            return Named(text)
+        case ["label", op, *pairs]:
+            return Label(op, tuple((name, _decoded(value)) for name, value in pairs))
+        case ["node", slot, label_, *inputs]:
+            return Node(_decoded(label_), tuple(map(_decoded, inputs)), slot)
+        case ["pattern", *fields]:
+            return Pattern(*map(_decoded, fields))
+        case ["tuple", *items]:
+            return tuple(map(_decoded, items))
+    return found
+
+
+def _found(state: dict) -> Found:
+    found = Found(merges=list(_decoded(state["merges"])))
+    for pairs, patterns in map(_decoded, state["kept"]):
+        found.keep(list(pairs), list(patterns))
+    return found
+
+
+# -- candidates ------------------------------------------------------------------------------------
+
+
+def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[Term, Term]]:
+    """The candidates among graphs of `size` operators; the others become representatives if `keep`."""
+    batches = list(graphs.batches(size))
+    hashes = [graphs.hashes_of(batch) for batch in batches]
+    for batch, found in zip(batches, hashes, strict=True):
+        counts[graphs.world.labels[batch.label].op] += len(found)
+    known = len(graphs.terms)
+    starts = np.cumsum([known, *(found.size for found in hashes)])
+    _, first, which = np.unique(np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True)
+    is_new = np.zeros(starts[-1], bool)
+    is_new[first] = True
+
+    def term(place: int) -> Term:
+        if place < known:
+            return graphs.terms[place]
+        k = int(np.searchsorted(starts, place, "right")) - 1
+        row, slot = divmod(place - int(starts[k]), hashes[k].shape[1])
+        return graphs.term(batches[k], row, slot)
+
+    candidates, new = [], []
+    for batch, found, start in zip(batches, hashes, starts, strict=False):
+        fresh = is_new[start : start + found.size].reshape(found.shape)
+        new.append((batch, np.argwhere(fresh)))
+        places = np.argwhere(~fresh & graphs.canonical(batch)[:, None])
+        for row, slot in places:
+            place = int(start) + int(row) * found.shape[1] + int(slot)
+            candidates.append((graphs.term(batch, row, slot), term(int(first[which[place]]))))
+    counts["representatives"], counts["candidates"] = int(is_new[known:].sum()), len(candidates)
+    if keep:
+        graphs.grow(new)
+    return candidates
+
+
+def _generality(source: Term, target: Term) -> tuple[int, int, int]:
+    """Small and flat equalities first; among them those of many variables, which others are instances of."""
+    return _written(source) + _written(target), _depth(source) + _depth(target), -len(variables(source))
+
+
+def _depth(term: Term) -> int:
+    return 1 + max(map(_depth, term.inputs)) if isinstance(term, Node) else 0
+
+
+def _written(term: Term) -> int:
+    """Operators of the term as one writes it down: what occurs twice counts twice."""
+    return 1 + sum(map(_written, term.inputs)) if isinstance(term, Node) else 0
+
+
+@lru_cache(maxsize=1 << 20)
+def _order(term: Term) -> tuple:
+    """Terms in order: fewer operators first. Operands that may change places count in their own order."""
+    if isinstance(term, str):
+        return 0, term, (), 0
+    children = tuple(_order(child) for child in term.inputs)
+    if term.label.op in COMMUTATIVE:
+        children = tuple(sorted(children))
+    return len(operators(term)), repr(term.label), children, term.slot
+
+
+# -- one candidate ---------------------------------------------------------------------------------
+
+
+def _consider(graphs: Graphs, found: Found, max_ops: int, source: Node, target: Term) -> str:
+    """Keeps the candidate or says why not."""
+    if _follows_at_the_root(found, source):
+        return "instance of a rule"
+    merge = _merge(graphs, source, target)
+    if merge is not None and not reachable(*merge, found.equalities, found.merges) and _true(graphs, *merge):
+        pattern = _pattern(graphs, *merge)
+        if pattern is not None:
+            found.merges += dict.fromkeys([merge, *variants(pattern, graphs.world.labels)])
+            found.keep([], [pattern])
+    if derivable(source, target, found.equalities):
+        return "derived"
+    if not _true(graphs, (source,), (target,)):
+        return "coincidence"
+    pairs = [(source, target), *_companion(graphs, source, target)]
+    sides = tuple(zip(*pairs, strict=True))
+    if any(_half_used(side) for side in sides):
+        found.keep([(source, target)], [])
+        return "uses one part of a Split"
+    if any(len(operators(*side)) > max_ops for side in sides):
+        found.keep(pairs, [])
+        return "too large with all outputs"
+    directions = [both for both in (sides, sides[::-1]) if paying(*both) is not None]
+    patterns = [pattern for pattern in (_pattern(graphs, *both) for both in directions) if pattern is not None]
+    if directions and not patterns:
+        return "not separable"
+    others = [pair for p in patterns for both in variants(p, graphs.world.labels) for pair in zip(*both, strict=True)]
+    found.keep(list(dict.fromkeys([*pairs, *others])), patterns)
+    return "kept" if patterns else "kept without paying"
+
+
+def _true(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> bool:
+    """Whether the equality holds for other integers, and for real numbers up to rounding."""
+    whole, real = graphs.world.inputs(sample=1), graphs.world.real_inputs()
+    return all(
+        np.array_equal(value(one, whole), value(other, whole)) and np.allclose(value(one, real), value(other, real))
+        for one, other in zip(source, target, strict=True)
+    )
+
+
+def _pattern(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> Pattern | None:
+    return generalise(source, target, dict(graphs.world.variables), paying(source, target))
+
+
+def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
+    """Two graphs as the outputs of one Split, where that pays: (both, their merged form)."""
+    if source.label.op != "Split" or source.slot or not isinstance(target, Node) or target.label.op == "Split":
+        return None
+    sibling = source._replace(slot=1)
+    other = graphs.representative(value(sibling, graphs.world.inputs()))
+    both, merged = (target, other), (source, sibling)
+    if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
+        return None  # no weight of its own to be joined with the other's
+    if not _worth_merging(target.label.op, operators(*both)):
+        return None
+    if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
+        return None
+    return both, merged
+
+
+def _worth_merging(op: str, found: frozenset[tuple]) -> bool:
+    """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
+    splits = sum(label.op == "Split" for label, _ in found)
+    return len(found) - splits == 2 and (op in DEAR or (splits > 0 and op in COMMUTATIVE))
+
+
+def _follows_at_the_root(found: Found, term: Node) -> bool:
+    """Whether a kept equality turns the term into one that comes earlier in the order."""
+    for source, target in found.by_root[term.label, term.slot]:
+        scope = instance(source, term, {})
+        if scope is not None and _order(rename(target, scope)) < _order(term):
+            return True
+    return False
+
+
+def _half_used(terms: Sequence[Term]) -> set[tuple]:
+    """The Splits of which one output alone is used."""
+    slots = defaultdict(set)
+
+    def visit(term: Term) -> None:
+        if isinstance(term, Node):
+            if term.label.op == "Split":
+                slots[term[:2]].add(term.slot)
+            for child in term.inputs:
+                visit(child)
+
+    for term in terms:
+        visit(term)
+    return {split for split, used in slots.items() if len(used) == 1}
+
+
+def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, Term]]:
+    """What holds of the other outputs of the Splits."""
+    if not _half_used([source]) | _half_used([target]):
+        return []
+    inputs = graphs.world.inputs()
+    other, twin = _other_outputs(source), _other_outputs(target)
+    result = value(other, inputs)
+    if not isinstance(twin, Node) or not np.array_equal(result, value(twin, inputs)):
+        twin = graphs.representative(result)
+    return [(other, twin)] if twin is not None and twin != other and _true(graphs, (other,), (twin,)) else []
+
+
+def _other_outputs(term: Term) -> Term:
+    if isinstance(term, str):
+        return term
+    inputs = tuple(_other_outputs(child) for child in term.inputs)
+    return Node(term.label, inputs, 1 - term.slot if term.label.op == "Split" else term.slot)

@@ -1,0 +1,126 @@
+"""Rules found by enumeration, written in the rule language."""
+
+import re
+from collections import Counter
+
+from rlflow.rules.generator.conditions import WINDOWS, Pattern
+from rlflow.rules.generator.names import why
+from rlflow.rules.generator.operators import Label, Node, Term, operators, variables
+from rlflow.rules.language import parse
+
+REASONS = (
+    (r"rank\(\w\) == rank\(\w\)( and .*)?", "the operands have different ranks"),
+    (r"rank\(\w\) <= rank\(\w\)", "an operand has more axes than the other"),
+    (r"rank\(\w\) == \d", "an operand has another number of axes"),
+    (r"rank\(\w\) > 1", "the operand has but one axis"),
+    (r"size\(\w\) == 1", "the operand is not one number"),
+    (r"shape\(\w\) == shape\(\w\)|broadcasts\(.*", "the operands have different shapes"),
+    (r"shape\(\w\)\[1:\] == shape\(\w\)\[1:\]", "the operands differ in more than their first axis"),
+    (r"prod\(shape\(\w\)\[2:\]\) == 1", "the kernel is not 1×1"),
+    (r"value\(\w\) == .*", "the parts have other sizes"),
+    (r"\w == rank.*|\w < rank.*|\w == [01]", "the axis is another one"),
+    (r"g % 2 == 0", "the groups are no pairs"),
+    (r"\w != \w", "the two axes are the same"),
+    (r"\w == tuple\(.*", "the permutation moves an axis"),
+    (r"\w == .*|\w\[-1\] == .*", "rows and columns alone are not exchanged"),
+    (r"compose.*", "the moves do not cancel"),
+    (r"attributes\(\w+, .group.\).*", "the convolution is grouped"),
+    (r"attributes\(\w+, .pads.\).*", "the window pads"),
+    (r"attributes\(\w+, .strides.\).*", "the window strides"),
+    (r"attributes\(\w+, .dilations.\).*", "the window is dilated"),
+    (r"attributes\(\w+, .auto_pad.\).*", "automatic padding"),
+    (r"attributes\(\w+, .ceil_mode.*", "the last window may lie outside"),
+)
+
+
+def reason_of(condition: str) -> str:
+    return next(reason for form, reason in REASONS if re.fullmatch(form, condition))
+
+
+def rule_text(pattern: Pattern, name: str) -> str:
+    """The rule in the rule language, parsed once. Raises RLFlowError if the language refuses it."""
+    source, target = _side(pattern.source, "source"), _side(pattern.target, "target")
+    if len(source) == len(target) == 1:
+        equation = [f"{source[0].removeprefix('result = ')} => {target[0].removeprefix('result = ')}"]
+    else:
+        equation = [*source, *(f"  {'=>' if k == 0 else '  '} {line}" for k, line in enumerate(target))]
+    clauses = [f'if {text} else "{reason}"' for text, reason in _clauses(pattern)]
+    text = "\n".join([f"{name}: {why(pattern)}", *(f"  {line}" for line in (*equation, *clauses))]) + "\n"
+    parse(text, "generated")
+    return text
+
+
+def _clauses(pattern: Pattern):
+    constants = set(pattern.constants)
+    if len(pattern.source) > 1:  # the language asks it of tensors that are not under every output
+        constants |= set(variables(*pattern.source)) - set.intersection(
+            *(set(variables(root)) for root in pattern.source)
+        )
+    if constants:
+        yield f"constant({', '.join(sorted(constants))})", "a weight is not constant"
+    sizes = {found.get("parts").text for found in _labels(pattern.source) if found.op == "Split"}
+    if sizes:
+        yield f"constant({', '.join(sorted(sizes))})", "sizes are not constant"
+    for text in pattern.conditions:
+        yield text, reason_of(text)
+    for found in dict.fromkeys(f for f in _labels(pattern.source) if f.op in WINDOWS):
+        rest = found.get("rest").text
+        texts = [f'attributes({rest}, "auto_pad") is None']
+        if found.op != "Conv":
+            texts += [f'attributes({rest}, "ceil_mode", 0) == 0', f'attributes({rest}, "dilations") is None']
+        yield from ((text, reason_of(text)) for text in texts if text not in pattern.conditions)
+
+
+def _labels(terms: tuple[Term, ...]) -> list[Label]:
+    return [found for found, _ in sorted(operators(*terms), key=repr)]
+
+
+def _side(roots: tuple[Term, ...], side: str) -> list[str]:
+    """Lines that define the outputs: result, or y1, y2 …; Splits and operators that are used twice have lines of their own."""
+    outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
+    uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
+    names: dict[Node, str] = {}
+    lines: list[str] = []
+    inner = iter("mnocdefv")
+
+    def define(term: Node) -> None:
+        """A line for a Split, or for what is used twice."""
+        if term.label.op == "Split":
+            both = [term._replace(slot=k) for k in (0, 1)]
+            for one in both:
+                names[one] = outputs.get(one) or next(inner)
+            lines.append(f"{', '.join(names[one] for one in both)} = {body(term)}")
+        else:
+            names[term] = next(inner)
+            lines.append(f"{names[term]} = {body(term)}")
+
+    def text(term: Term) -> str:
+        if isinstance(term, str):
+            return term
+        if term not in names and (term.label.op == "Split" or uses[term[:2]] > 1):
+            define(term)
+        return names.get(term) or body(term)
+
+    def body(term: Node) -> str:
+        parts = [text(child) for child in term.inputs]
+        if term.label.op == "Split":
+            parts.append(term.label.get("parts").text)
+        if term.label.op == "Pad":
+            parts.append("[0, 0, 1, 1, 0, 0, 1, 1]")
+        if term.label.op.startswith("Reduce"):
+            parts.append(f"[{term.label.get('axis').text}]")
+        return f"{term.label.op}({', '.join([*parts, *_attributes(term.label)])})"
+
+    for root in roots:
+        found = text(root)
+        if found != outputs[root]:
+            lines.append(f"{outputs[root]} = {found}")
+    return lines
+
+
+def _attributes(found: Label) -> list[str]:
+    if found.get("rest") is not None:
+        return [*(f"{name}={value.text}" for name, value in found.attributes if name != "rest"), f"**{found.get('rest').text}"]
+    if found.op.startswith("Reduce"):
+        return ["keepdims=1"]
+    return [f"{name}={value.text}" for name, value in found.attributes if name != "parts"]

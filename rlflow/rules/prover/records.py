@@ -1,0 +1,50 @@
+"""Proofs on disk: beside each rule's proof the hash of its text, and of the prover that made it."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from rlflow.common.files import write_json
+from rlflow.rules.language import Rule
+from rlflow.rules.prover.prove import Proof
+
+FOLDER = Path(__file__).parent
+PROOFS = FOLDER / "proofs.json"
+CODE = (*sorted(FOLDER.glob("*.py")), FOLDER.parent / "expressions.py")
+
+
+@cache
+def prover_hash() -> str:
+    """Of the code that proofs depend on, without its comments."""
+    told = hashlib.sha256()
+    for path in CODE:
+        told.update(ast.dump(ast.parse(path.read_text())).encode())
+    return told.hexdigest()
+
+
+def text_hash(rule: Rule) -> str:
+    return hashlib.sha256(rule.text.encode()).hexdigest()
+
+
+def load_proofs(path: Path = PROOFS) -> dict[str, dict]:
+    """Rule name → its proof's record, with the hashes of the text and the prover."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def store_proofs(rules: Iterable[Rule], proofs: Iterable[Proof], path: Path = PROOFS) -> None:
+    """Adds the proofs to the file; those of rules that are no more, or read otherwise now, go."""
+    texts = {rule.name: text_hash(rule) for rule in rules}
+    known = {name: record for name, record in load_proofs(path).items() if record["text"] == texts.get(name)}
+    known |= {
+        proof.name: {**proof.record(), "text": texts[proof.name], "prover": prover_hash()} for proof in proofs
+    }
+    write_json(path, dict(sorted(known.items())))
+
+
+def proof_of(rule: Rule, proofs: dict[str, dict]) -> dict | None:
+    """The rule's stored proof; None if there is none for its present text."""
+    record = proofs.get(rule.name)
+    return record if record is not None and record["text"] == text_hash(rule) else None

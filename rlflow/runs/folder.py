@@ -1,0 +1,217 @@
+"""The folder of a run: which model it belongs to, its resolved config, and what each stage left."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from rlflow.collect.episodes import Episode, read_episodes
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import file_hash, read_json, write_json, write_text
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import model_files
+from rlflow.graph.onnx_writer import save_model
+from rlflow.rules.language import load_rules
+from rlflow.runs.config import load_config
+from rlflow.zoo import ZOO, load
+
+PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """path: the folder.  config: resolved.  source: the model's ONNX file."""
+
+    path: Path
+    config: DictConfig
+    source: Path
+
+    @classmethod
+    def open(
+        cls, path: Path | str, model: str | None = None, files=(), overrides=(), shapes: dict | None = None,
+        seed: int | None = None, check: Callable[[DictConfig], None] | None = None,
+    ) -> "RunFolder":
+        """Makes the folder, or goes on in it with the config that it holds and the given changes on top.
+
+        Nothing is written before the task can be made and `check` has accepted the config, so that a mistake in
+        the first command does not stay in the folder.
+
+        Raises RLFlowError if no model is named, or the folder belongs to another model or task.
+        """
+        path = Path(path)
+        held = path / "config.yaml"
+        changes = {"model": model, "seed": seed, "shapes": dict(shapes) if shapes else None}
+        changes = {key: value for key, value in changes.items() if value is not None}
+        config = load_config(files, overrides, held if held.exists() else None, changes)
+        if not config.model:
+            raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
+        if check is not None:
+            check(config)
+        identity = path / "model.json"
+        task = task_of(config)
+        if identity.exists():
+            source = _same_model(path, read_json(identity), config, task)
+        else:
+            source = _fetch(path, config)
+            cls(path, config, source).env_spec().make_task()
+            digest = file_hash(*model_files(source))
+            write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task})
+        run = cls(path, config, source)
+        write_text(held, OmegaConf.to_yaml(config))
+        write_json(path / "versions.json", versions())
+        return run
+
+    @property
+    def shapes(self) -> dict:
+        return {name: tuple(s) if isinstance(s, list) else s for name, s in OmegaConf.to_container(self.config.shapes).items()}
+
+    @cached_property
+    def task(self) -> Task:
+        return self.env_spec().make_task()
+
+    def env_spec(self) -> EnvSpec:
+        env, cost = self.config.env, self.config.cost
+        return EnvSpec(
+            str(self.source), tuple(self.shapes.items()), tuple(env.rules), cost.name, cost.threads, cost.database,
+            env.reward, env.alpha, env.beta, env.max_locations, env.max_steps, env.exact, env.standard_operators_only,
+        )  # fmt: skip
+
+    def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
+        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).
+
+        Raises RLFlowError if one of the other runs is not collected, or not with the same env and cost.
+        """
+        self.require("collect")
+        own = read_episodes(self.path / "episodes", self.config.collect.episodes)
+        mine, found = read_json(self.path / "model.json"), {}
+        found[mine["sha256"], repr(mine["task"])] = own
+        for other in map(Path, self.config.collect.also):
+            if not (other / "collect.json").exists():
+                raise RLFlowError(f"collect.also: {other} has no finished 'collect'")
+            try:
+                identity, episodes = read_json(other / "model.json"), read_json(other / "collect.json")["episodes"]
+                key, task = (identity["sha256"], repr(identity["task"])), identity["task"]
+                different = [name for name in ("env", "cost", "rules") if task[name] != mine["task"][name]]
+            except (KeyError, TypeError) as error:
+                raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error
+            if different:
+                raise RLFlowError(f"collect.also: {other} was begun with other options ('{different[0]}' differs)")
+            found[key] = read_episodes(other / "episodes", episodes)
+        return own, [episode for key in sorted(found) for episode in found[key]]
+
+    def begin_rounds(self) -> Path:
+        """The folder of what the rounds of learning leave (`train-wm --rounds`), which depends on the options of this call.
+
+        Raises RLFlowError if it was begun with others.
+        """
+        folder, options = self.path / "rounds", round_options(self.config)
+        if (folder / "options.json").exists():
+            before = read_json(folder / "options.json")
+            if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
+                raise RLFlowError(f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete that folder")
+        write_json(folder / "options.json", options)
+        return folder
+
+    def stage(self, name: str, work: Callable[[], dict]) -> dict:
+        """Runs a stage and stores its results with the seconds that it took, earlier interrupted tries not counted."""
+        started = time.monotonic()
+        results = work()
+        results = {"stage": name, **results, "seconds": time.monotonic() - started}
+        write_json(self.path / f"{name}.json", results)
+        return results
+
+    def results(self, stage: str) -> dict | None:
+        file = self.path / f"{stage}.json"
+        return read_json(file) if file.exists() else None
+
+    def require(self, stage: str) -> dict:
+        found = self.results(stage)
+        if found is None:
+            raise RLFlowError(f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first")
+        return found
+
+
+def task_of(config: DictConfig) -> dict:
+    """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
+    chosen = OmegaConf.to_container(config)
+    rules = load_rules(chosen["env"]["rules"]).hash
+    return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
+
+
+def round_options(config: DictConfig) -> dict:
+    """The options that what a round leaves depends on, besides those of the task."""
+    chosen = OmegaConf.to_container(config)
+    options = {f"rounds.{key}": value for key, value in chosen["rounds"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
+    options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
+    for group in ("world_model", "controller"):
+        section = chosen[group]
+        options |= {f"{group}.{key}": v for key, v in section.items() if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")}
+        options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
+    return options
+
+
+def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> Path:
+    try:
+        source, wanted = path / identity["source"], identity["sha256"]
+        if identity["model"] != config.model:
+            raise RLFlowError(f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'")
+        for key, value in task.items():
+            if identity["task"][key] != value:
+                raise RLFlowError(f"{path} was begun with other options ('{key}' differs); use another --run")
+    except (KeyError, TypeError) as error:
+        raise RLFlowError(f"{path / 'model.json'} is damaged: {error!r} is missing") from error
+    if not source.is_file():
+        raise RLFlowError(f"the model of {path} is gone: {source}")
+    if file_hash(*model_files(source)) != wanted:
+        raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
+    return source
+
+
+def _fetch(path: Path, config: DictConfig) -> Path:
+    """The model's file; a zoo model is built once and written into the folder."""
+    if config.model not in ZOO:
+        source = Path(config.model)
+        if not source.exists() and source.suffix != ".onnx":
+            ZOO.get(config.model)  # says which name was probably meant
+        if not source.is_file():
+            raise RLFlowError(f"no such file: {source}")
+        return source
+    source = path / "model.onnx"
+    save_model(load(config.model, config.seed), source)
+    return source
+
+
+def _relative(source: Path, folder: Path) -> str:
+    return source.name if source.parent == folder else str(source.resolve())
+
+
+def versions() -> dict[str, str]:
+    """Python, the packages and the git commit that a run was made with."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    found["git_commit"] = _git_commit()
+    return found
+
+
+def _git_commit() -> str:
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + (" with changes" if dirty else "")

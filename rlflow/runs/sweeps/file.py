@@ -1,0 +1,213 @@
+"""What a sweep is: a YAML file → checked parameters, and the options of each of its trials."""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.runs.config import DEFAULTS, load_config, read_options
+from rlflow.runs.sweeps.runs import FIGURES
+
+CHOICES = {
+    "sampler": ("grid", "random", "tpe"),
+    "pruner": ("none", "median"),
+    "executor": ("local", "ray"),
+    "direction": ("maximize", "minimize"),
+}
+SCALAR = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a sweep: one of `choices`, or a number from `low` to `high`.
+
+    Attributes:
+      name: an option, e.g. "dream.temperatures"; where there are `cases`, a name of the user's own.
+      cases: name → options (dotted name → value), for choices that set several options; `choices` are their names.
+      log: the logarithm is drawn, not the number.
+      whole: the numbers are integers.
+    """
+
+    name: str
+    choices: tuple = ()
+    cases: Mapping[str, dict] = field(default_factory=dict)
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    def options(self, value) -> dict:
+        """Dotted option → value."""
+        return dict(self.cases[value]) if self.cases else {self.name: value}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A checked sweep file; see configs/sweeps/.
+
+    Attributes:
+      base: options of every trial, dotted name → value.
+      trials: how many; of a grid, all.
+      seeds: of which each trial makes one run.
+      figure, direction: the objective, a name of `FIGURES`, and whether more of it is better.
+    """
+
+    base: dict
+    parameters: tuple[Parameter, ...]
+    sampler: str
+    sampler_seed: int
+    pruner: str
+    trials: int
+    seeds: tuple[int, ...]
+    executor: str
+    workers: int
+    figure: str
+    direction: str
+
+    def grid(self, number: int) -> dict:
+        """Parameter → value of trial `number`; the last parameter changes fastest."""
+        values = list(product(*(parameter.choices for parameter in self.parameters)))[number]
+        return dict(zip([parameter.name for parameter in self.parameters], values, strict=True))
+
+    def options(self, values: Mapping[str, object], seed: int) -> dict:
+        """The options of a run, nested as in a config; `values`: parameter → value."""
+        chosen = dict(self.base)
+        for parameter in self.parameters:
+            chosen |= parameter.options(values[parameter.name])
+        return _nested(chosen | {"seed": seed})
+
+
+def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda config: None) -> Sweep:
+    """Reads a sweep file and tries every value of every parameter on the config, by `check` too.
+
+    Raises RLFlowError naming the file for a key or option that is unknown, or a value that is not allowed.
+    """
+    found = OmegaConf.to_container(read_options(path))
+    try:
+        sweep = _sweep(found)
+        for parameter in sweep.parameters:
+            for value in parameter.choices or (parameter.low, parameter.high):
+                _try(sweep, parameter, value, check)
+    except RLFlowError as error:
+        raise RLFlowError(f"{path}: {str(error).removeprefix('command line: ')}") from error
+    return sweep
+
+
+def _sweep(found: dict) -> Sweep:
+    known = (
+        "model", "base", "parameters", "sampler", "sampler_seed", "pruner", "trials", "seeds", "executor", "workers", "objective",
+    )  # fmt: skip
+    _known(found, known, "key")
+    base, parameters = found.get("base") or {}, found.get("parameters")
+    if not isinstance(base, dict):
+        raise RLFlowError("'base' maps options to values")
+    if not isinstance(parameters, dict) or not parameters:
+        raise RLFlowError("'parameters' maps at least one option to a list, to a range {low, high}, or to named cases")
+    if "model" in found:
+        base = {"model": found["model"], **base}
+    parameters = tuple(_parameter(name, values) for name, values in parameters.items())
+    sampler = _choice(found, "sampler")
+    count = math.prod(len(parameter.choices) for parameter in parameters)
+    if sampler == "grid" and not count:
+        raise RLFlowError("a grid needs lists or cases, not ranges: sampler: random or tpe")
+    if sampler == "grid" and "trials" in found:
+        raise RLFlowError("'trials' is for the samplers random and tpe; a grid runs every combination")
+    objective = found.get("objective") or {"figure": "improvement"}
+    if not isinstance(objective, dict):
+        raise RLFlowError("'objective' is {figure: NAME, direction: maximize or minimize}")
+    _known(objective, ("figure", "direction"), "key of 'objective'")
+    figure = objective.get("figure")
+    _known([figure], FIGURES, "figure")
+    return Sweep(
+        base, parameters, sampler, _count(found, "sampler_seed", 0, least=0), _choice(found, "pruner"),
+        count if sampler == "grid" else _count(found, "trials"), _seeds(found.get("seeds", [0])), _choice(found, "executor"),
+        _count(found, "workers", 1), figure, _choice(objective, "direction"),
+    )  # fmt: skip
+
+
+def _parameter(name: str, found) -> Parameter:
+    if isinstance(found, list) and found and all(isinstance(value, SCALAR) for value in found):
+        if any(value in found[:k] for k, value in enumerate(found)):
+            raise RLFlowError(f"'{name}' holds a value twice")
+        return Parameter(name, tuple(found))
+    if isinstance(found, dict) and {"low", "high"} <= found.keys():
+        _known(found, ("low", "high", "log"), f"key of '{name}'")
+        low, high, log = found["low"], found["high"], found.get("log", False)
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (low, high)) or not low < high:
+            raise RLFlowError(f"'{name}' goes from a number 'low' to a larger one 'high', not from {low!r} to {high!r}")
+        if not isinstance(log, bool) or (log and low <= 0):
+            raise RLFlowError(f"'{name}': 'log' is true or false, and needs a 'low' above 0")
+        return Parameter(name, low=low, high=high, log=log, whole=isinstance(low, int) and isinstance(high, int) and not _takes_floats(name))
+    if isinstance(found, dict) and found and all(isinstance(key, str) and isinstance(case, dict) for key, case in found.items()):
+        return Parameter(name, tuple(found), found)
+    raise RLFlowError(f"'{name}' is a list of numbers or texts, a range {{low, high}}, or cases {{NAME: {{OPTION: value}}}}, not {found!r}")
+
+
+def _takes_floats(name: str) -> bool:
+    default = OmegaConf.select(_defaults(), name)
+    return isinstance(default, float) or OmegaConf.is_list(default)
+
+
+def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig], None]) -> None:
+    """Raises RLFlowError if the value gives no config that a run could have."""
+    values = {other.name: other.choices[0] if other.choices else other.low for other in sweep.parameters} | {parameter.name: value}
+    if "seed" in {**sweep.base, **parameter.options(value)}:
+        raise RLFlowError("the key 'seeds' says with which seeds every trial is run, not the option 'seed'")
+    config = load_config(changes=sweep.options(values, sweep.seeds[0]))
+    check(config)
+    if not config.model:
+        raise RLFlowError("no model: name one with 'model'")
+    if len(config.dream.temperatures) != 1:
+        raise RLFlowError("a trial trains one controller: dream.temperatures has one value (sweep over it instead)")
+
+
+def _nested(options: Mapping[str, object]) -> dict:
+    """{"env.alpha": 0.5} → {"env": {"alpha": 0.5}}; one value of an option that is a list becomes a list of it."""
+    defaults, nested = _defaults(), {}
+    for name, value in options.items():
+        *groups, last = name.split(".")
+        inside = nested
+        for group in groups:
+            inside = inside.setdefault(group, {})
+            if not isinstance(inside, dict):
+                raise RLFlowError(f"'{name}': '{group}' is both a value and a group of options")
+        inside[last] = [value] if OmegaConf.is_list(OmegaConf.select(defaults, name)) and not isinstance(value, list) else value
+    return nested
+
+
+@cache
+def _defaults() -> DictConfig:
+    return read_options(DEFAULTS)
+
+
+def _known(found, known, what: str) -> None:
+    for key in found:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            raise RLFlowError(f"unknown {what} '{key}'; " + (f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"))
+
+
+def _choice(found: dict, key: str) -> str:
+    value = found.get(key, CHOICES[key][0])
+    if value not in CHOICES[key]:
+        raise RLFlowError(f"'{key}' is {' or '.join(CHOICES[key])}, not {value!r}")
+    return value
+
+
+def _count(found: dict, key: str, default: int | None = None, least: int = 1) -> int:
+    value = found.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        raise RLFlowError(f"'{key}' is a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _seeds(found) -> tuple[int, ...]:
+    if not isinstance(found, list) or not found or len(set(map(str, found))) < len(found):
+        raise RLFlowError(f"'seeds' is a list of different whole numbers, not {found!r}")
+    return tuple(_count({"seeds": seed}, "seeds", least=0) for seed in found)

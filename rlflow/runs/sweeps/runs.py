@@ -1,0 +1,157 @@
+"""The runs that a sweep is made of, each in a run folder named after the options that it depends on.
+
+    DIR/shared/collect-HASH     episodes, of every run with the same model, seed, env and cost
+    DIR/shared/train-wm-HASH    and a world model, of every run that learns it in the same way
+    DIR/trials/HASH-seed-N      and a controller, evaluated
+
+So what was done once is found again, whatever the sweep is that asks for it: after a kill, in a longer sweep, in another trial.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import copy_file, read_json, write_text
+from rlflow.runs.config import load_config
+from rlflow.runs.folder import round_options, task_of
+
+STAGES = ("collect", "train-wm", "train-controller", "eval")
+OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")  # what a run folder does not take over from another
+BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # eval/receipt.json makes them again, byte for byte
+FIGURES = {
+    "dreamt": "mean return that the best controller of the training had in its dreams",
+    "real": "return of its greedy episode on the real graph, over as many steps",
+    "improvement": "percent by which the best graph that it found is estimated to be faster",
+    "interactions": "steps of the real environment in all stages",
+    "training_seconds": "of the controller's training",
+    "acting_seconds": "of the trained controller on the real graph",
+    "seconds": "of all stages, those that are shared with other runs included",
+}
+
+
+class Run(NamedTuple):
+    """Stages in a folder that takes over what `parent`, a Run or None, left in its own. options: nested, as in a config."""
+
+    folder: Path
+    stages: tuple[str, ...]
+    options: dict
+    parent: "Run | None"
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / f"{self.stages[-1]}.json").exists()
+
+    @property
+    def chain(self) -> list["Run"]:
+        """The runs that must be done one after the other for this one to be."""
+        return ([] if self.parent is None else self.parent.chain) + [self]
+
+
+def plan(folder: Path, options: dict) -> Run:
+    """The run of a trial, with the shared ones that it stands on."""
+    config = load_config(changes=options)
+    task = {"model": config.model, **task_of(config)}
+    learning = round_options(config)
+    if config.rounds.count == 1:
+        learning = {key: value for key, value in learning.items() if key.startswith(("collect.", "world_model."))}
+    run = None
+    if config.world_model.mode == "offline":
+        key = _hash({**task, "episodes": config.collect.episodes})
+        run = Run(folder / "shared" / f"collect-{key}", ("collect",), options, None)
+    run = Run(folder / "shared" / f"train-wm-{_hash({**task, **learning})}", ("train-wm",), options, run)
+    name = f"{_hash(_decisive(config))}-seed-{config.seed}"
+    return Run(folder / "trials" / name, ("train-controller", "eval"), options, run)
+
+
+def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
+    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make are not kept.
+
+    Returns None, or what went wrong in one line.
+    """
+    if run.parent is not None and not run.parent.finished:
+        return f"its '{run.parent.stages[-1]}' failed"
+    with _locked(run.folder) as lock:
+        for stage in run.stages:
+            if (run.folder / f"{stage}.json").exists():
+                continue
+            if run.parent is not None:
+                _take_over(run.parent.folder, run.folder)
+            options, log = run.folder / "options.yaml", run.folder / "log.txt"
+            write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
+            with open(log, "ab") as output:
+                arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
+                done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock])
+            if done.returncode:
+                return _error(log, stage, done.returncode)
+        for name in BULKY:
+            (run.folder / name).unlink(missing_ok=True)
+    return None
+
+
+def figures(run: Run) -> dict[str, float]:
+    """The figures (`FIGURES`) of a finished run. Raises RLFlowError if one is missing."""
+    stages = {stage: read_json(path) for stage in STAGES if (path := run.folder / f"{stage}.json").exists()}
+    try:
+        (dream,), controller = stages["eval"]["dreamt"], stages["eval"]["candidates"]["controller"]
+        return {
+            "dreamt": dream["dreamt_return"],
+            "real": dream["real_return"],
+            "improvement": controller["estimated_improvement_percent"],
+            "interactions": controller["interactions"],
+            "training_seconds": stages["train-controller"]["seconds"],
+            "acting_seconds": controller["seconds"],
+            "seconds": sum(stage["seconds"] for stage in stages.values()),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise RLFlowError(f"the results in {run.folder} are damaged: {error!r}") from error
+
+
+def _hash(options: dict) -> str:
+    plain = {key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in options.items()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _decisive(config: DictConfig) -> dict:
+    """All options but the seed and those that change no result."""
+    options = OmegaConf.to_container(config)
+    for name in ("seed", "workers", "search", "optimise"):
+        options.pop(name, None)
+    del options["collect"]["executor"], options["world_model"]["threads"], options["world_model"]["checkpoint_seconds"]
+    return options
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """One process at a time works in the folder. The stage's process inherits the lock: should the sweep be killed, then
+    the next one waits for the stage that is still running, rather than start it twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
+
+
+def _take_over(source: Path, target: Path) -> None:
+    """Hard links, where the disk has them: files of a run folder are replaced, never changed (rlflow/common/files.py)."""
+    for file in sorted(source.rglob("*")):
+        place = target / file.relative_to(source)
+        if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or place.exists():
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, place)
+        except OSError:
+            copy_file(file, place)
+
+
+def _error(log: Path, stage: str, code: int) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+    return f"{stage}: {lines[-1].removeprefix('error: ')}" if lines and code > 0 else f"{stage}: ended with status {code}; see {log}"

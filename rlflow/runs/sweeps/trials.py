@@ -1,0 +1,163 @@
+"""The trials of a sweep: which parameters come next, which trial is given up, and how all of them are run.
+
+Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier blocks alone,
+so a sweep that was killed is simply played again: finished runs are found in their folders, and everything else follows.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from rlflow.collect.executors import Job, Workers
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import copy_file
+from rlflow.common.progress import progress_bar, say
+from rlflow.runs.sweeps.file import Sweep
+from rlflow.runs.sweeps.runs import Run, do, figures, plan
+
+DoAll = Callable[[Sequence[Run]], dict[Path, str | None]]  # runs → folder: what went wrong with it
+
+
+@dataclass
+class Trial:
+    """values: parameter → value.  figures, errors: seed → what its run came to, or why it failed."""
+
+    number: int
+    values: dict[str, object]
+    figures: dict[int, dict[str, float]] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    folders: dict[int, Path] = field(default_factory=dict)
+    pruned: bool = False
+
+    @property
+    def state(self) -> str:
+        return "failed" if self.errors else "pruned" if self.pruned else "finished"
+
+
+def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], tell: Callable[[list[Trial]], None]) -> list[Trial]:
+    """Runs what is not finished; after every block `tell` gets all trials so far.
+
+    Args:
+      command: what `STAGE --run DIR --config FILE` is appended to, e.g. ("python", "run.py").
+    """
+    folder = folder.resolve()
+    with progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar, Workers(sweep.executor, sweep.workers) as workers:
+
+        def told(trials: list[Trial], study: Study) -> None:
+            study.save(folder / "optuna.db")
+            tell(trials)
+
+        return play(sweep, folder, partial(do_all, workers, sweep.workers, tuple(command), bar), told)
+
+
+def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
+    """Shared runs first, each once."""
+    errors: dict[Path, str | None] = {}
+    depth = max((len(run.chain) for run in runs), default=0)
+    for level in range(depth):
+        unique = {run.chain[level].folder: run.chain[level] for run in runs if level < len(run.chain)}
+        jobs = [Job(folder.name, do, (run, command, os.getcwd())) for folder, run in unique.items()]
+        for folder, error in zip(unique, workers.results(jobs, ahead), strict=True):
+            errors[folder] = error
+            bar.update(sum(run.folder == folder for run in runs))
+            if error:
+                say(f"{folder.name} failed: {error}")
+    return errors
+
+
+def play(sweep: Sweep, folder: Path, all_done: DoAll, tell: "Callable[[list[Trial], Study], None]") -> list[Trial]:
+    """All trials, block by block: a block is as many as run side by side, where later trials learn from earlier ones."""
+    learns = sweep.sampler == "tpe" or sweep.pruner != "none"
+    size = sweep.workers if learns else sweep.trials
+    steps = [sweep.seeds] if sweep.pruner == "none" else [(seed,) for seed in sweep.seeds]
+    study, trials = Study(sweep), []
+    for start in range(0, sweep.trials, size):
+        block = [Trial(number, study.values(number)) for number in range(start, min(start + size, sweep.trials))]
+        for seeds in steps:
+            going_on = [trial for trial in block if trial.state == "finished"]
+            _play(sweep, folder, all_done, going_on, seeds)
+            for trial in going_on:
+                last = seeds[-1] == sweep.seeds[-1]
+                trial.pruned = trial.state == "finished" and not last and study.prunes(trial)
+        for trial in block:
+            study.add(trial)
+        trials += block
+        tell(trials, study)
+    return trials
+
+
+def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seeds: Sequence[int]) -> None:
+    runs = {(trial.number, seed): plan(folder, sweep.options(trial.values, seed)) for trial in trials for seed in seeds}
+    errors = all_done(list(runs.values()))
+    for trial in trials:
+        for seed in seeds:
+            run = runs[trial.number, seed]
+            trial.folders[seed] = run.folder
+            if error := errors[run.folder]:
+                trial.errors[seed] = error
+            else:
+                trial.figures[seed] = figures(run)
+
+
+class Study:
+    """Optuna's view of the trials so far: what it proposes next is a function of them, of the seed and of the trial's number."""
+
+    def __init__(self, sweep: Sweep):
+        try:
+            import optuna
+        except ImportError as error:
+            raise RLFlowError("sweeps need Optuna: pip install optuna") from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.optuna, self.sweep = optuna, sweep
+        self._study = optuna.create_study(direction=sweep.direction)
+        self._pruner = optuna.pruners.MedianPruner() if sweep.pruner == "median" else optuna.pruners.NopPruner()
+        self._distributions = {parameter.name: self._distribution(parameter) for parameter in sweep.parameters}
+
+    def _distribution(self, parameter):
+        kinds = self.optuna.distributions
+        if parameter.choices:
+            return kinds.CategoricalDistribution(parameter.choices)
+        kind = kinds.IntDistribution if parameter.whole else kinds.FloatDistribution
+        return kind(parameter.low, parameter.high, log=parameter.log)
+
+    def values(self, number: int) -> dict[str, object]:
+        """The parameters of trial `number`, proposed on what was added so far."""
+        if self.sweep.sampler == "grid":
+            return self.sweep.grid(number)
+        samplers = self.optuna.samplers
+        kind = samplers.RandomSampler if self.sweep.sampler == "random" else samplers.TPESampler
+        seed = int(np.random.SeedSequence((self.sweep.sampler_seed, number)).generate_state(1)[0])
+        asked = self.optuna.create_study(direction=self.sweep.direction, sampler=kind(seed=seed))
+        asked.add_trials(self._study.get_trials(deepcopy=False))
+        return dict(asked.ask(self._distributions).params)
+
+    def prunes(self, trial: Trial) -> bool:
+        """Whether Optuna's pruner gives the trial up, from its means after each seed so far and those of earlier blocks."""
+        return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
+
+    def add(self, trial: Trial) -> None:
+        states = self.optuna.trial.TrialState
+        self._study.add_trial(self._frozen(trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]))
+
+    def _frozen(self, trial: Trial, state):
+        values = [found[self.sweep.figure] for found in trial.figures.values()]
+        means = {step: float(np.mean(values[: step + 1])) for step in range(len(values))}
+        value = means[len(values) - 1] if state == self.optuna.trial.TrialState.COMPLETE else None
+        return self.optuna.trial.create_trial(
+            state=state, value=value, params=trial.values, distributions=self._distributions, intermediate_values=means,
+        )  # fmt: skip
+
+    def save(self, path: Path) -> None:
+        """The study as a SQLite file of Optuna's own, e.g. for optuna-dashboard; it is whole at any moment."""
+        with tempfile.TemporaryDirectory() as folder:
+            storage = self.optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db")
+            copy = self.optuna.create_study(storage=storage, study_name="sweep", direction=self.sweep.direction)
+            copy.add_trials(self._study.get_trials(deepcopy=False))
+            storage.remove_session()
+            storage.engine.dispose()
+            copy_file(f"{folder}/study.db", path)

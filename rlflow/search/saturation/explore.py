@@ -1,0 +1,98 @@
+"""Equality saturation: all rules at all places of an e-graph, in rounds, until nothing new comes.
+
+Round k applies every match that the e-graph holds at its beginning. So after k whole rounds it holds every graph
+that substitutions reach, in any number, of which none needs more than k one upon the other; this is the scope that
+is told, and after a round without news there is no limit to k.
+"""
+
+import time
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.model import Node
+from rlflow.rules.apply import Plan, facts, operands, plan_or_reason
+from rlflow.rules.language import Rule, RuleSet
+from rlflow.search.saturation.egraph import EGraph
+from rlflow.search.saturation.ematch import matches
+
+CHECK_EVERY = 64  # operators or substitutions between two looks at the clock
+
+
+class Explorer:
+    """Applies a rule set to an e-graph. Raises RLFlowError for rules that ask who else reads a tensor."""
+
+    def __init__(self, egraph: EGraph, rules: RuleSet):
+        for rule in rules:
+            if rule.counts_readers:
+                raise RLFlowError(f"rule {rule.name} asks who reads a tensor, which has no answer for many graphs at once")
+        self.egraph = egraph
+        self._plans: dict[tuple, Plan | str] = {}
+        self._done: set[tuple] = set()
+        self._by_root: dict[str, list[tuple[int, Rule]]] = {}
+        for number, rule in enumerate(rules):
+            self._by_root.setdefault(rule.roots[0].op, []).append((number, rule))
+        self._depth = max((rule.depth for rule in rules), default=0)
+
+    def round(self, max_nodes: int, seconds: float) -> str | None:
+        """One whole round; or nothing is done where a limit would be passed.
+
+        Returns 'nodes' or 'seconds' for such a limit, 'saturated' if the round brought nothing new, else None.
+        """
+        egraph, end = self.egraph, time.monotonic() + seconds
+        near, found, done = self._near(), [], self._done.copy()
+        for place, node in enumerate(egraph.nodes.values()):
+            found += self._at(node, near.get(node.id, self._depth))
+            full = len(egraph.nodes) + len(found) > max_nodes  # most matches add an operator or two
+            if full or (place % CHECK_EVERY == 0 and time.monotonic() > end):
+                self._done = done
+                return "nodes" if full else "seconds"
+        egraph.fresh = {}
+        for plan, bound in found:
+            egraph.substitute(plan, bound)
+        egraph.rebuild()
+        return None if egraph.fresh else "saturated"
+
+    def _near(self) -> dict[int, int]:
+        """Operator → how many edges below it something fresh is, as far as the deepest rule looks."""
+        nodes, consumers = self.egraph.nodes, self.egraph.consumers
+        frontier = list(self.egraph.fresh)
+        near = dict.fromkeys(frontier, 0)
+        for distance in range(1, self._depth):
+            above = [c for n in frontier for t in nodes[n].outputs for c in consumers.get(t, ())]
+            frontier = [n for n in dict.fromkeys(above) if n not in near]
+            near.update(dict.fromkeys(frontier, distance))
+        return near
+
+    def _at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
+        """The new matches whose first root is the operator; a rule of several roots may have something fresh under another."""
+        egraph = self.egraph
+        if node.constant:
+            return []
+        below = {egraph.nodes[n].op for t in node.inputs for n in egraph.makers.get(t, ())}
+        found = []
+        for number, rule in self._by_root.get(node.op, ()):
+            if not rule.children <= below or (distance >= rule.depth and len(rule.roots) == 1):
+                continue
+            for nodes, bindings in matches(egraph, rule, node):
+                key = number, nodes, tuple(bindings.items())
+                if key not in self._done and self._are_apart(rule, nodes):
+                    self._done.add(key)
+                    plan = self._plan(rule, nodes, bindings)
+                    if plan is not None:
+                        found.append((plan, operands(egraph, rule, nodes, bindings)))
+        return found
+
+    def _are_apart(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
+        """Whether no two roots read a common weight: an e-graph holds each operator in many forms at once, and to merge
+        them with each other would go on for ever."""
+        weights = [
+            frozenset().union(*(self.egraph.weights.get(t, ()) for t in self.egraph.nodes[nodes[place]].inputs))
+            for place in rule.root_places
+        ]
+        return sum(map(len, weights)) == len(frozenset().union(*weights))
+
+    def _plan(self, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | None:
+        key = facts(self.egraph, rule, nodes, bindings)
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = plan_or_reason(self.egraph, rule, nodes, bindings)
+        return None if isinstance(found, str) else found

@@ -1,0 +1,158 @@
+"""Random substitutions on random graphs; the graphs themselves; and mistakes made on purpose, which must be found."""
+
+from collections import Counter
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from benchmarks.fuzzing import Original, fuzz, random_walk
+from benchmarks.random_models.random_model import ON_IMAGES, PLAIN, random_model, random_values
+from benchmarks.random_models.sketch import BOUND, LARGEST, OPSETS, Sketch
+from rlflow.graph.onnx_runtime import run, session
+from rlflow.rules.language import RuleSet, load_rules, parse
+
+GRAPHS, GROUP = 300, 50
+SKETCHES = 100  # of every motif, at most
+RULES = load_rules()
+
+
+@pytest.mark.parametrize("first", range(0, GRAPHS, GROUP))
+def test_substitutions_keep_random_graphs_valid_and_equal(first):
+    fired, looks = Counter(), Counter()
+    for seed in range(first, first + GROUP):
+        found = fuzz(seed, RULES)
+        assert found.failure is None, f"\n{found.failure}"
+        fired.update(found.rules)
+        looks.update(found.looks)
+    assert fired.total() > 10 * GROUP
+    assert looks["optimised"] > looks.total() / 2, "too few graphs are compared as ONNX Runtime optimises them"
+    assert len(fired) > len(RULES) / 3, "the graphs hold too little that rules are about"
+
+
+# -- the graphs ------------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_bytes_and_another_seed_others():
+    first, again = ([random_model(seed).SerializeToString(deterministic=True) for seed in range(20)] for _ in range(2))
+    assert first == again
+    assert len(set(first)) == len(first)
+
+
+def test_random_graphs_are_small_and_tame():
+    for seed in range(60):
+        model = random_model(seed)
+        graph = model.graph
+        assert 3 <= sum(node.op_type != "Constant" for node in graph.node) <= 25
+        given = {value.name for value in graph.output}
+        made = [node for node in graph.node if node.op_type != "Constant"]
+        names = [name for node in made for name in node.output if name and name not in given]
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        for array in run(session(model, 1, optimise=False), random_values(model, seed)):
+            assert array.size <= LARGEST
+            assert np.abs(array).max(initial=0) <= BOUND  # neither NaN nor infinite
+
+
+def test_random_graphs_vary():
+    """In opsets, data types, ranks, sizes 0 and 1; constants as nodes and weights; shared, inner and unused results."""
+    seen = Counter()
+    for seed in range(200):
+        model = random_model(seed)
+        graph = model.graph
+        seen[model.opset_import[0].version] += 1
+        for value in graph.input:
+            shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            seen[helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name] += 1
+            seen.update({f"rank {len(shape)}": 1, "empty": prod(shape) == 0, "size 1": 1 in shape})
+        readers = Counter(name for node in graph.node for name in node.input)
+        outputs = {value.name for value in graph.output}
+        made = [name for node in graph.node if node.op_type != "Constant" for name in node.output]
+        seen["constant nodes"] += any(node.op_type == "Constant" for node in graph.node)
+        seen["weights"] += len(graph.initializer) > 0
+        seen["several outputs"] += len(outputs) > 1
+        seen["read twice"] += any(readers[name] > 1 for name in made)
+        seen["inner outputs"] += any(readers[name] for name in outputs)
+        seen["unused results"] += any(not readers[name] and name not in outputs for name in made)
+    kinds = [
+        *OPSETS, "float16", "float32", "float64", "int32", "int64", *(f"rank {n}" for n in range(6)), "empty", "size 1",
+        "constant nodes", "weights", "several outputs", "read twice", "inner outputs", "unused results",
+    ]  # fmt: skip
+    assert not [kind for kind in kinds if not seen[kind]]
+
+
+def drawn_alone(motif, seed: int) -> onnx.ModelProto | None:
+    """What the motif draws on an empty sketch, if anything fits there."""
+    sketch = Sketch(seed)
+    if sketch.float == np.float64 and motif in ON_IMAGES:
+        return None
+    sketch.attempt(motif)
+    return sketch.model() if sketch.nodes else None
+
+
+def test_for_every_rule_there_is_a_motif():
+    """What motifs draw alone, and what a few substitutions make of that, holds a place for every rule."""
+    left = {rule.name for rule in RULES}
+    for seed in range(SKETCHES):
+        for motif in PLAIN | ON_IMAGES:
+            model = drawn_alone(motif, seed) if left else None
+            if model is not None:
+                for state in random_walk(model, RULES, np.random.default_rng(seed), 2).states:
+                    left -= {RULES[xfer_id].name for xfer_id in np.flatnonzero(state.counts)}
+    assert not left
+
+
+# -- mistakes on purpose ---------------------------------------------------------------------------
+
+WRONG = [  # (equation, kind of the fault, operators of the smallest model that shows it)
+    ("Mul(Mul(x, c), d) => Mul(x, c)\n  if constant(c, d)", "values", ["Mul", "Mul"]),  # a factor is dropped
+    ("Transpose(x, perm=p) => x", "values", ["Transpose"]),  # a condition is dropped
+    ("Sub(x, y) => Sub(y, x)", "values", ["Sub"]),
+    ("Relu(x) => Sqrt(x)", "values", ["Relu"]),  # NaN where there was a number
+    ("Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0", "raises RLFlowError", ["Relu"]),
+]
+
+
+@pytest.mark.parametrize("equation, kind, operators", WRONG, ids=[equation for equation, *_ in WRONG])
+def test_a_wrong_rule_is_found_and_its_graph_shrunk(equation, kind, operators):
+    """Among the right rules; the report names seed and rule, and the graph in it shows the fault."""
+    wrong = parse(f"wrong: a mistake\n  {equation}", "wrong")
+    rules = RuleSet((*load_rules(["layout"]), *wrong))
+    found = (fuzz(seed, rules).failure for seed in range(200))
+    failure = next(failure for failure in found if failure is not None and failure.fault.kind == kind)
+    assert failure.rules == ["wrong"]
+    assert f"seed {failure.seed}: after wrong: {kind}" in str(failure)
+    assert failure.model in str(failure)
+    shrunk = onnx.parser.parse_model(failure.model)
+    computed = ("Constant", "Identity", "Neg")  # weights
+    assert [node.op_type for node in shrunk.graph.node if node.op_type not in computed] == operators
+    assert len(shrunk.graph.output) == 1
+    assert fuzz(failure.seed, rules).failure == failure
+
+
+def walked():
+    """A walk of several steps over a model, and the model."""
+    original = Original(random_model(0), 0)
+    walk = random_walk(original.model, RULES, np.random.default_rng(0), 5)
+    assert original.fault(walk.states[-1], last=True) is None
+    return original, walk
+
+
+def test_a_cost_and_locations_that_were_kept_wrong_are_found():
+    original, walk = walked()
+    state = replace(walk.states[-1], graph_cost=replace(walk.states[-1].graph_cost, total=walk.states[0].cost))
+    assert original.fault(state, last=True).kind == "cost"
+    state = walk.states[-1]
+    vars(state)["counts"] = state.counts + 1
+    assert original.fault(state, last=True).kind == "locations"
+
+
+def test_another_interface_is_found():
+    original, walk = walked()
+    changed = onnx.ModelProto()
+    changed.CopyFrom(original.model)
+    changed.graph.output[0].doc_string = "something new"
+    original.model = changed
+    assert original.fault(walk.states[-1], last=False).kind == "interface"

@@ -1,0 +1,353 @@
+"""Mistakes and mishaps: one line on standard error, a non-zero exit, nothing lost."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from rlflow.common import files
+from rlflow.graph.onnx_writer import save_model
+from rlflow.zoo import load
+from tests.commands import ROOT, TINY, in_its_own, in_process
+
+
+@pytest.fixture
+def folder(optimised, tmp_path) -> Path:
+    """A copy of a finished run, to be spoilt."""
+    return Path(shutil.copytree(optimised / "run", tmp_path / "run"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What must not be lost: everything but TensorBoard's events."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*")) if path.is_file() and "tensorboard" not in path.parts
+    }  # fmt: skip
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def matmul(folder: Path, shape=(2, 8), op="MatMul", **save) -> Path:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[0], 4])
+    w = onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "w")
+    graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"])], "g", [x], [y], [w])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "m.onnx", **save)
+    return folder / "m.onnx"
+
+
+def broken(folder: Path, kind: str) -> tuple[str, str]:
+    """(what --model is given, what the message must hold)."""
+    path = folder / "m.onnx"
+    if kind == "not onnx":
+        path.write_text("this is a text, not a model\n" * 10)
+        return str(path), "is not an ONNX file"
+    if kind == "empty":
+        path.write_bytes(b"")
+        return str(path), "m.onnx"
+    if kind == "image":
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+        return str(path), "is not an ONNX file"
+    if kind == "truncated":
+        whole = load("tiny_resnet18").SerializeToString()
+        path.write_bytes(whole[: len(whole) // 2])
+        return str(path), "is not an ONNX file"
+    if kind == "refused by the checker":
+        return str(matmul(folder, op="MatMull")), "the ONNX checker refuses"
+    if kind == "symbolic":
+        return str(matmul(folder, ("batch", 8))), "bind it with --shape x=?x8 or --shape batch=SIZE"
+    if kind == "no weights":
+        matmul(folder, save_as_external_data=True, location="weights.bin", size_threshold=0)
+        (folder / "weights.bin").unlink()
+        return str(path), "weights.bin"
+    if kind == "missing file":
+        return str(folder / "gone.onnx"), "no such file"
+    if kind == "a folder":
+        return str(folder), "unknown model"
+    assert kind == "misspelt zoo name"
+    return "tiny_resnet81", "did you mean 'tiny_resnet18'?"
+
+
+KINDS = [
+    "not onnx", "empty", "image", "truncated", "refused by the checker", "symbolic", "no weights", "missing file",
+    "a folder", "misspelt zoo name",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kind):
+    model, message = broken(tmp_path, kind)
+    run = tmp_path / "run"
+    assert message in in_process(capsys, "collect", "--run", run, "--model", model, *TINY).error or kind == "a folder"
+    assert not (run / "config.yaml").exists() and not (run / "model.json").exists()
+    done = in_process(capsys, "optimise", model, "--out", tmp_path / "out.onnx", "--run", run, *TINY)
+    assert message in done.error or kind == "a folder"
+    assert not (tmp_path / "out.onnx").exists()
+    # The same folder takes another model now.
+    assert in_process(capsys, "collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1").code == 0
+
+
+def test_a_binding_can_be_given_after_it_was_forgotten(tmp_path, capsys):
+    model = matmul(tmp_path, ("batch", 8))
+    base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
+    assert "symbolic dimension 'batch'" in in_process(capsys, *base).error
+    for wrong, message in (("batch=0", "--shape takes"), ("other=3", "'other'"), ("x=3x9", "fixed size 8"), ("x=3", "2 dimensions")):
+        assert message in in_process(capsys, *base, "--shape", wrong).error
+    assert in_process(capsys, *base, "--shape", "batch=2").code == 0
+    assert "'shapes' differs" in in_process(capsys, *base, "--shape", "batch=3").error
+
+
+def test_an_error_in_a_process_of_its_own(tmp_path):
+    model, message = broken(tmp_path, "not onnx")
+    done = in_its_own("collect", "--run", tmp_path / "run", "--model", model, *TINY)
+    assert message in done.error and done.out == ""
+    assert len(done.err.strip().splitlines()) == 1
+    debug = in_its_own("collect", "--run", tmp_path / "run", "--model", model, "--debug", *TINY)
+    assert debug.code == 1 and "Traceback" in debug.err and message in debug.err
+
+
+# -- names and numbers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("controller.name=pppo", "unknown controller 'pppo'; did you mean 'ppo'?"),
+        ("controller.name=cmaes", "unknown controller 'cmaes'; did you mean 'cma-es'?"),
+        ("world_model.name=mdnrnn", "unknown world model 'mdnrnn'; did you mean 'mdn-rnn'?"),
+        ("cost.name=analitic", "unknown cost 'analitic'; did you mean 'analytic'?"),
+        ("env.reward=incremental_", "unknown reward 'incremental_'; did you mean 'incremental'?"),
+        ("env.rules=[convolutoin]", "unknown rule family 'convolutoin'"),
+        ("world_model.mode=onlin", "mode is 'offline' or 'online', not 'onlin'"),
+        ("collect.episodes=0", "'collect.episodes' must be above 0"), ("env.max_steps=0", "'env.max_steps' must be above 0"),
+        ("workers=0", "'workers' must be above 0"), ("workers=-2", "'workers' must be above 0"),
+        ("env.max_locations=0", "'env.max_locations' must be above 0"), ("seed=-1", "'seed' must be 0 or more"),
+        ("env.max_stepz=3", "did you mean 'env.max_steps'?"), ("world_model.mdn-rnn.hidden=a", "'world_model.mdn-rnn.hidden' is a int"),
+    ],
+)  # fmt: skip
+def test_names_and_numbers_are_checked_before_anything_is_written(tmp_path, capsys, override, message):
+    for command in (["collect", "--run", tmp_path / "run", "--model", "tiny_resnet18"],
+                    ["optimise", "tiny_resnet18", "--out", tmp_path / "o.onnx", "--run", tmp_path / "run"]):  # fmt: skip
+        assert message in in_process(capsys, *command, *TINY, override).error
+    assert not (tmp_path / "run" / "config.yaml").exists() and not (tmp_path / "o.onnx").exists()
+
+
+def test_optimise_checks_the_controllers_options_before_the_long_work(tmp_path, capsys):
+    done = in_process(
+        capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "o.onnx", "--run", tmp_path / "run", *TINY,
+        "controller.ppo.updates=3", "controller.ppo.evaluate_every=2",
+    )  # fmt: skip
+    assert "evaluate_every to divide updates" in done.error and not (tmp_path / "run" / "episodes").exists()
+
+
+@pytest.mark.parametrize("option", ["--seed", "--shape", "--config"])
+def test_options_of_the_command_line(tmp_path, capsys, option):
+    value, message = {
+        "--seed": ("-1", "'seed' must be 0 or more"), "--shape": ("x", "--shape takes NAME=1x128"),
+        "--config": (str(tmp_path / "gone.yaml"), "cannot read"),
+    }[option]  # fmt: skip
+    assert message in in_process(capsys, "collect", "--run", tmp_path / "run", "--model", "tiny_resnet18", f"{option}={value}").error
+
+
+# -- where results go ------------------------------------------------------------------------------
+
+
+def test_an_unwritable_target_is_noticed_before_the_work(tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    run = tmp_path / "run"
+    for out in (tmp_path / "file" / "o.onnx", tmp_path):
+        done = in_process(capsys, "optimise", "tiny_resnet18", "--out", out, "--run", run, *TINY)
+        assert "cannot write" in done.error and not run.exists()
+    done = in_process(capsys, "collect", "--run", run, "--model", "tiny_resnet18", "--json", tmp_path / "file" / "r.json", *TINY)
+    assert "cannot write" in done.error and not run.exists()
+    done = in_process(capsys, "collect", "--run", tmp_path / "file", "--model", "tiny_resnet18", *TINY)
+    assert "cannot write" in done.error and (tmp_path / "file").read_text() == "x"
+
+
+def test_json_makes_the_folder_that_does_not_exist(tmp_path, capsys):
+    file = tmp_path / "a" / "b" / "r.json"
+    arguments = ["collect", "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1", "--json", file, *TINY]
+    assert in_process(capsys, *arguments).code == 0
+    assert json.loads(file.read_text())["stage"] == "collect"
+
+
+# -- run folders -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stage, needs", [("train-wm", "collect"), ("train-controller", "train-wm"), ("eval", "train-controller")]
+)
+def test_a_stage_before_the_one_it_needs(tmp_path, capsys, stage, needs):
+    done = in_process(capsys, stage, "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1", *TINY)
+    assert f"has no finished '{needs}'; run `python run.py {needs} --run" in done.error
+
+
+def test_no_model(tmp_path, capsys):
+    assert "name one with --model" in in_process(capsys, "collect", "--run", tmp_path / "run").error
+
+
+def test_a_run_folder_of_another_task(folder, tmp_path, capsys):
+    before = contents(folder)
+    for arguments, message in (
+        (["--model", "tiny_resnet50"], "belongs to the model 'tiny_resnet18'"), (["--seed", "8"], "'seed' differs"),
+        (["env.max_steps=7"], "'env' differs"), (["cost.threads=2"], "'cost' differs"),
+        (["--model", str(folder / "model.onnx")], "belongs to the model 'tiny_resnet18'"),
+    ):  # fmt: skip
+        for stage in ("collect", "eval"):
+            assert message in in_process(capsys, stage, "--run", folder, *arguments).error
+    assert contents(folder) == before
+
+
+def test_a_model_that_changed_or_went_away(tmp_path, capsys):
+    source, run = tmp_path / "m.onnx", tmp_path / "run"
+    save_model(load("tiny_squeezenet1_1"), source)
+    command = ["collect", "--run", run, "--model", source, *TINY]
+    assert in_process(capsys, *command).code == 0
+    save_model(load("tiny_squeezenet1_1", seed=1), source)
+    assert "has changed since" in in_process(capsys, *command).error
+    source.unlink()
+    assert "is gone" in in_process(capsys, *command).error
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "model.json", "collect.json", "world-model/model.json",
+                                  "world-model/weights.npz", "train-wm.json", "controller/ppo-1/controller.json",
+                                  "controller/ppo-1/controller.npz", "train-controller.json"])  # fmt: skip
+@pytest.mark.parametrize("damage", ["half", "garbage"])
+def test_a_damaged_file_is_named(folder, capsys, name, damage):
+    path = folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + (b": [" if name == "config.yaml" else b"") if damage == "half" else b"\x00\xff{" * 9)
+    before = contents(folder)
+    stage = {"collect.json": "train-wm", "train-wm.json": "train-controller"}.get(name, "eval")
+    assert name.split("/")[-1].split(".")[0] in in_process(capsys, stage, "--run", folder).error
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", '{"model": "tiny_resnet18"}'])
+def test_json_of_another_form_is_refused(folder, capsys, content):
+    for name in ("model.json", "world-model/model.json"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_text(content)
+        done = in_process(capsys, "eval", "--run", folder)
+        assert done.error, name
+        (folder / name).write_bytes(whole)
+
+
+# -- checkpoints of another shape ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"])
+def test_a_world_model_of_other_options(folder, capsys, override):
+    before = contents(folder / "world-model")
+    key = override.split("=")[0]
+    for stage in ("train-controller", "eval"):
+        message = in_process(capsys, stage, "--run", folder, override).error
+        assert f"was trained with {key}=" in message and "another --run" in message
+    assert "training with another configuration" in in_process(capsys, "train-wm", "--run", folder, override).error
+    assert contents(folder / "world-model") == before
+
+
+def test_a_controller_for_another_latent(folder, capsys):
+    shutil.rmtree(folder / "world-model")
+    assert in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6").code == 0
+    before = contents(folder / "controller")
+    for stage in ("train-controller", "eval"):
+        assert "is of another shape: z 4, not 6" in in_process(capsys, stage, "--run", folder).error
+    assert contents(folder / "controller") == before
+
+
+def test_a_controller_of_other_options(folder, capsys):
+    message = in_process(capsys, "train-controller", "--run", folder, "controller.ppo.gamma=0.5").error
+    assert "holds a training with other options (gamma 0.995, not 0.5)" in message
+    message = in_process(capsys, "eval", "--run", folder, "controller.name=random", "controller.ppo.gamma=0.99").error
+    assert "cannot read" in message and "random-1" in message
+
+
+def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):
+    assert in_process(capsys, "collect", "--run", folder, "collect.episodes=8").code == 0
+    assert "another set of episodes" in in_process(capsys, "train-wm", "--run", folder).error
+
+
+# -- disks and databases ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["collect", "train-wm", "train-controller", "eval"])
+def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder, capsys, monkeypatch, stage):
+    spoilt = {
+        "collect": ["episodes/shard-00001.npz", "collect.json"], "train-wm": ["world-model/weights.npz", "train-wm.json"],
+        "train-controller": ["controller/ppo-1/controller.json", "train-controller.json"],
+        "eval": ["eval/optimised.onnx", "eval.json"],
+    }[stage]  # fmt: skip
+    for name in spoilt:
+        (folder / name).unlink()
+    before = contents(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", full_disk)
+        message = in_process(capsys, stage, "--run", folder).error
+    assert "No space left on device" in message and "cannot write" in message
+    assert contents(folder) == before
+    assert in_process(capsys, stage, "--run", folder).code == 0
+    for name in spoilt[:1]:
+        assert (folder / name).read_bytes() == (optimised / "run" / name).read_bytes()
+
+
+def test_a_real_limit_on_the_size_of_files(tmp_path):
+    """As on a full disk, in a process of its own: shards do not fit, the small files do."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+
+    command = [sys.executable, str(ROOT / "run.py"), "collect", "--run", "run", "--model", str(tmp_path / "m.onnx"), *TINY]
+    save_model(load("tiny_squeezenet1_1"), tmp_path / "m.onnx")
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, env=environment)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: cannot write" in done.stderr and "shard-00000.npz: File too large" in done.stderr
+    assert not list((tmp_path / "run" / "episodes").iterdir())
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, env=environment).returncode == 0
+    assert len(list((tmp_path / "run" / "episodes").iterdir())) == 2
+
+
+def test_a_damaged_cost_database(tmp_path, capsys):
+    database, run = tmp_path / "costs.sqlite", tmp_path / "run"
+    database.write_bytes(b"no database at all" * 100)
+    command = ["collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1", "cost.name=profiled"]
+    message = in_process(capsys, *command, f"cost.database={database}").error
+    assert f"cannot use the cost database {database}" in message and "delete it or name another" in message
+    assert database.read_bytes() == b"no database at all" * 100
+    (tmp_path / "file").write_text("")
+    assert "cannot use the cost database" in in_process(capsys, *command, f"cost.database={tmp_path / 'file' / 'x.sqlite'}").error
+    assert in_process(capsys, *command, f"cost.database={tmp_path / 'new.sqlite'}").code == 0
+    assert (tmp_path / "new.sqlite").exists()
+
+
+# -- replay ----------------------------------------------------------------------------------------
+
+
+def test_receipts_that_cannot_be_replayed(optimised, tmp_path, capsys):
+    run, out = optimised / "run", tmp_path / "o.onnx"
+    receipt, model = run / "eval" / "receipt.json", run / "model.onnx"
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "half.json").write_text(receipt.read_text()[:100])
+    save_model(load("tiny_resnet18", seed=1), tmp_path / "other.onnx")
+    for arguments, message in (
+        ([tmp_path / "gone.json", "--model", model], "cannot read"), ([tmp_path / "list.json", "--model", model], "not a receipt"),
+        ([tmp_path / "half.json", "--model", model], "is not valid JSON"), ([receipt, "--model", tmp_path / "gone.onnx"], "no such file"),
+        ([receipt, "--model", tmp_path / "other.onnx"], "belongs to another model"), ([receipt, "--model", receipt], "is not an ONNX file"),
+    ):  # fmt: skip
+        assert message in in_process(capsys, "replay", *arguments, "--out", out).error
+    assert not out.exists()

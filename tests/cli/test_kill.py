@@ -1,0 +1,164 @@
+"""Killed at any moment and started again until it ends, a command leaves what an undisturbed one leaves.
+
+The moments are drawn: around one of the writes of every stage, just before the file takes its name, just after, or a little
+later. Every try is a process of its own, forked from one that has imported everything already.
+"""
+
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.commands import EDITS
+
+FROM_RUN_TO_RUN = {"seconds", "acting_seconds", "new_interactions", "resumed_from"}  # keys of JSON that a restart may change
+LATER = 0.3  # seconds
+OPTIONS = (*EDITS, "collect.episodes=10", "controller.ppo.updates=4", "controller.cma-es.generations=4", "controller.cma-es.evaluate_every=2")
+OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
+    "config.yaml": (1, True), "found.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True), "collect.json": (1, True),
+    "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True), "train-controller.json": (1, True),
+    "optimised.onnx": (1, False), "/eval.json": (1, False), "/x.onnx": (1, False),
+}  # fmt: skip
+MDN_RNN = ("world_model.name=mdn-rnn", "world_model.checkpoint_seconds=1e-9", "world_model.holdout=0", "world_model.mdn-rnn.encoder_steps=4", "world_model.mdn-rnn.steps=30")
+PLANNER = ("--rounds", "3", "rounds.interactions=170", "controller.name=planner")
+ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # what the last stages of `optimise` leave
+LEARNT = ("world-model", "train-wm.json", *ACTED)
+STAGES = {  # what is not there yet; stages by hand → when they are killed
+    "a controller of another kind": (ACTED, {
+        ("train-controller", "controller.name=cma-es"): {"controller.npz": (2, False), "controller.json": (2, False), "train-controller.json": (1, False)},
+    }),
+    "a world model of another kind": (LEARNT, {
+        ("train-wm", *MDN_RNN): {"checkpoint.npz": (3, False), "world-model/.*": (3, True), "weights.npz": (1, False)},
+    }),
+    "rounds and a planner": (LEARNT, {
+        ("train-wm", *PLANNER): {
+            "rounds/1/world-model/.*": (3, False), "rounds/2/controller/.*": (2, False), "rounds/2/episodes/.*": (2, False),
+            "rounds/2/world-model/.*": (3, False), "rounds/3/episodes/.*": (2, True), "rounds/3/world-model/.*": (3, True),
+            "[a-z]/world-model/.*": (3, False),
+        },
+        ("train-controller",): {"controller.json": (1, False)},
+        ("eval",): {"candidate-.*": (3, True), "receipt.json": (1, False), "optimised.onnx": (1, False), "eval.json": (1, False)},
+    }),
+}  # fmt: skip
+
+
+class Death(NamedTuple):
+    """At the n-th write (from 1) of such a path: before it, or some seconds after it; never, if n is 0."""
+
+    path: str = ""
+    n: int = 0
+    before: bool = False
+    seconds: float = 0.0
+
+
+@pytest.fixture(scope="module")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([
+        "worldmodel", "run", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
+        "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves", "worldmodel.monitor", "matplotlib.figure",
+    ])  # fmt: skip
+    return context
+
+
+def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
+    """In a process of its own: run.py, and how it dies."""
+    import run
+
+    replace, writes = os.replace, []
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying(source, target):
+        writes.extend([target] if re.search(f"{death.path}$", str(target)) else [])
+        now = len(writes) == death.n and target is writes[-1]
+        if now and death.before:
+            die()
+        replace(source, target)
+        if now and death.seconds:
+            threading.Timer(death.seconds, die).start()
+        elif now:
+            die()
+
+    os.replace = dying if death.n else replace
+    sys.stderr = open(errors, "w")
+    sys.exit(run.main(list(arguments)))
+
+
+def ends(processes, arguments: tuple[str, ...], errors: Path, death: Death = Death()) -> None:
+    process = processes.Process(target=command, args=(arguments, death, errors))
+    process.start()
+    process.join()
+    assert process.exitcode == (-signal.SIGKILL if death.n else 0), (death, errors.read_text())
+
+
+def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> list[Death]:
+    """A death for each of the paths."""
+    found = []
+    for path, (writes, later) in moments.items():
+        how = rng.integers(3 if later else 2)
+        found.append(Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0))
+    return found
+
+
+def left(folder: Path) -> dict[str, object]:
+    """What lies in a run folder, but for times and what is made of them."""
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if "tensorboard" in path.parts or path.suffix in (".md", ".html") or name == "versions.json":
+            continue
+        found[name] = timeless(json.loads(path.read_text().replace(str(folder), "RUN"))) if path.suffix == ".json" else path.read_bytes()
+    return found
+
+
+def timeless(value):
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key not in FROM_RUN_TO_RUN}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def same(one: Path, other: Path) -> None:
+    one, other = left(one), left(other)
+    assert one.keys() == other.keys()
+    assert not [name for name in one if one[name] != other[name]]
+
+
+def optimise(folder: Path) -> tuple[str, ...]:
+    return "optimise", "tiny_resnet18", "--learn", "--out", str(folder / "x.onnx"), "--run", str(folder), "--seed", "3", *OPTIONS
+
+
+@pytest.fixture(scope="module")
+def undisturbed(processes, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    ends(processes, optimise(folder), folder.parent / "errors.txt")
+    return folder
+
+
+def test_optimise_killed_in_every_stage_leaves_the_same_run_and_the_same_file(processes, undisturbed, tmp_path):
+    folder, errors = tmp_path / "run", tmp_path / "errors.txt"
+    for death in drawn(OPTIMISE, np.random.default_rng(7)):
+        ends(processes, optimise(folder), errors, death)
+    ends(processes, optimise(folder), errors)
+    same(folder, undisturbed)
+
+
+@pytest.mark.parametrize("missing, stages", STAGES.values(), ids=STAGES)
+def test_stages_by_hand_that_are_killed_leave_the_same(processes, undisturbed, tmp_path, missing, stages):
+    errors, rng = tmp_path / "errors.txt", np.random.default_rng(15)
+    for name in ("whole", "killed"):
+        run = shutil.copytree(undisturbed, tmp_path / name, ignore=shutil.ignore_patterns(*missing))
+        for command, moments in stages.items():
+            for death in [*(drawn(moments, rng) if name == "killed" else []), Death()]:
+                ends(processes, (*command, "--run", str(run)), errors, death)
+    same(tmp_path / "killed", tmp_path / "whole")

@@ -1,0 +1,302 @@
+"""Learning in rounds, and from the episodes of several models: the command line on tiny models."""
+
+import json
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from controllers import recording
+from controllers.random import RandomConfig, RandomController
+from controllers.recording import Player, collect, recorded
+from controllers.rounds import learn_in_rounds
+from rlflow.collect.episodes import read_episodes
+from rlflow.common.errors import RLFlowError
+from rlflow.env.rewards import relative
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.runs.folder import RunFolder
+from tests.cli.test_run import files
+from tests.commands import EDITS, in_process
+from tests.conftest import once
+from tests.controllers.test_recording import Backwards, Script, same
+from tests.controllers.test_returning import Faithful
+from tests.tiny import tiny_task
+from worldmodel import spaces
+from worldmodel.config import world_model_config
+from worldmodel.fidelity import fidelity
+from worldmodel.training import load, train
+
+BUDGET = 120
+ROUNDS = ("--rounds", "3", f"rounds.interactions={BUDGET}")
+
+
+# -- the rounds alone ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task()
+
+
+class Steps:
+    """An episode of so many steps, the first of which were copied."""
+
+    def __init__(self, length: int, copied: int = 0):
+        self.length, self.interactions = length, length - copied
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Fake:
+    """Steps of a round that write down what they were asked for; an episode is its number of steps, of which three are copied."""
+
+    def __init__(self, length: int):
+        self.asked, self.length = [], length
+
+    def learn(self, number, episodes):
+        self.asked.append(("learn", number, list(map(len, episodes))))
+        return {"interactions": sum(episode.interactions for episode in episodes)}
+
+    def model(self, number):
+        return f"model {number}"
+
+    def dream(self, number, model):
+        self.asked.append(("dream", number, model))
+        return "controller", 1.5
+
+    def play(self, number, controller, model, interactions):
+        self.asked.append(("play", number, model, interactions))
+        return [Steps(self.length + 3, 3)] * (interactions // self.length)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Who was judged on how many episodes."""
+    asked = []
+    monkeypatch.setattr("controllers.rounds._judged", lambda model, played, training, seed: asked.append((model, len(played), len(training))))
+    return asked
+
+
+def test_what_is_left_of_the_budget_is_shared_alike_and_every_model_learns_from_all_episodes(judged):
+    steps = Fake(7)
+    results = learn_in_rounds(steps, [Steps(20)], 3, 100, 7, 0)
+    assert steps.asked == [
+        ("learn", 1, [20]), ("dream", 2, "model 1"), ("play", 2, "model 1", 40), ("learn", 2, [20, *[10] * 5]),
+        ("dream", 3, "model 2"), ("play", 3, "model 2", 45), ("learn", 3, [20, *[10] * 11]),
+    ]  # fmt: skip
+    assert [found["interactions"] for found in results["rounds"]] == [20, 35, 42] and results["interactions"] == 97
+
+
+def test_a_controller_s_episodes_judge_first_the_model_that_it_learnt_in_and_then_the_one_that_learnt_from_them(judged):
+    learn_in_rounds(Fake(7), [Steps(20)], 3, 100, 7, 0)
+    assert judged == [("model 1", 5, 1), ("model 2", 5, 6), ("model 2", 6, 6), ("model 3", 6, 12)]
+
+
+def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
+    steps = Fake(7)
+    with pytest.raises(RLFlowError, match=r"90 of rounds.interactions=100 are used .* 3 rounds need 7 for each"):
+        learn_in_rounds(steps, [Steps(90)], 3, 100, 7, 0)
+    assert not steps.asked
+
+
+# -- what a controller plays -----------------------------------------------------------------------
+
+
+def player(task, controller=None) -> Player:
+    """Of random play, unless a controller is given."""
+    model = Backwards(task)
+    if controller is None:
+        controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))
+    return Player(controller, GraphRewriteEnv(task, relative, 6), model)
+
+
+def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_budget(task, tmp_path):
+    found = collect(player(task), tmp_path, 50, 100, (3, 2))
+    steps = sum(episode.interactions for episode in found)
+    assert 50 - 6 < steps <= 50 and [episode.index for episode in found] == list(range(len(found)))
+    assert len(found) > 4 and len({episode.actions.tobytes() for episode in found}) > 4
+    for one, other in zip(found, read_episodes(tmp_path), strict=True):
+        same(one, other)
+
+
+def test_a_controller_that_gives_up_at_once_does_not_play_for_ever(task, tmp_path):
+    assert len(collect(player(task, Script([], task.no_op)), tmp_path, 1000, 9, (3, 2))) == 9
+
+
+@pytest.mark.parametrize("kind", [lambda task: None, Faithful])
+def test_killed_between_any_two_episodes_it_goes_on_and_gives_the_same(task, tmp_path, monkeypatch, kind):
+    whole = collect(player(task, kind(task)), tmp_path / "whole", 60, 100, (3, 2))
+    for dies in range(1, len(whole)):
+        dying, folder, episode = player(task, kind(task)), tmp_path / str(dies), Player.turn
+        with monkeypatch.context() as patch:
+            def killed(self, k, seed, episodes, dies=dies, episode=episode):
+                if k == dies:
+                    raise KeyboardInterrupt
+                return episode(self, k, seed, episodes)
+
+            patch.setattr(Player, "turn", killed)
+            with pytest.raises(KeyboardInterrupt):
+                collect(dying, folder, 60, 100, (3, 2))
+        collect(player(task, kind(task)), folder, 60, 100, (3, 2))
+        assert files(folder, "*.npz") == files(tmp_path / "whole", "*.npz")
+
+
+def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_path, monkeypatch):
+    collect(player(task), tmp_path, 60, 100, (3, 2))
+    before, played, episode = files(tmp_path, "*.npz"), [], Player.turn
+    (tmp_path / "shard-00001.npz").write_bytes(before["shard-00001.npz"][:100])
+    monkeypatch.setattr(Player, "turn", lambda self, k, seed, episodes: played.append(k) or episode(self, k, seed, episodes))
+    collect(player(task), tmp_path, 60, 100, (3, 2))
+    assert played == [4, 5, 6, 7] and files(tmp_path, "*.npz") == before
+
+
+def test_another_round_plays_other_episodes(task, tmp_path):
+    one, other = (collect(player(task), tmp_path / str(k), 60, 100, (3, k)) for k in (2, 3))
+    assert not {episode.actions.tobytes() for episode in one} & {episode.actions.tobytes() for episode in other}
+
+
+def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
+    """The recorder that evaluations use: the third episode alone is the third of three."""
+    alone = player(task)
+    three = list(islice(recorded(alone.controller, alone.env, Backwards(task), 5), 3))
+    same(alone.episode(2, 7), three[2])
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def learn(path: Path) -> None:
+    import run
+
+    assert run.main(["collect", "--run", str(path / "run"), "--model", "tiny_resnet18", "--seed", "7", *EDITS, "controller.name=random"]) == 0
+    shutil.copytree(path / "run", path / "collected")
+    assert run.main(["train-wm", "--run", str(path / "run"), "--json", str(path / "r.json"), *ROUNDS]) == 0
+
+
+@pytest.fixture(scope="session")
+def rounds(shared_folder) -> Path:
+    """collected/, run/ after three rounds, and their results. To be copied before it is changed."""
+    return once(shared_folder, "rounds", learn)
+
+
+PATTERNS = ("rounds/*/episodes/*.npz", "rounds/*/controller/*.npz", "rounds/*/world-model/*", "world-model/*")
+
+
+def test_three_rounds_under_one_budget(rounds):
+    results = json.loads((rounds / "r.json").read_text())
+    first, *further = results["rounds"]
+    assert first == {"round": 1, "episodes": 6, "interactions": json.loads((rounds / "run" / "collect.json").read_text())["interactions"]}
+    assert [found["round"] for found in further] == [2, 3]
+    for found in further:
+        episodes = read_episodes(rounds / "run" / "rounds" / str(found["round"]) / "episodes")
+        assert (found["episodes"], found["interactions"]) == (len(episodes), sum(episode.interactions for episode in episodes))
+        assert found["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
+    assert results["interactions"] == sum(found["interactions"] for found in results["rounds"]) <= BUDGET
+    assert files(rounds / "run" / "rounds" / "3", "world-model/*") == files(rounds / "run", "world-model/*")
+
+
+def test_the_world_model_knows_better_what_it_learnt_from(rounds):
+    for found in json.loads((rounds / "r.json").read_text())["rounds"][1:]:
+        before, after = (found[key]["improvement"]["relative_error"] for key in ("before", "after"))
+        assert after <= before
+        assert found["after"]["horizons"]["1"]["in_doubt"] < found["before"]["horizons"]["1"]["in_doubt"]
+
+
+def test_killed_in_any_step_it_goes_on_and_gives_the_same(rounds, tmp_path, capsys, monkeypatch):
+    import run as command_line
+
+    folder = shutil.copytree(rounds / "collected", tmp_path / "run")
+    for target, name in ((command_line, "learn_world_model"), (command_line, "learn_to_act"), (recording, "write_shard")):
+        calls, original = [], getattr(target, name)
+
+        def killed(*arguments, calls=calls, original=original):
+            calls.append(name)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, killed)
+            assert in_process(capsys, "train-wm", "--run", folder, *ROUNDS).code == 130
+        assert not (folder / "train-wm.json").exists()
+    assert in_process(capsys, "train-wm", "--run", folder, *ROUNDS).code == 0
+    for pattern in PATTERNS:
+        assert files(folder, pattern) == files(rounds / "run", pattern) != {}, pattern
+
+
+def test_rounds_of_other_options_are_refused(rounds, tmp_path, capsys):
+    folder = shutil.copytree(rounds / "run", tmp_path / "run")
+    before = [files(folder, pattern) for pattern in PATTERNS]
+    for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "rounds.interactions=200"):
+        message = in_process(capsys, "train-wm", "--run", folder, *ROUNDS, override).error
+        assert f"'{override.split('=')[0]}' differs" in message and "another --run" in message
+    assert "mode=offline" in in_process(capsys, "train-wm", "--run", folder, *ROUNDS, "world_model.name=mdn-rnn", "world_model.mode=online").error
+    assert [files(folder, pattern) for pattern in PATTERNS] == before
+
+
+def test_the_stages_after_it_use_what_the_rounds_learnt(rounds, tmp_path, capsys):
+    folder = shutil.copytree(rounds / "run", tmp_path / "run")
+    assert in_process(capsys, "train-controller", "--run", folder).code == 0
+    done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "w.json")
+    assert done.code == 0, done.err
+    assert in_process(capsys, "eval", "--run", folder, "--json", tmp_path / "e.json").code == 0
+    learnt = json.loads((tmp_path / "e.json").read_text())["candidates"]["controller"]["interactions"]
+    assert learnt >= json.loads((rounds / "r.json").read_text())["interactions"]
+
+
+# -- several models --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Two runs, each of which learnt from the episodes of both."""
+    import run
+
+    base = tmp_path_factory.mktemp("mixed")
+    for name in ("tiny_resnet18", "tiny_vit_base"):
+        assert run.main(["collect", "--run", str(base / name), "--model", name, *EDITS, "collect.episodes=12"]) == 0
+    for one, other in (("tiny_resnet18", "tiny_vit_base"), ("tiny_vit_base", "tiny_resnet18")):
+        assert run.main(["train-wm", "--run", str(base / one), f"collect.also=[{base / other}]"]) == 0
+    return base
+
+
+def test_one_world_model_of_two_models_is_the_same_whichever_run_asks_for_it(mixed):
+    assert files(mixed / "tiny_resnet18", "world-model/*") == files(mixed / "tiny_vit_base", "world-model/*") != {}
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_vit_base"])
+def test_one_dream_serves_both(mixed, tmp_path, name):
+    """What it says of a model's own episodes is what a world model of that model alone says, or better."""
+    run = RunFolder.open(mixed / name)
+    own, every = run.random_episodes()
+    assert len(every) == 2 * len(own) == 24
+    train(world_model_config(run.config.world_model), run.task.encoding_spec, own, tmp_path, 0)
+    both, alone = (load(folder, run.task.encoding_spec) for folder in (mixed / name / "world-model", tmp_path))
+    errors = [fidelity(model, own)["horizons"]["5"]["model"]["cumulative_reward_error"] for model in (both, alone)]
+    assert errors[0] <= errors[1] + 1e-6
+
+
+def test_a_controller_learns_in_it_and_it_is_judged_on_its_own_model_alone(mixed, tmp_path, capsys):
+    folder = mixed / "tiny_vit_base"
+    assert in_process(capsys, "train-controller", "--run", folder, "controller.name=random").code == 0
+    done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "w.json", "controller.name=random")
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "w.json").read_text())["held-out random"]["episodes"] <= 12
+
+
+def test_runs_that_do_not_go_together_are_refused(mixed, tmp_path, capsys):
+    folder = mixed / "tiny_vit_base"
+    assert "no finished 'collect'" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{tmp_path / 'none'}]").error
+    other = shutil.copytree(mixed / "tiny_resnet18", tmp_path / "other")
+    identity = json.loads((other / "model.json").read_text())
+    identity["task"]["env"]["max_locations"] = 21
+    (other / "model.json").write_text(json.dumps(identity))
+    assert "begun with other options ('env' differs)" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    identity["task"]["env"]["max_locations"], identity["task"]["rules"] = 20, "of another rule set"
+    (other / "model.json").write_text(json.dumps(identity))
+    assert "begun with other options ('rules' differs)" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    assert "begun with other options ('rules' differs)" in in_process(capsys, "train-wm", "--run", other).error
+    (other / "model.json").write_text("{}")
+    assert "is damaged" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error

@@ -1,0 +1,45 @@
+"""The command line with the world model "edits", from end to end on tiny models."""
+
+import json
+
+import pytest
+
+from tests.commands import EDITS, in_its_own, in_process
+
+STAGES = ("collect", "train-wm", "train-controller", "eval")
+
+
+def test_edits_is_the_default():
+    from rlflow.runs.config import load_config
+
+    assert load_config().world_model.name == "edits"
+
+
+def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
+    done = in_its_own(
+        "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json", tmp_path / "r.json",
+        *EDITS, "controller.name=random", without="tensorflow",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    results = json.loads((tmp_path / "r.json").read_text())
+    assert tuple(results) == ("search", *STAGES) and results["train-wm"]["name"] == "edits"
+    assert results["train-controller"]["trainings"][0]["env_steps"] > 0
+    assert {path.name for path in (tmp_path / "run" / "tensorboard").iterdir()} >= {"collect", "train-wm", "random-1"}
+
+
+@pytest.mark.parametrize("kind", ["ppo", "cma-es"])
+def test_controllers_learn_in_its_dreams_and_act_on_the_real_graph(tmp_path, capsys, kind):
+    done = in_process(
+        capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json", tmp_path / "r.json",
+        *EDITS, f"controller.name={kind}",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    outcome = json.loads((tmp_path / "r.json").read_text())["eval"]
+    assert outcome["candidates"]["controller"]["equal"] and outcome["delivered"] != "original"
+    judged = in_process(capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json")
+    assert judged.code == 0 and list(json.loads((tmp_path / "w.json").read_text())) == ["held-out random", f"{kind}-1"]
+
+
+def test_online_is_refused_before_anything_is_written(tmp_path, capsys):
+    done = in_process(capsys, "train-wm", "--run", tmp_path / "run", "--model", "tiny_resnet18", *EDITS, "world_model.mode=online")
+    assert "'edits' learns from collected episodes" in done.error and not (tmp_path / "run").exists()

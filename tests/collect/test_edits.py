@@ -1,0 +1,233 @@
+"""Edits: an episode told by them is the episode, and an array of them that is damaged does no harm."""
+
+import tracemalloc
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from benchmarks.random_models.random_model import random_model
+from rlflow.collect.edits import OUTPUT, Edit, first_edit, pack, unpack
+from rlflow.collect.episodes import Episode, read_shard, write_shard
+from rlflow.collect.rollouts import play_random, record
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import GraphCost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.rewards import make_reward
+from rlflow.env.state import RewriteState, Task
+from rlflow.graph.model import ABSENT, Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.rules.match import attributes_of
+from tests.tiny import tiny_task
+
+DAMAGED = "^the edits of an episode are damaged, or not of format 1; collect it anew$"
+TINY = ("tiny_squeezenet1_1", "tiny_bert_base")
+
+
+def random_task(seed: int) -> Task:
+    return Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
+
+
+def walk(task: Task, steps: int, seed: int) -> tuple[list[RewriteState], list[tuple[int, int]]]:
+    """The states and actions of a random episode that does not stop by itself."""
+    states, actions, rng = [task.initial], [], np.random.default_rng(seed)
+    while len(actions) < steps and len(valid := states[-1].valid_actions()[:-1]):
+        actions.append(tuple(valid[rng.integers(len(valid))].tolist()))
+        states.append(states[-1].apply(*actions[-1]))
+    return states, [*actions, (task.no_op, 0)]
+
+
+def told(states: list[RewriteState], actions: list[tuple[int, int]]) -> Episode:
+    return record(states[0].task, make_reward("relative", 0, 0), [*states, states[-1]], actions)
+
+
+def anew(task: Task, graph: Graph) -> RewriteState:
+    """The state of this graph, with nothing kept from an earlier one."""
+    return RewriteState(task, graph, GraphCost.of(task.cost, graph), None, ({}, frozenset(graph.nodes)))
+
+
+@pytest.fixture(scope="module")
+def walks() -> list[tuple]:
+    return [walk(tiny_task(name), 8, 0) for name in TINY] + [walk(random_task(seed), 8, seed) for seed in range(12)]
+
+
+# -- what they tell --------------------------------------------------------------------------------
+
+
+def follow(edits: list[Edit]):
+    """nodes, tensors by id and matches after each edit."""
+    nodes, tensors, matches = {}, {}, []
+    for edit in edits:
+        for node in edit.gone:
+            del nodes[node]
+        nodes |= {node.id: node for node in edit.nodes}
+        tensors |= {tensor.id: tensor for tensor in edit.tensors}
+        for match in edit.lost:
+            matches.remove(match)
+        matches += edit.found
+        yield dict(nodes), dict(tensors), sorted(matches)
+
+
+def test_following_the_edits_gives_every_node_and_match_of_every_state(walks):
+    for states, actions in walks:
+        edits, _ = unpack(told(states, actions).edits)
+        assert len(edits) == len(actions) + 1
+        for (nodes, tensors, matches), state in zip(follow(edits), [*states, states[-1]], strict=True):
+            graph, real = state.graph, anew(state.task, state.graph)
+            assert {n: (node.inputs, node.outputs) for n, node in graph.nodes.items()} == {
+                n: (node.inputs, node.outputs) for n, node in nodes.items() if node.kind != OUTPUT}  # fmt: skip
+            assert [nodes[-2 - k].inputs for k in range(len(graph.outputs))] == [(t,) for t in graph.outputs]
+            assert sum(node.runtime_ps for node in nodes.values()) == real.cost.runtime_ps
+            assert nodes == {node.id: node for node in first_edit(real).nodes}
+            assert matches == sorted(first_edit(real).found)
+            for tensor in first_edit(real).tensors:
+                assert tensors[tensor.id] == tensor
+
+
+def test_the_kind_of_a_node_is_its_operator_and_attributes(walks):
+    """Defaults are filled in: it is the same whether a file tells them or not."""
+    kinds: dict[int, set] = {}
+    for states, _ in walks:
+        for node in first_edit(states[0]).nodes:
+            if node.kind != OUTPUT:
+                real = states[0].graph.nodes[node.id]
+                attributes = sorted(attributes_of(states[0].graph, real)[0].items())
+                kinds.setdefault(node.kind, set()).add((real.op, real.domain, repr(attributes), len(real.captured)))
+    assert all(len(keys) == 1 for keys in kinds.values())
+    keys = [key for found in kinds.values() for key in found]
+    assert len(keys) == len(set(keys)) > 20
+
+
+def test_an_episode_tells_the_match_of_each_action_and_its_rows(walks):
+    for states, actions in walks:
+        episode = told(states, actions)
+        _, taken = unpack(episode.edits)
+        assert taken[-1] is None and len(episode.matched[-1]) == 0
+        for (xfer_id, location), state, found, rows in zip(actions[:-1], states, taken, episode.matched, strict=False):
+            match = state.table.location(xfer_id, location)
+            assert (found.xfer_id, found.nodes) == (xfer_id, match.nodes)
+            shown = [n for n in state.graph.order if not state.graph.nodes[n].constant]
+            assert [shown[row] for row in rows] == [n for n in match.nodes if n in shown]
+            assert set(found.operands) <= {t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)}
+
+
+def test_new_nodes_are_told_as_the_rule_made_them_wherever_they_come_to_lie(walks):
+    """So what a rule does is told in one way: each after what it reads, by id, and before old ones that read another tensor now."""
+    for states, actions in walks:
+        edits, _ = unpack(told(states, actions).edits)
+        for edit, before in zip(edits[1:], states, strict=False):
+            new = [node.id not in before.graph.nodes for node in edit.nodes if node.kind != OUTPUT]
+            assert new == sorted(new, reverse=True)
+            ids = [node.id for node in edit.nodes[: sum(new)]]
+            assert ids == sorted(ids)
+            made = {t for node in edit.nodes[: sum(new)] for t in node.outputs} - before.graph.types.keys()
+            for node in edit.nodes[: sum(new)]:
+                assert not made.intersection(node.inputs)
+                made.difference_update(node.outputs)
+
+
+def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reader_left(walks):
+    rewired = 0
+    for states, actions in walks:
+        edits, _ = unpack(told(states, actions).edits)
+        for edit, (before, after) in zip(edits[1:], pairwise(states), strict=False):
+            for old, new in edit.rewired:
+                rewired += 1
+                assert old in before.graph.types and not after.graph.consumers.get(old) and old not in after.graph.outputs
+                readers = set(before.graph.consumers.get(old, ())) & after.graph.nodes.keys()
+                assert all(new in after.graph.nodes[n].inputs for n in readers)
+    assert rewired > 0
+
+
+# -- as one array ----------------------------------------------------------------------------------
+
+
+def test_packed_edits_come_back(walks):
+    for states, actions in walks:
+        packed = told(states, actions).edits
+        assert packed.dtype == np.int64 and packed.ndim == 1
+        edits, taken = unpack(packed)
+        assert edits[0] == first_edit(states[0]) and np.array_equal(pack(edits, taken), packed)
+
+
+def small() -> np.ndarray:
+    states, actions = walk(random_task(3), 3, 3)
+    assert len(actions) > 2
+    return told(states, actions).edits
+
+
+def test_a_cut_or_longer_array_is_refused():
+    packed = small()
+    assert packed[-3] == -1  # NO-OP's match: no rule, no nodes, no operands
+    for cut in (*range(0, len(packed), 7), len(packed) - 1):
+        with pytest.raises(RLFlowError, match=DAMAGED):
+            unpack(packed[:cut])
+    with pytest.raises(RLFlowError, match=DAMAGED):
+        unpack(np.append(packed, 0))
+
+
+def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
+    """Whatever stands there, nothing but RLFlowError is raised, and what is read names only what it told before."""
+    packed, refused = small(), 0
+    for place in range(len(packed)):
+        for wrong in (-1, 0, 10**6, 2**62, -(2**63), int(packed[place]) + 1):
+            damaged = packed.copy()
+            damaged[place] = wrong
+            try:
+                edits, taken = unpack(damaged)
+            except RLFlowError as error:
+                refused += 1
+                assert str(error).startswith("the edits of an episode are damaged, or not of format")
+                continue
+            assert len(taken) == len(edits) - 1 >= 0
+            present = set()
+            for (nodes, tensors, _), edit, match in zip(follow(edits), edits, [None, *taken], strict=True):
+                assert match is None or (present.issuperset(match.nodes) and match.operands)
+                present = set(nodes)
+                named = {t for node in nodes.values() for t in (*node.inputs, *node.outputs)}
+                assert named <= tensors.keys() | {ABSENT} and all(set(node.outputs) - {ABSENT} for node in nodes.values())
+                assert all(present.issuperset(m.nodes) and m.operands and m.xfer_id >= 0 for m in edit.found)
+                assert {t for pair in edit.rewired for t in pair} <= tensors.keys()
+    assert refused > 3 * len(packed)
+
+
+@pytest.mark.parametrize("wrong", [
+    [], [0], [-1], [2**62], [1, 2**62], [1, 0, 2**62], [1, 0, 0, 2**62], [1, 0, 0, 0, 2**62], [1, 0, 0, 0, 0, 2**62],
+    [1, 0, 0, 0, 0, 0, 2**62], [1, 0, 0, 1, 5, 5, 5, 2**62], [2, *[0] * 12, 0, 2**62],
+])  # fmt: skip
+def test_a_length_from_a_stranger_allocates_nothing(wrong):
+    tracemalloc.start()
+    try:
+        with pytest.raises(RLFlowError, match=DAMAGED):
+            unpack(np.array(wrong, np.int64))
+        assert tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("wrong", [np.ones(5), np.ones((3, 3), np.int64), np.array(["a"]), np.array(5)])
+def test_an_array_of_another_kind_is_refused(wrong):
+    with pytest.raises(RLFlowError, match=DAMAGED):
+        unpack(wrong)
+
+
+# -- on disk ---------------------------------------------------------------------------------------
+
+
+def test_a_shard_keeps_what_was_matched_and_the_edits(tmp_path):
+    task, reward = tiny_task("tiny_squeezenet1_1"), make_reward("relative", 0, 0)
+    episodes = [play_random(task, reward, 5, np.random.default_rng(k), k) for k in range(3)]
+    without = [play_random(task, reward, 5, np.random.default_rng(k), k) for k in range(3)]
+    for episode in without:
+        episode.matched = episode.edits = None
+    write_shard(tmp_path / "with.npz", episodes)
+    for episode, back in zip(episodes, read_shard(tmp_path / "with.npz"), strict=True):
+        assert len(back.matched) == len(episode.matched) == len(episode)
+        assert all(np.array_equal(a, b) and b.dtype == np.int32 for a, b in zip(episode.matched, back.matched, strict=True))
+        assert np.array_equal(back.edits, episode.edits) and back.edits.dtype == np.int64
+    write_shard(tmp_path / "without.npz", without)
+    for back in read_shard(tmp_path / "without.npz"):
+        assert back.edits is None and all(len(rows) == 0 for rows in back.matched)
+
+

@@ -1,0 +1,145 @@
+"""What episodes that explore choose, and what is kept of the best one."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rlflow.collect.edits import unpack
+from rlflow.collect.rollouts import RAREST, UNIFORM, play_novel
+from tests.tiny import tiny_task
+from tests.worldmodel.edits.systems import (
+    REWARD,
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    onnx_model,
+    played,
+    random_episodes,
+    signs_and_products,
+    task_of,
+)
+
+ONE, MANY = 2000, 40  # episodes
+
+
+class Knows:
+    """Has seen all matches carried out but those of some rules, and rules as often as is said."""
+
+    def __init__(self, unknown=(), times=None, promising=None):
+        self.unknown, self.counted, self.promising = set(unknown), times or {}, promising
+
+    def begin(self, state):
+        self.state = state
+
+    def took(self, match, state):
+        self.state = state
+
+    def knows(self, match):
+        return match.xfer_id not in self.unknown
+
+    def times(self, xfer_id):
+        return self.counted.get(xfer_id, 100)
+
+    def expects(self, match):
+        return float(match.xfer_id == self.promising)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tiny_task("tiny_squeezenet1_1")
+
+
+def first_rules(task, observer) -> Counter:
+    """Which rules episodes of one step carry out."""
+    return Counter(int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE))
+
+
+def test_an_episode_begins_with_what_it_is_told_and_every_action_is_valid(task):
+    way = [tuple(action) for action in play_novel(task, REWARD, (), 5, np.random.default_rng(0)).actions.tolist()]
+    for seed in range(5):
+        episode = play_novel(task, REWARD, way, 7, np.random.default_rng(seed))
+        assert [tuple(action) for action in episode.actions[:5].tolist()] == way and len(episode) == 12
+        assert np.array_equal(played(task, [tuple(a) for a in episode.actions.tolist()]).costs[:13], episode.costs)
+
+
+@pytest.mark.parametrize("share, observer", [
+    (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=[rule])),
+    (1 - UNIFORM - RAREST, lambda rule: Knows(unknown=range(1000), promising=rule)),
+    (RAREST, lambda rule: Knows(times={rule: 99})),
+])  # fmt: skip
+def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as_is_said(task, share, observer):
+    counts = task.initial.counts
+    rule = int(np.flatnonzero(counts)[counts[counts > 0].argmin()])
+    chance, seen = share + UNIFORM * counts[rule] / counts.sum(), first_rules(task, observer(rule))[rule] / ONE
+    others = 1 - UNIFORM - share  # of the steps: from the other choice, which all rules share
+    assert chance - 0.04 < seen < chance + others * counts[rule] / counts.sum() + 0.04 < chance + 0.3
+
+
+def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkeypatch):
+    """All of them in turn: within few steps more rules are met than where those that have the most matches are mostly drawn."""
+    def rules(uniform: float) -> float:
+        monkeypatch.setattr("rlflow.collect.rollouts.UNIFORM", uniform)
+        monkeypatch.setattr("rlflow.collect.rollouts.RAREST", 1 - uniform)
+        episodes = [play_novel(task, REWARD, (), 20, np.random.default_rng(k), 0, Knows()) for k in range(MANY)]
+        return np.mean([len({*episode.actions[:, 0].tolist()}) for episode in episodes])
+
+    assert rules(0.25) > 1.2 * rules(1.0)
+
+
+def test_a_model_tells_how_often_it_saw_a_rule(task):
+    episodes = random_episodes(task, 8, 10)
+    observer = fitted(episodes, task).observer()
+    observer.begin(task.initial)
+    taken = Counter(x for episode in episodes for x in episode.actions[:, 0].tolist() if x < task.no_op)
+    assert [observer.times(x) for x in range(task.no_op)] == [taken[x] for x in range(task.no_op)] and len(taken) > 3
+
+
+def test_a_model_expects_what_matches_of_a_form_gained_in_the_middle():
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    observer = fitted(random_episodes(task, 60, 8), task).observer()
+    observer.begin(task.initial)
+    gains = {}
+    for match in task.initial.matches:
+        gains.setdefault(task.rules[match.xfer_id].name, set()).add(np.sign(observer.expects(match)))
+    assert gains == {"common-factor": {1.0}, "neg-neg": {1.0}}
+
+
+# -- what is kept of the best one ------------------------------------------------------------------
+
+
+def test_a_dream_remembers_the_way_to_the_cheapest_state_that_was_met(task):
+    episodes = random_episodes(task, 8, 15)
+    model = fitted(episodes, task)
+    state = model.searchable(task.initial, 0.25)
+    for match in remembered(state):
+        assert match in state.matches
+        state = state.follow(match)
+    best = min(episode.costs.min() for episode in episodes)
+    assert state.runtime_ms == pytest.approx(best, abs=1e-9) and best < task.initial.runtime_ms
+
+
+def remembered(start) -> list:
+    """The remembered matches, in order."""
+    path, found = start.remembered(), []
+    while path is not None:
+        match, path = path
+        found.append(match)
+    return found[::-1]
+
+
+def test_where_no_episode_gained_anything_it_is_the_start():
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    losing = [episode for episode in random_episodes(task, 60, 1) if episode.costs.min() == episode.costs[0]]
+    model = fitted(losing, task)
+    assert len(losing) > 3 and model.searchable(task.initial, 0.25).remembered() is None
+    (kept,) = model.elites.values()
+    assert len(unpack(kept)[0]) == 1
+
+
+def test_another_graph_of_the_same_runtime_remembers_nothing_of_it():
+    one = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    other = task_of(onnx_model("a = Neg(x)\no = Neg(a)", {"x": (4, 8)}, "o"), SIGNS_AND_PRODUCTS)
+    model = fitted(random_episodes(one, 30, 6), one)
+    assert model.searchable(one.initial, 0.25).remembered() is not None
+    model.elites[other.initial.cost.runtime_ps] = model.elites[one.initial.cost.runtime_ps]
+    assert model.searchable(other.initial, 0.25).remembered() is None

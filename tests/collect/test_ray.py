@@ -1,0 +1,145 @@
+"""Collection on a Ray cluster of two nodes, both on this machine."""
+
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import run
+from rlflow.collect import executors, rollouts
+from rlflow.collect.episodes import read_episodes
+from rlflow.collect.executors import Job, Workers
+from rlflow.collect.rollouts import SHARD_EPISODES, collect, online_batches
+from rlflow.common.errors import RLFlowError
+from tests import workers
+from tests.collect.test_rollouts import equal, shards
+from tests.commands import in_process
+from tests.tiny import tiny_spec
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (pip install '.[distributed]')")
+EPISODES = 4 * SHARD_EPISODES
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes that RAY_ADDRESS leads to, with files of their own, so that nobody else's cluster is disturbed."""
+    from ray.cluster_utils import Cluster
+
+    folder = tempfile.mkdtemp(prefix="r")  # pytest's are too long for the name of a socket
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", folder)  # not `temp_dir`: that leaves Ray's address file where it is, in a folder that need not exist
+        made = Cluster(initialize_head=True, head_node_args=NODE)
+        made.add_node(**NODE)
+        patch.setenv("RAY_ADDRESS", made.address)
+        yield made
+        made.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def connected(cluster):
+    """The cluster, and this process stays connected to it, which is quicker. First come the tests that connect."""
+    ray.init(log_to_driver=False, logging_level="ERROR")
+    yield cluster
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """(spec, shards, results) of this process alone."""
+    folder = tmp_path_factory.mktemp("alone")
+    spec = tiny_spec(folder, max_steps=8)
+    results = collect(spec, folder / "episodes", EPISODES, 1, seed=3)
+    return spec, shards(folder / "episodes"), results
+
+
+def test_jobs_run_on_both_nodes(cluster):
+    with Workers("ray", 2) as pool:
+        found = set(pool.results([Job("a job", workers.slow_node, (0.3,))] * 4, ahead=4))
+        assert found == {each["NodeID"] for each in ray.nodes()} and len(found) == 2
+    assert not ray.is_initialized()
+
+
+def test_the_command(cluster, tmp_path, capsys, monkeypatch):
+    class Writer:
+        def scalars(self, step, values):
+            assert np.isfinite(list(values.values())).all()
+
+    @contextmanager
+    def events(*_):  # no TensorFlow for this
+        yield Writer()
+
+    jobs, run_job = [], executors.RayExecutor.run
+    monkeypatch.setattr(run, "events", events)
+    monkeypatch.setattr(executors.RayExecutor, "run", lambda *arguments: jobs.append(arguments) or run_job(*arguments))
+    options = ["cost.name=analytic", "env.max_steps=8", f"collect.episodes={EPISODES}", "--seed", "3"]
+    command = ["collect", "--model", "tiny_resnet18", *options, "--run"]
+    assert in_process(capsys, *command, tmp_path / "ray", "--executor", "ray").code == 0 and len(jobs) == 4
+    assert in_process(capsys, *command, tmp_path / "local", "workers=1").code == 0 and len(jobs) == 4
+    assert shards(tmp_path / "ray" / "episodes") == shards(tmp_path / "local" / "episodes")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")  # nobody listens there
+    failed = in_process(capsys, *command, tmp_path / "nowhere", "--executor", "ray")
+    assert failed.error.startswith("cannot reach the Ray cluster 127.0.0.1:9: ")
+
+
+def test_nobody_waits_for_what_is_not_wanted_any_more(connected):
+    started = time.monotonic()
+    with Workers("ray", 2) as pool:
+        jobs = [Job("a job", workers.slow_node, (seconds,)) for seconds in (0, 60, 60, 60)]
+        next(pool.results(jobs, ahead=4))
+    assert time.monotonic() - started < 20
+
+
+def test_a_cluster_gives_the_bytes_of_one_process(connected, alone, tmp_path, monkeypatch):
+    spec, expected, results = alone
+    monkeypatch.chdir(tmp_path)  # where no node looks
+    assert collect(spec, "episodes", EPISODES, 2, seed=3, executor="ray") == results
+    assert shards(tmp_path / "episodes") == expected
+    batches = islice(online_batches(spec, 3, 2, seed=3, executor="ray"), 2)
+    offline = read_episodes("episodes", 6)
+    assert all(map(equal, offline, [episode for batch in batches for episode in batch]))
+
+
+def test_a_shard_whose_worker_dies_is_played_again(connected, alone, tmp_path, monkeypatch, capfd):
+    spec, expected, results = alone
+    monkeypatch.setattr(rollouts, "_play_shard", workers.dies_first)
+    assert collect(spec, tmp_path, EPISODES, 2, seed=3, executor="ray") == results and shards(tmp_path) == expected
+    told = capfd.readouterr().err
+    assert [told.count(f"the worker of shard {number} died") for number in range(4)] == [1] * 4
+
+
+def test_a_shard_that_always_kills_its_worker_is_named(connected, alone, tmp_path, monkeypatch):
+    folder = tmp_path / "episodes"
+    monkeypatch.setattr(rollouts, "_play_shard", workers.dies_of_shard_1)
+    with pytest.raises(RLFlowError, match="^shard 1 killed its worker 3 times"):
+        collect(alone[0], folder, 2 * SHARD_EPISODES, 2, seed=3, executor="ray")
+    assert (tmp_path / "tries").read_text() == "xxx"
+    assert shards(folder).items() <= alone[1].items() and len(shards(folder)) == 1
+
+
+def test_a_workers_traceback_is_shown(connected, alone, tmp_path, monkeypatch):
+    monkeypatch.setattr(rollouts, "_play_shard", workers.fails)
+    with pytest.raises(RLFlowError, match=r"^a worker failed:\nTraceback(.|\n)*in fails\n(.|\n)*ZeroDivisionError: in shard-00000"):
+        collect(alone[0], tmp_path, EPISODES, 2, seed=3, executor="ray")
+    monkeypatch.undo()
+    gone = rollouts.EnvSpec(str(tmp_path / "missing.onnx"))
+    with pytest.raises(RLFlowError, match="^no such file: .*missing.onnx$"):
+        collect(gone, tmp_path, EPISODES, 2, seed=3, executor="ray")
+
+
+def test_a_node_that_goes_loses_nothing(connected, alone, tmp_path, monkeypatch):
+    spec, expected, results = alone
+    """The last one: for a while Ray still counts on that node."""
+    doomed = connected.add_node(**NODE)
+    (tmp_path / "doomed").write_text(doomed.node_id)
+    monkeypatch.setattr(rollouts, "_play_shard", workers.takes_its_node_down)
+    assert collect(spec, tmp_path / "episodes", EPISODES, 3, seed=3, executor="ray") == results
+    assert shards(tmp_path / "episodes") == expected
+    assert (tmp_path / "doomed.tried").exists()
+    connected.remove_node(doomed, allow_graceful=False)

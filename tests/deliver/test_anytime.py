@@ -1,0 +1,494 @@
+"""The best so far: on disk as soon as it is known, and delivered whenever somebody asks."""
+
+import json
+import math
+import signal
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import onnx
+import pytest
+
+import run as command_line
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import profiled
+from rlflow.costs.calibrate import RooflineCost
+from rlflow.costs.timing import Timing
+from rlflow.deliver import anytime, delivery
+from rlflow.deliver.anytime import (
+    METHODS,
+    Budget,
+    Found,
+    Stop,
+    first_equal,
+    methods,
+    search_all,
+    stoppable,
+    until_faster,
+)
+from rlflow.deliver.delivery import Candidate, DeliveryOptions, deliver, follow
+from rlflow.deliver.validate import Comparison, validate
+from rlflow.graph.onnx_writer import save_model
+from rlflow.runs.config import groups_of, load_config
+from rlflow.search.greedy import greedy
+from rlflow.search.search import Search
+from rlflow.zoo import load
+from tests.commands import EDITS, in_its_own, in_process
+from tests.timed import timed_task
+from tests.tiny import tiny_task
+
+SEARCH = load_config([], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.rounds=1", "search.annealing.steps=10"]).search
+FAST = ("cost.name=analytic", "eval.measure_seconds=0", *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.rounds=1")))
+
+
+ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
+
+
+@pytest.fixture(scope="module", params=["analytic", "timed"])
+def task(request):
+    return tiny_task() if request.param == "analytic" else timed_task()
+
+
+@pytest.fixture(scope="module")
+def descent(task):
+    return greedy(task.initial, 1000)
+
+
+def candidate(task, descent, steps: int, name: str = "x") -> Candidate:
+    actions = descent.actions[:steps]
+    return Candidate(name, follow(task, actions), actions, steps, 1.0)
+
+
+def timeless(value):
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+class Killed(BaseException):
+    """Nobody catches it, as nobody catches SIGKILL."""
+
+
+@contextmanager
+def dying(monkeypatch, error: type[BaseException], interactions: int):
+    """Every search ends so at its so many-th substitution."""
+    follow = Search.follow
+
+    def dies(search, state, match):
+        if search.interactions >= interactions:
+            raise error
+        return follow(search, state, match)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "follow", dies)
+        yield
+
+
+# -- what was found --------------------------------------------------------------------------------
+
+
+def test_what_is_offered_is_on_disk_at_once_and_nothing_takes_the_place_of_something_better(task, descent, tmp_path):
+    found = Found(task, tmp_path / "found.json")
+    assert found.candidates() == [] and str(found) == "nothing found so far"
+    for steps, kept in ((3, 3), (1, 3), (5, 5)):
+        found.offer(candidate(task, descent, steps))
+        for known in (found, Found(task, tmp_path / "found.json")):
+            (best,) = known.candidates()
+            assert list(best.actions) == descent.actions[:kept] and best.state.graph.hash == follow(task, descent.actions[:kept]).graph.hash
+    found.offer(candidate(task, descent, 9, "y"))
+    assert [c.name for c in Found(task, tmp_path / "found.json").candidates()] == ["y", "x"] and "(y)" in str(found)
+    gain = 100 * (1 - follow(task, descent.actions[:9]).runtime_ms / task.initial.runtime_ms)
+    assert found.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(found)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'])
+def test_a_damaged_record_is_named(task, tmp_path, content):
+    (tmp_path / "found.json").write_text(content)
+    with pytest.raises(RLFlowError, match="found.json is damaged"):
+        Found(task, tmp_path / "found.json")
+
+
+@pytest.mark.parametrize(
+    "stop, before, now, ended",
+    [
+        (None, {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False), ("interrupted", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
+        ("rounds", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True), ("rounds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
+        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, True), ("seconds", {"seconds": 9, "width": 1}, {"seconds": 10, "width": 1}, False),
+    ],
+)  # fmt: skip
+def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path, stop, before, now, ended):
+    found = Found(task, tmp_path / "found.json")
+    assert not found.ended("x", now)
+    found.offer(candidate(task, descent, 2), stop, before)
+    assert Found(task, tmp_path / "found.json").ended("x", now) is ended
+
+
+# -- the searches ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(task, tmp_path_factory):
+    """found.json of searches that nobody disturbed."""
+    found = Found(task, tmp_path_factory.mktemp("whole") / "found.json")
+    search_all(found, SEARCH, 600.0, 0)
+    return found.records
+
+
+def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, descent):
+    assert tuple(whole) == methods(task.cost) and not {"seconds", "interrupted", None} & {record["stop"] for record in whole.values()}
+    assert [tuple(a) for a in whole["greedy"]["actions"]] == [tuple(a) for a in whole.get("descent", whole["greedy"])["actions"]] == descent.actions
+    assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
+
+
+@pytest.mark.parametrize("interactions", [1, 60, 150, 900])
+def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
+    monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(anytime, "SPARE", 0.0)
+    saw, told = Search.saw, []
+
+    def tell(search, state, path):
+        if better := saw(search, state, path):
+            told.append(state.cost.runtime_ps)
+        return better
+
+    monkeypatch.setattr(Search, "saw", tell)
+    found = Found(task, tmp_path / "found.json")
+    with dying(monkeypatch, Killed, interactions), pytest.raises(Killed):
+        search_all(found, SEARCH, 600.0, 0)
+    again = Found(task, tmp_path / "found.json")
+    known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
+    assert known <= min(told[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
+    search_all(again, SEARCH, 600.0, 0)
+    assert timeless(again.records) == timeless(whole)
+
+
+def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path, monkeypatch):
+    found = Found(task, tmp_path / "found.json")
+    with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
+        search_all(found, SEARCH, 600.0, 0)
+    stops = {name: record["stop"] for name, record in found.records.items()}
+    assert stops == ({"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"})
+    assert found.gain(found.candidates()[0]) > 0
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    assert timeless(json.loads((tmp_path / "found.json").read_text())) == timeless(whole)
+
+
+def test_what_has_ended_is_not_searched_again(task, tmp_path, monkeypatch):
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    with dying(monkeypatch, Killed, 0):
+        search_all(Found(task, tmp_path / "found.json"), SEARCH, 1200.0, 0)
+        with pytest.raises(Killed):
+            search_all(Found(task, tmp_path / "found.json"), {**SEARCH, "interactions": 7}, 600.0, 0)
+
+
+def test_the_searches_share_the_time(task, tmp_path):
+    found, began = Found(task, tmp_path / "found.json"), time.monotonic()
+    search_all(found, load_config().search, 1.5, 0)
+    assert time.monotonic() - began < 3.0
+    stops = {name: record["stop"] for name, record in found.records.items()}
+    assert stops == {name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)}
+    assert all(found.records[name]["seconds"] > 0.4 for name in ("beam", "annealing"))
+
+
+def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
+    shares = {}
+
+    def ends_at_once(found, name, asked, options, limits, *_) -> str:
+        shares[name] = limits.seconds
+        found.offer(Candidate(name, found.task.initial, [], 0, 0.0), "rounds", asked)
+        return "rounds"
+
+    monkeypatch.setattr(anytime, "_search", ends_at_once)
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    wanted = {"descent": 600, "greedy": 200, "beam": 300, "annealing": 600}
+    assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
+
+
+def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
+    assert methods(tiny_task().cost) == methods(RooflineCost()) == ("greedy", "beam", "annealing")
+    assert methods(timed_task().cost) == ("descent", "greedy", "beam", "annealing")
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_inception_v3"])
+def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tmp_path, name):
+    """With time for no more operators than those on the way of the analytic descent."""
+    wanted, on_the_way = greedy(tiny_task(name).initial, 1000), timed_task(name)
+    follow(on_the_way, wanted.actions)
+    task = timed_task(name, limit=len(on_the_way.cost.timed))
+    found = Found(task, tmp_path / "found.json")
+    search_all(found, SEARCH, 600.0, 0)
+    assert {record["stop"] for record in found.records.values()} == {"seconds"}
+    assert [tuple(action) for action in found.records["descent"]["actions"]] == wanted.actions
+    assert all(found.records[other]["actions"] == [] for other in ANALYTIC)
+    assert found.candidates()[0].name == "descent"
+
+
+def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
+    task, deadlines = timed_task(), []
+    node_cost = task.cost.node_cost
+
+    def watched(graph, node):
+        deadlines.append(task.cost.deadline - time.monotonic())
+        return node_cost(graph, node)
+
+    task.cost.node_cost = watched
+    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0, time.monotonic() + 900)
+    assert 600 < max(deadlines) <= 900 and min(deadlines) > 0 and task.cost.deadline == math.inf
+    first_search = next(seconds for seconds in deadlines if seconds <= 600)
+    assert first_search > 500
+
+
+def test_an_original_that_cannot_be_priced_in_time_stops_all(tmp_path):
+    found = Found(timed_task(limit=3), tmp_path / "found.json")
+    with pytest.raises(Stop, match="time is up"):
+        search_all(found, SEARCH, 600.0, 0)
+    assert not found.task.is_priced and found.records == {}
+
+
+# -- signals and time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_the_block_and_nothing_after_it(number):
+    before = signal.getsignal(number)
+    with pytest.raises(Stop, match="interrupted"), stoppable():
+        signal.raise_signal(number)
+        time.sleep(5)
+    assert signal.getsignal(number) is before
+
+
+def test_the_clock_stops_the_block_and_nothing_after_it():
+    began = time.monotonic()
+    with pytest.raises(Stop, match="time is up"), stoppable(0.1):
+        time.sleep(5)
+    with stoppable(0.1):
+        pass
+    time.sleep(0.2)  # a clock that went on would end the test here
+    assert time.monotonic() - began < 3
+
+
+def test_a_budget_is_for_the_whole_command():
+    now = time.monotonic()
+    assert Budget.of(30.0, False, now - 10) == (20.0, None, now + 20) and Budget.of(30.0, False, now - 40).left == 0
+    assert Budget.of(None, False, now).end == now + 120 and Budget.of(None, True, now).end == now + 900
+    searches, looking, end = Budget.of(60.0, True, now)
+    assert searches < looking < end - now
+
+
+def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
+    """(names that were checked, what was delivered), of candidates that come cheapest first; a verdict None is not equal."""
+    def check(task, checked, *_):
+        verdict = verdicts[int(checked.name)]
+        found = {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}, "left_out": []}
+        return checked, found
+
+    monkeypatch.setattr(delivery, "_check", check)
+    monkeypatch.setattr(delivery, "Comparison", lambda *_, **__: None)
+    candidates = [candidate(task, descent, len(descent.actions) - 2 * k, str(k)) for k in range(len(verdicts))]
+    options = DeliveryOptions([0], 1e-4, 0.0, 2, 1, 0)
+    outcome = deliver(task, tmp_path / "m.onnx", candidates, tmp_path, options, {}, [], go_on)
+    return "".join(outcome["candidates"]), outcome["delivered"]
+
+
+SAME = "no difference shown"
+
+
+@pytest.mark.parametrize(
+    "verdicts, checked, delivered",
+    [
+        (["faster", "faster"], "0", "0"), ([SAME, "faster", SAME], "01", "1"), (["slower", SAME, "slower"], "012", "1"),
+        ([None, "slower", SAME], "012", "2"), (["slower", "slower"], "01", "original"),
+    ],
+)  # fmt: skip
+def test_with_time_left_the_first_that_is_faster_ends_the_checks(task, descent, tmp_path, monkeypatch, verdicts, checked, delivered):
+    go_on = until_faster(Budget.of(60.0, False, time.monotonic()))
+    assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == (checked, delivered)
+
+
+@pytest.mark.parametrize("verdicts, checked, delivered", [
+    ([SAME, "faster"], "0", "0"), ([None, SAME, "faster"], "01", "1"), (["slower", "faster"], "0", "original")])  # fmt: skip
+@pytest.mark.parametrize("go_on", [first_equal, until_faster(Budget(0.0, None, 0.0))])
+def test_without_time_the_cheapest_that_is_equal_is_all_that_is_looked_at(task, descent, tmp_path, monkeypatch, verdicts, checked, delivered, go_on):
+    assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == (checked, delivered)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    save_model(load("tiny_resnet18"), path)
+    return path
+
+
+def optimise(capsys, model, *more):
+    out, results = model.parent / "out" / "faster.onnx", model.parent / "results.json"
+    done = in_process(capsys, "optimise", model, "--out", out, "--json", results, *more)
+    return done, out, json.loads(results.read_text()) if results.exists() else None
+
+
+def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
+    out = tmp_path / "faster.onnx"
+    done = in_its_own("optimise", model, "--out", out, *FAST, without="tensorflow")
+    assert done.code == 0 and "% lower so far" in done.err and "copied to" in done.err, done.err
+    assert validate(model, out).ok and out.read_bytes() != model.read_bytes()
+    assert not list(tmp_path.glob("faster.run/episodes")) and list(json.loads((tmp_path / "faster.run" / "found.json").read_text())) == list(ANALYTIC)
+    assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("said", [["--learn"], ["--rounds", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]])
+def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
+    (tmp_path / "dream.yaml").write_text("dream:\n  max_steps: 3\n")
+    said = [str(tmp_path / text) if text == "dream.yaml" else text for text in said]
+    for arguments, learns in ((said, True), ([], False)):
+        parsed, rest = command_line.make_parser().parse_known_args(["optimise", "tiny_resnet18", "--out", "x.onnx", *arguments])
+        parsed.overrides = [*rest, "cost.name=analytic"]
+        assert command_line.open_run(parsed, tmp_path / str(learns)).config.optimise.learn is learns
+    assert groups_of([], ["search.beam.width=1", "seed=3"]) == {"search", "seed"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys, model, monkeypatch, number):
+    follow = Search.follow
+
+    def interrupted(search, state, match):
+        if search.interactions == 60:
+            signal.raise_signal(number)
+        return follow(search, state, match)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "follow", interrupted)
+        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=0.2", "eval.sessions=2")
+    assert done.code == 0 and "stopped (" in done.err and "search" not in results, done.err
+    first = results["eval"]["candidates"]["greedy"]
+    assert results["eval"]["delivered"] == "greedy" and first["measured"]["verdict"] != "slower" and first["estimated_improvement_percent"] > 0
+    onnx.checker.check_model(str(out), full_check=True)
+    assert validate(model, out).ok
+    done, out, results = optimise(capsys, model, *FAST)
+    assert done.code == 0 and results["eval"]["candidates"]["greedy"]["estimated_ms"] < first["estimated_ms"]
+
+
+def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, monkeypatch):
+    with dying(monkeypatch, KeyboardInterrupt, 0):
+        done, out, results = optimise(capsys, model, *FAST)
+    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.err
+
+
+def test_stopped_it_never_writes_what_is_measured_to_be_slower(capsys, model, monkeypatch):
+    slower = {"verdict": "slower", "ratio": 1.2, "interval": [1.1, 1.3], "original_ms": 1.0, "candidate_ms": 1.2, "side_by_side": True}
+    seconds = []
+    monkeypatch.setattr(delivery, "measure", lambda *arguments: seconds.append(arguments[3]) or slower)
+    with dying(monkeypatch, KeyboardInterrupt, 130):
+        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10")
+    assert done.code == 0 and seconds == [anytime.SHORT_MEASUREMENT] and results["eval"]["delivered"] == "original"
+    assert out.read_bytes() == model.read_bytes() and "measured to be slower; the original is returned" in done.err
+
+
+@pytest.fixture
+def interruptible():
+    """A process that a shell began in the background ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt_checks(monkeypatch, times: int) -> None:
+    """The first so many candidates that are compared with the original are interrupted."""
+    calls = []
+
+    class Interrupted(Comparison):
+        def against(self, *arguments):
+            calls.append(arguments)
+            if len(calls) <= times:
+                signal.raise_signal(signal.SIGINT)
+            return super().against(*arguments)
+
+    monkeypatch.setattr(delivery, "Comparison", Interrupted)
+
+
+def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(capsys, model, monkeypatch, interruptible):
+    for stops in (1, 2):
+        interrupt_checks(monkeypatch, stops)
+        done, out, _ = optimise(capsys, model, *FAST)
+        assert (done.code, out.exists()) == ((0, True) if stops == 1 else (130, False)), done.err
+        assert not list((out.parent / "faster.run" / "eval").glob("candidate-*"))
+        out.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("stage", ["collect", "train_world_model"])
+def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model, monkeypatch, stage):
+    def stops(run):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(command_line, stage, stops)
+    done, out, results = optimise(capsys, model, *EDITS)
+    assert done.code == 0 and "stopped (interrupted)" in done.err and tuple(results)[0] == "search" and validate(model, out).ok
+    assert results["eval"]["delivered"] in METHODS and out.read_bytes() != model.read_bytes()
+
+
+def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_known(capsys, model, monkeypatch):
+    interrupt_checks(monkeypatch, 1)
+    done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
+    assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
+    known = json.loads((out.parent / "faster.run" / "found.json").read_text())
+    assert set(known) == {*ANALYTIC, "controller"}
+    assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(record["estimated_ms"] for record in known.values())
+
+
+def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
+    monkeypatch.setattr(command_line, "collect", lambda run: time.sleep(60))
+    done, out, results = optimise(capsys, model, *EDITS, "--seconds", "4")
+    assert done.code == 0 and "stopped (the time is up)" in done.err and results["eval"]["delivered"] in METHODS
+
+
+def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, monkeypatch):
+    _, out, first = optimise(capsys, model, *FAST)
+    before = out.read_bytes()
+    with dying(monkeypatch, Killed, 0):
+        _, out, second = optimise(capsys, model, *FAST)
+    assert out.read_bytes() == before and timeless(first["eval"]) == timeless(second["eval"])
+
+
+class Clockwork:
+    """In the place of `time_model`: a timing that follows from the model's size; before the so many-th one `then` is called."""
+
+    def __init__(self, stop_at: int, then):
+        self.calls, self.stop_at, self.then = 0, stop_at, then
+
+    def __call__(self, model, *_) -> Timing:
+        self.calls += 1
+        if self.calls == self.stop_at:
+            self.then()
+        nanoseconds = 1000.0 + model.ByteSize() + 500 * len(model.graph.node)
+        return Timing(nanoseconds, nanoseconds, nanoseconds, 3)
+
+
+@pytest.mark.parametrize("why", ["interrupted", "the time is up"])
+def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_goes_on_later(capsys, model, tmp_path, monkeypatch, why):
+    def stop():
+        if why == "interrupted":
+            signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(profiled, "time", SimpleNamespace(monotonic=lambda: 1e12))
+
+    def optimised(name: str, clockwork: Clockwork):
+        with monkeypatch.context() as patch:
+            patch.setattr(profiled, "time_model", clockwork)
+            options = ("eval.measure_seconds=0", "search.interactions=100", "--seconds", "300", f"cost.database={tmp_path / name}.sqlite")
+            return optimise(capsys, model, *options, "--run", tmp_path / name)
+
+    first, again, whole = Clockwork(5, stop), Clockwork(0, None), Clockwork(0, None)
+    done, out, results = optimised("run", first)
+    assert done.code == 0 and f"stopped ({why})" in done.err and "the original is returned" in done.err, done.err
+    assert out.read_bytes() == model.read_bytes() and results["eval"]["delivered"] == "original" and first.calls == 5
+    monkeypatch.setattr(profiled, "time", time)
+    done, out, results = optimised("run", again)
+    assert done.code == 0 and tuple(results["search"]["found"]) == METHODS and results["eval"]["delivered"] in METHODS
+    optimised("fresh", whole)
+    assert whole.calls - again.calls == (4 if why == "interrupted" else 5)  # a timing that has begun is finished, unless somebody asks
+
+
+def test_no_time_at_all_is_refused(capsys, model):
+    done, *_ = optimise(capsys, model, "--seconds", "0")
+    assert "'optimise.seconds' must be above 0" in done.error

@@ -1,0 +1,47 @@
+"""Which candidate is delivered: equality first, then what was measured, then the estimate."""
+
+from types import SimpleNamespace
+
+from rlflow.costs import NodeCost
+from rlflow.deliver.delivery import FAULT_REPORT, Candidate, _choose
+
+
+def state(runtime_ps: int):
+    return SimpleNamespace(cost=NodeCost(runtime_ps, 0, 0, 0))
+
+
+def choose(**candidates: tuple[int, bool, str | None]) -> tuple[str, str]:
+    """`name=(estimated runtime, equal, verdict)`; the original's runtime is 100."""
+    made = [Candidate(name, state(runtime), [], 0, 0.0) for name, (runtime, _, _) in candidates.items()]
+    found = {
+        name: {"equal": equal, "measured": {"verdict": verdict} if verdict else None, "left_out": []}
+        for name, (_, equal, verdict) in candidates.items()
+    }
+    return _choose(state(100), made, found)
+
+
+def test_the_lowest_estimate_wins_and_ties_go_to_the_first():
+    assert choose(controller=(90, True, None), greedy=(80, True, None))[0] == "greedy"
+    assert choose(controller=(80, True, None), greedy=(80, True, None))[0] == "controller"
+
+
+def test_what_was_measured_to_be_faster_goes_before_what_is_only_estimated_to_be():
+    name, reason = choose(controller=(70, True, "no difference shown"), random=(99, True, "faster"))
+    assert name == "random" and "measured to be faster" in reason
+    assert choose(controller=(70, True, "faster"), random=(60, True, "faster"))[0] == "random"
+
+
+def test_what_was_measured_to_be_slower_is_not_delivered():
+    assert choose(controller=(90, True, "no difference shown"), greedy=(50, True, "slower"))[0] == "controller"
+    name, reason = choose(controller=(90, True, "slower"), greedy=(50, True, "slower"))
+    assert name == "original" and "measured to be slower" in reason
+
+
+def test_no_estimated_gain_gives_the_original_back():
+    assert choose(controller=(100, True, None), greedy=(100, True, "faster")) == ("original", "no gain was found")
+
+
+def test_an_unequal_candidate_is_never_delivered():
+    assert choose(controller=(90, True, None), greedy=(50, False, None))[0] == "controller"
+    name, reason = choose(controller=(90, False, None))
+    assert name == "original" and "equal" in reason and FAULT_REPORT in reason

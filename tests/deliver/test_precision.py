@@ -1,0 +1,94 @@
+"""Half precision: what is as good as ONNX Runtime's own rounding passes, what is not does not."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from rlflow.deliver.validate import validate
+from rlflow.deliver.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.onnx_writer import to_model
+from rlflow.search.greedy import greedy
+from rlflow.zoo import load
+from tests.tiny import tiny_task
+
+
+def halved(name: str) -> onnx.ModelProto:
+    """A zoo model with float16 wherever it has float32."""
+    model = onnx.ModelProto()
+    model.CopyFrom(load(name))
+    constants = [a.t for node in model.graph.node for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
+    for tensor in (*model.graph.initializer, *constants):
+        if tensor.data_type == TensorProto.FLOAT:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.FLOAT16
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def bert() -> onnx.ModelProto:
+    return halved("tiny_bert_base")
+
+
+def test_the_wide_model_is_the_model_without_its_rounding(bert):
+    wide = widened(bert, None)
+    onnx.checker.check_model(wide, full_check=True)
+    assert is_half(bert) and not is_half(wide) and not is_half(load("tiny_bert_base"))
+    inputs = random_inputs(bert, 0)
+    exact, rounded = run(session(wide, 1, False), widened_arrays(bert, inputs)), run(session(bert, 1, False), inputs)
+    for a, b in zip(exact, rounded, strict=True):
+        assert a.dtype == np.float32 and b.dtype == np.float16
+        assert 0 < np.abs(a - b).max() < 0.02 * np.abs(a).max()
+
+
+@pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_resnet18", "tiny_vit_base"])
+def test_what_greedy_finds_in_half_precision_is_equal(name):
+    """And 1e-4, the tolerance of float32, is not what decides it."""
+    model, tiny = halved(name), tiny_task(name)
+    task = Task(load_graph(model), tiny.rules, tiny.cost)
+    found = greedy(task.initial, 200, 60.0)
+    assert found.state.cost.runtime_ps < task.initial.cost.runtime_ps
+    findings = validate(model, to_model(found.state.graph), [0, 1])
+    assert findings.ok, findings
+    assert 1e-4 < findings.max_error < 0.01
+    assert any("half precision" in finding.message for finding in findings.findings)
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_what_is_worse_than_rounding_is_caught(bert, factor):
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(bert)
+    tensor = next(t for t in damaged.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1])
+    tensor.CopyFrom(numpy_helper.from_array((numpy_helper.to_array(tensor) * np.float16(factor)).astype(np.float16), tensor.name))
+    failures = [finding for finding in validate(bert, damaged, [0, 1]).failures() if finding.kind == "numerics"]
+    assert failures
+
+
+def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
+    """Of each output, times the margin: neither more for a model that happens to be rounded well, nor a fixed number."""
+    inputs = random_inputs(bert, 0)
+    exact = run(session(widened(bert, None), 1, False), widened_arrays(bert, inputs))
+    own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]
+    errors = [
+        max(float(np.abs(values[k] - a).max() / np.abs(a).max()) for values in own) for k, a in enumerate(exact)
+    ]
+    limits = [f.message for f in validate(bert, bert, [0]).findings if f.message.startswith("seed 0: output")]
+    for error, message in zip(errors, limits, strict=True):
+        assert f"(limit {HALF_MARGIN * error:.0e}: half precision" in message
+
+
+def test_float32_keeps_its_tolerance():
+    model = load("tiny_bert_base")
+    findings = validate(model, model, [0])
+    assert findings.ok and not any("half precision" in finding.message for finding in findings.findings)
+    assert any("(limit 1e-04)" in finding.message for finding in findings.findings)

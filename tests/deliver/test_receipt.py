@@ -1,0 +1,150 @@
+import copy
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import write_json
+from rlflow.deliver.receipt import check_result, make_receipt, replay, retrace
+from rlflow.env.state import RewriteState
+from rlflow.graph.model import Graph
+from rlflow.graph.onnx_writer import save_graph, save_model, to_model
+from rlflow.search.greedy import greedy
+from rlflow.zoo import load
+from tests.tiny import tiny_task
+
+ROOT = Path(__file__).parents[2]
+
+
+def receipt_of(name: str, random_steps: int = 0) -> tuple[dict, Graph]:
+    """Greedy's way, or a random one, through a tiny model."""
+    task = tiny_task(name)
+    state: RewriteState = task.initial
+    actions = list(greedy(state, 500).actions)
+    if random_steps:
+        actions, rng = [], np.random.default_rng(1)
+        for _ in range(random_steps):
+            valid = state.valid_actions()[:-1]
+            actions.append(tuple(valid[rng.integers(len(valid))].tolist()))
+            state = state.apply(*actions[-1])
+        state = task.initial
+    for action in actions:
+        state = state.apply(*action)
+    return make_receipt(task.graph, task.rules, [], actions, state.graph, {"estimated": {}}), state.graph
+
+
+def digest(graph: Graph) -> str:
+    return hashlib.sha256(to_model(graph).SerializeToString(deterministic=True)).hexdigest()
+
+
+@pytest.mark.parametrize("name, steps", [("tiny_inception_v3", 0), ("tiny_bert_base", 15)])
+def test_replay_in_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path, name, steps):
+    receipt, result = receipt_of(name, steps)
+    assert len(receipt["actions"]) > 5
+    save_graph(result, tmp_path / "result.onnx")
+    save_model(load(name), tmp_path / "original.onnx")
+    write_json(tmp_path / "receipt.json", receipt)
+    for hash_seed in ("1", "4711"):
+        out = tmp_path / f"replayed-{hash_seed}.onnx"
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), "replay", "receipt.json", "--model", "original.onnx", "--out", str(out)],
+            cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert out.read_bytes() == (tmp_path / "result.onnx").read_bytes()
+
+
+def test_a_receipt_survives_json_and_says_what_was_done(tmp_path):
+    receipt, result = receipt_of("tiny_resnet18")
+    assert json.loads(json.dumps(receipt)) == receipt
+    assert receipt["model_sha256"] == digest(result)
+    assert receipt["versions"].keys() == {"numpy", "onnx", "onnxruntime"}
+    names = [rule.name for rule in tiny_task().rules]
+    assert all(names[action["xfer_id"]] == action["rule"] for action in receipt["actions"])
+    again = replay(receipt, load("tiny_resnet18"))
+    assert again.hash == receipt["result_hash"] and digest(again) == digest(result)
+
+
+def test_every_graph_on_the_way_can_be_looked_at():
+    receipt, result = receipt_of("tiny_resnet18")
+    graphs = list(retrace(receipt, load("tiny_resnet18")))
+    state, hashes = tiny_task("tiny_resnet18").initial, []
+    for action in receipt["actions"]:
+        hashes.append(state.graph.hash)
+        state = state.apply(action["xfer_id"], action["location"])
+    assert [graph.hash for graph in graphs] == [*hashes, result.hash]
+    check_result(receipt, graphs[-1])
+    with pytest.raises(RLFlowError, match="ends at another graph"):
+        check_result(receipt, graphs[-2])
+
+
+def test_an_empty_receipt_replays_to_the_exported_original():
+    task = tiny_task()
+    receipt = make_receipt(task.graph, task.rules, [], [], task.graph, {})
+    assert digest(replay(receipt, load("tiny_resnet18"))) == digest(task.graph)
+
+
+def test_only_the_named_families_are_needed():
+    task = tiny_task("tiny_resnet18", rules=("convolution",))
+    found = greedy(task.initial, 500)
+    receipt = make_receipt(task.graph, task.rules, ["convolution"], found.actions, found.state.graph, {})
+    assert found.actions and digest(replay(receipt, load("tiny_resnet18"))) == digest(found.state.graph)
+
+
+CHANGES = {
+    "rules": (lambda r: r.update(rules_hash="0" * 64), "was made with another rule set"),
+    "families": (lambda r: r.update(rule_families=["elementwise"]), "was made with another rule set"),
+    "unknown family": (lambda r: r.update(rule_families=["fuson"]), "unknown rule family 'fuson'.*fusion"),
+    "location": (lambda r: r["actions"][1].update(location=999), "step 1 of the receipt: rule .* has no location 999"),
+    "negative": (lambda r: r["actions"][0].update(location=-1), "step 0 of the receipt: rule .* has no location -1"),
+    "unknown rule": (lambda r: r["actions"][0].update(rule="magic"), "no rule is named 'magic'"),
+    "result": (lambda r: r.update(result_hash="0" * 64), "ends at another graph"),
+    "an action less": (lambda r: r["actions"].pop(), "ends at another graph"),
+    "bytes": (lambda r: r.update(model_sha256="0" * 64), "folded weights differ; the receipt was made with"),
+    "format": (lambda r: r.update(format=99), "has format 99, this version reads 1"),
+    "shapes": (lambda r: r.update(shapes={"nothing": 3}), "names 'nothing'"),
+    "location of another type": (lambda r: r["actions"][0].update(location="first"), "not a receipt"),
+    "actions of another type": (lambda r: r.update(actions=3), "not a receipt"),
+    "no rule in an action": (lambda r: r["actions"][0].pop("rule"), "not a receipt: .*rule"),
+}
+
+
+@pytest.fixture(scope="module")
+def receipt():
+    return receipt_of("tiny_resnet18")[0]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tampered_receipts_are_refused_in_one_line(receipt, change):
+    edit, message = CHANGES[change]
+    forged = copy.deepcopy(receipt)
+    edit(forged)
+    with pytest.raises(RLFlowError, match=message) as caught:
+        replay(forged, load("tiny_resnet18"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["format", "original_hash", "rules_hash", "rule_families", "shapes", "actions", "result_hash", "model_sha256"])
+def test_a_missing_key_is_named(receipt, key):
+    forged = {name: value for name, value in receipt.items() if name != key}
+    with pytest.raises(RLFlowError, match=f"not a receipt: .*{key}"):
+        replay(forged, load("tiny_resnet18"))
+
+
+@pytest.mark.parametrize("value", [[], 3, "text", None])
+def test_what_is_not_even_a_mapping_is_refused(value):
+    with pytest.raises(RLFlowError, match="not a receipt"):
+        replay(value, load("tiny_resnet18"))
+
+
+def test_another_model_is_refused(receipt):
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(receipt, load("tiny_resnet50"))
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(receipt, load("tiny_resnet18", seed=1))  # other weights are another model

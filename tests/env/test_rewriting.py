@@ -1,0 +1,386 @@
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import onnx
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import GraphCost, NodeCost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.deliver.validate import validate
+from rlflow.env import encoding as features
+from rlflow.env.rewards import INVALID_REWARD, make_reward
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
+from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.zoo import load
+from tests.tiny import tiny_task
+
+MODELS = ["tiny_squeezenet1_1", "tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"]
+
+
+def same(left: dict, right: dict) -> bool:
+    return left.keys() == right.keys() and all(
+        left[k].dtype == right[k].dtype and np.array_equal(left[k], right[k]) for k in left
+    )
+
+
+def random_walk(env: GraphRewriteEnv, steps: int, seed: int) -> list[tuple[int, int]]:
+    """Plays random substitutions (no NO-OP); returns them."""
+    rng, played = np.random.default_rng(seed), []
+    for _ in range(steps):
+        masks = env._observation()["location_masks"][:-1]
+        actions = np.argwhere(masks)
+        if not len(actions):
+            break
+        action = tuple(int(a) for a in actions[rng.integers(len(actions))])
+        env.step(action)
+        played.append(action)
+    return played
+
+
+# -- the contract of Gymnasium ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def registered():
+    """Registers an environment of a task under a name that gym.make knows, for one test."""
+
+    def register(task: Task) -> str:
+        gym.register("RLFlowTest-v0", entry_point=lambda **kwargs: GraphRewriteEnv(task, **kwargs))
+        return "RLFlowTest-v0"
+
+    yield register
+    gym.registry.pop("RLFlowTest-v0", None)
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base_fused"])
+def test_gymnasiums_checker_has_nothing_to_say(name, registered):
+    env = gym.make(registered(tiny_task(name, 20)), max_steps=10, disable_env_checker=True).unwrapped
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env, skip_render_check=False)
+
+
+def test_vector_environments(registered):
+    task = tiny_task("tiny_squeezenet1_1", 10)
+    vector = SyncVectorEnv([lambda: GraphRewriteEnv(task, max_steps=3)] * 2)
+    observation, infos = vector.reset(seed=1)
+    assert observation["location_masks"].shape == (2, len(task.rules) + 1, 10)
+    assert infos["cost"].tolist() == [task.initial.runtime_ms] * 2
+    no_op = np.array([[task.no_op, 0]] * 2)
+    _, rewards, terminated, truncated, _ = vector.step(no_op)
+    assert (rewards.tolist(), terminated.tolist(), truncated.tolist()) == ([0, 0], [True, True], [False, False])
+    made = gym.make_vec(registered(task), num_envs=2, vectorization_mode="sync", max_steps=3)
+    assert made.reset(seed=1)[0]["ops"].shape[0] == 2
+
+
+def test_render_names_the_gain_and_the_rules():
+    env = GraphRewriteEnv(tiny_task(), render_mode="ansi")
+    env.reset()
+    assert env.render().startswith("step 0:") and env.task.rules[int(env.state.valid_actions()[0][0])].name in env.render()
+    assert GraphRewriteEnv(tiny_task()).render() is None
+
+
+# -- actions and masks -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("walk", [0, 3])
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18"])
+def test_masks_are_what_step_accepts(name, walk):
+    env = GraphRewriteEnv(tiny_task(name, 8), max_steps=100)
+    env.reset()
+    random_walk(env, walk, seed=walk)
+    saved, before = env.save_state(), env._observation()
+    n, limit = env.action_space.nvec
+    for xfer_id in range(n):
+        for location in range(limit):
+            allowed = before["location_masks"][xfer_id, location]
+            observation, reward, terminated, truncated, info = env.step((xfer_id, location))
+            assert info["valid"] == bool(allowed), (xfer_id, location)
+            assert terminated == (allowed and xfer_id == n - 1) and not truncated
+            if not allowed:
+                assert reward == INVALID_REWARD == -100.0 and info["rule"] == ""
+                assert same(observation, before)
+                assert env.state.graph.hash == saved[0].graph.hash and info["cost"] == saved[0].runtime_ms
+            elif xfer_id < n - 1:
+                assert info["rule"] == env.task.rules[xfer_id].name
+                assert env.state.graph.hash != saved[0].graph.hash
+            else:
+                assert reward == 0.0 and same(observation, before)
+            env.restore_state(saved)
+    assert np.array_equal(before["xfer_mask"], before["location_masks"].any(axis=1))
+
+
+def test_no_op_ends_at_any_time_and_its_only_location_is_0():
+    env = GraphRewriteEnv(tiny_task(), max_steps=1)
+    env.reset()
+    assert env._observation()["location_masks"][-1].sum() == env._observation()["location_masks"][-1, 0] == 1
+    assert env.step((env.task.no_op, 0))[1:4] == (0.0, True, False)
+    env.reset()
+    assert env.step((env.task.no_op, 1))[1:4] == (-100.0, False, True)
+
+
+def test_out_of_range_actions_are_invalid():
+    env = GraphRewriteEnv(tiny_task())
+    env.reset()
+    for action in ((-1, 0), (0, -1), (env.task.no_op + 1, 0), (0, 10**6)):
+        assert env.step(action)[1] == -100.0
+
+
+def test_an_episode_is_cut_after_max_steps_invalid_ones_included():
+    env = GraphRewriteEnv(tiny_task(), max_steps=3)
+    env.reset()
+    ends = [env.step((0, 10**6))[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+    env.reset()
+    assert env.step((0, 10**6))[2:4] == (False, False)
+
+
+def test_action_masks_are_the_xfers_then_the_union_of_their_locations():
+    env = GraphRewriteEnv(tiny_task("tiny_resnet18", 12))
+    env.reset()
+    masks, observation = env.action_masks(), env._observation()
+    n = len(env.task.rules)
+    assert masks.dtype == bool and masks.shape == (n + 1 + 12,) == (env.action_space.nvec.sum(),)
+    assert np.array_equal(masks[: n + 1], observation["xfer_mask"])
+    assert masks[n]
+    longest = env.state.counts.max()
+    assert np.array_equal(masks[n + 1 :], np.arange(12) < max(longest, 1))
+
+
+def test_no_rule_shows_more_locations_than_the_limit():
+    all_counts = np.array([len(found) for found in tiny_task("tiny_inception_v3").initial.table.locations])
+    assert all_counts.max() > 3
+    env = GraphRewriteEnv(tiny_task("tiny_inception_v3", 3))
+    observation, _ = env.reset()
+    assert env.action_space.nvec[1] == 3
+    assert np.array_equal(observation["location_masks"][:-1].sum(axis=1), np.minimum(all_counts, 3))
+    xfer_id = int(all_counts.argmax())
+    assert env.step((xfer_id, 3))[1] == -100.0
+    assert env.step((xfer_id, 2))[4]["valid"]
+
+
+def growing_rules() -> RuleSet:
+    """One rule that makes a graph larger for ever."""
+    rules = parse("grow: for a test\n  Relu(x) => Relu(Relu(x))\n", "growth")
+    return RuleSet(tuple(rules), "growth")
+
+
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_masks_keep_the_graph_within_the_padding(room):
+    task = tiny_task("tiny_resnet18")
+    task = Task(task.graph, growing_rules(), task.cost, 20)
+    nodes = len(task.initial.arrays().ops)
+    env = GraphRewriteEnv(task, max_steps=1000, max_nodes=nodes + room)
+    observation, _ = env.reset()
+    for played in range(room + 1):
+        assert env.observation_space.contains(observation)
+        masks = observation["location_masks"]
+        counts = masks.sum(axis=1)
+        assert np.array_equal(masks, np.arange(masks.shape[1]) < counts[:, None])  # as docs/ARCHITECTURE.md says
+        if played == room:
+            assert not masks[:-1].any() and masks[-1, 0] and not env.candidates()
+            assert env.state.counts.sum() > 0 and env.step((0, 0))[1] == -100.0
+            break
+        observation, reward, *_ = env.step((0, 0))
+        assert reward != -100.0
+        assert observation["n_node"][0] == nodes + played + 1
+
+
+def test_a_graph_that_does_not_fit_is_refused():
+    with pytest.raises(RLFlowError, match="raise max_nodes/max_edges"):
+        GraphRewriteEnv(tiny_task(), max_nodes=3)
+
+
+# -- rewards ---------------------------------------------------------------------------------------
+
+
+def walk_infos(reward, name="tiny_resnet18", steps=8, seed=0):
+    env = GraphRewriteEnv(tiny_task(name), reward, max_steps=100)
+    infos, rewards = [env.reset()[1]], []
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        valid = env.state.valid_actions()[:-1]
+        _, value, *_, info = env.step(valid[rng.integers(len(valid))])
+        infos.append(info)
+        rewards.append(value)
+    return infos, rewards
+
+
+def test_equation_2():
+    infos, rewards = walk_infos(make_reward("incremental", 0.8, 0.2))
+    expected = [a["cost"] - b["cost"] for a, b in zip(infos, infos[1:], strict=False)]
+    assert rewards == pytest.approx(expected, abs=1e-12) and any(rewards)
+    assert sum(rewards) == pytest.approx(infos[0]["cost"] - infos[-1]["cost"], abs=1e-12)
+
+
+def test_equation_3():
+    infos, rewards = walk_infos(make_reward("combined", 0.7, 0.4))
+    expected = [
+        0.7 * (a["cost"] - b["cost"]) + 0.4 * (a["bytes"] - b["bytes"]) / 1e6 for a, b in zip(infos, infos[1:], strict=False)
+    ]
+    assert rewards == pytest.approx(expected, abs=1e-12) and any(rewards)
+
+
+def test_relative_reward_is_percent_of_the_initial_runtime():
+    infos, rewards = walk_infos(make_reward("relative", 0.8, 0.2))
+    expected = [100 * (a["cost"] - b["cost"]) / infos[0]["cost"] for a, b in zip(infos, infos[1:], strict=False)]
+    assert rewards == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_reward_of_the_users_own_sees_before_after_and_initial():
+    seen = []
+
+    def reward(before, after, initial):
+        seen.append((before, after, initial))
+        return after.launches - 2 * before.launches + 4 * initial.flops
+
+    infos, rewards = walk_infos(reward, steps=4)
+    assert rewards == [
+        b["launches"] - 2 * a["launches"] + 4 * infos[0]["flops"] for a, b in zip(infos, infos[1:], strict=False)
+    ]
+    assert len(seen) == 4 and all(isinstance(cost, NodeCost) for costs in seen for cost in costs)
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(["tiny_resnet18", "tiny_vit_base_fused", "tiny_squeezenet1_1"]))
+def test_restored_and_replayed_states_give_the_same_bits(seed, name):
+    env = GraphRewriteEnv(tiny_task(name), max_steps=50)
+    env.reset()
+    first = random_walk(env, 3, seed)
+    saved, middle = env.save_state(), env._observation()
+    second = random_walk(env, 3, seed + 1)
+    end, graph_hash = env._observation(), env.state.graph.hash
+    env.restore_state(saved)
+    assert same(env._observation(), middle)
+    for action in second:
+        env.step(action)
+    assert same(env._observation(), end) and env.state.graph.hash == graph_hash
+    fresh_task = Task(load_graph(load(name)), load_rules(), env.task.cost)  # nothing shared, no cache warm
+    fresh = GraphRewriteEnv(fresh_task, max_steps=50)
+    fresh.reset()
+    for action in first + second:
+        fresh.step(action)
+    assert same(fresh._observation(), end) and fresh.state.graph.hash == graph_hash
+
+
+def test_restoring_gives_the_step_counter_back():
+    env = GraphRewriteEnv(tiny_task(), max_steps=2)
+    env.reset()
+    env.step((0, 10**6))
+    saved = env.save_state()
+    assert env.step((0, 10**6))[3]
+    env.restore_state(saved)
+    assert env.step((0, 10**6))[3]
+
+
+def test_candidates_are_the_graphs_that_each_valid_action_leads_to():
+    env = GraphRewriteEnv(tiny_task("tiny_resnet18"), max_steps=50)
+    _, info = env.reset(options={"candidates": True})
+    valid = [tuple(action) for action in env.state.valid_actions()[:-1].tolist()]
+    assert [(x, k) for x, k, _ in info["xfer_tuples"]] == valid and valid
+    saved = env.save_state()
+    for x, k, arrays in info["xfer_tuples"]:
+        observation, *_, info = env.step((x, k))
+        assert np.array_equal(observation["ops"][: len(arrays.ops)], arrays.ops) and not observation["ops"][len(arrays.ops) :].any()
+        assert np.array_equal(observation["globals"], arrays.globals)
+        assert "xfer_tuples" in info
+        env.restore_state(saved)
+    assert "xfer_tuples" not in env.reset()[1]
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Other names for all nodes and inner tensors."""
+    model, outer = onnx.ModelProto.FromString(model.SerializeToString()), set()
+    outer = {v.name for v in (*model.graph.input, *model.graph.output)}
+    name = lambda old: old if old in outer or not old else f"other.{old[::-1]}"  # noqa: E731
+    for node in model.graph.node:
+        node.name = f"node {node.name[::-1]}"
+        node.input[:], node.output[:] = [name(n) for n in node.input], [name(n) for n in node.output]
+    for tensor in model.graph.initializer:
+        tensor.name = name(tensor.name)
+    del model.graph.value_info[:]
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_do_not_matter(name):
+    model = load(name)
+    envs = []
+    for proto in (model, renamed(model)):
+        task = Task(load_graph(proto), load_rules(), tiny_task(name).cost)
+        envs.append(GraphRewriteEnv(task, max_steps=50))
+    first, second = (env.reset()[0] for env in envs)
+    assert same(first, second)
+    for action in random_walk(envs[0], 4, seed=3):
+        envs[1].step(action)
+    assert same(envs[0]._observation(), envs[1]._observation())
+    assert envs[0].state.graph.hash == envs[1].state.graph.hash
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_play_keeps_the_model_valid_and_equal(name):
+    model = load(name)
+    for seed in range(2):
+        env = GraphRewriteEnv(tiny_task(name), max_steps=100)
+        env.reset()
+        actions = random_walk(env, 12, seed)
+        assert actions
+        findings = validate(model, to_model(env.state.graph), seeds=(0, 1))
+        assert findings.ok, (name, seed, actions, findings.failures())
+        assert findings.max_error is not None
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_costs_and_features_by_difference_equal_those_counted_anew(name):
+    env = GraphRewriteEnv(tiny_task(name), max_steps=100)
+    env.reset()
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        valid = env.state.valid_actions()[:-1]
+        env.step(valid[rng.integers(len(valid))])
+        state, task = env.state, env.task
+        anew = GraphCost.of(task.cost, state.graph)
+        assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
+        entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
+        for left, right in zip(env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True):
+            assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"])
+def test_a_step_reads_no_weight(name):
+    task = Task(load_graph(load(name)), load_rules(), AnalyticCost())  # not the shared one: it is spoilt here
+    for constant in task.graph.constants.values():
+        if constant.type.size > SHAPE_VALUE_LIMIT:
+            constant.load = lambda: pytest.fail("a weight was read")
+    env = GraphRewriteEnv(task)
+    env.reset()
+    weights = [c.type.size for c in task.graph.constants.values()]
+    assert max(weights) > SHAPE_VALUE_LIMIT and random_walk(env, 30, seed=1)
+
+
+def test_a_fork_goes_its_own_way():
+    env = GraphRewriteEnv(tiny_task("tiny_inception_v3"))
+    env.reset(seed=3)
+    env.action_space.seed(3)
+    random_walk(env, 5, seed=1)
+    twin = env.fork()
+    hash_, masks = env.state.graph.hash, env.action_masks()
+    assert twin.state.graph.hash == hash_ and np.array_equal(twin.action_masks(), masks)
+    random_walk(twin, 5, seed=2)
+    assert twin.state.graph.hash != hash_
+    assert env.state.graph.hash == hash_ and np.array_equal(env.action_masks(), masks)
+    actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, twin)]
+    assert actions[0] == actions[1]  # each draws from a generator of its own

@@ -1,0 +1,211 @@
+"""Models whose weights do not fit into one file: never all of them in memory, and the same bytes every time."""
+
+import hashlib
+import weakref
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import file_hash
+from rlflow.costs import measured
+from rlflow.deliver.delivery import copy_model
+from rlflow.deliver.receipt import make_receipt, replay
+from rlflow.deliver.validate import validate
+from rlflow.graph import onnx_runtime as runtime
+from rlflow.graph import onnx_writer
+from rlflow.graph.model import Constant, Graph
+from rlflow.graph.onnx_reader import load_graph, model_files
+from rlflow.graph.onnx_writer import model_hash, save_graph, to_model
+from rlflow.rules.language import load_rules
+from rlflow.runs.folder import RunFolder
+from rlflow.search.greedy import greedy
+from tests.commands import TINY, in_process
+from tests.tiny import tiny_task
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    """A protobuf that holds next to nothing."""
+    monkeypatch.setattr(onnx_writer, "EXTERNAL_DATA_THRESHOLD", 1000)
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> tuple[Graph, list]:
+    """A graph with weights that rules combined, and the way to it."""
+    found = greedy(tiny_task("tiny_resnet18").initial, 500)
+    assert any(node.constant and node.made_by_rule for node in found.state.graph.nodes.values())
+    return found.state.graph, found.actions
+
+
+def test_the_bytes_are_the_same_every_time_and_under_every_name(rewritten, tmp_path, limit):
+    graph, _ = rewritten
+    for name in ("a/m", "b/m", "a/other"):
+        save_graph(graph, tmp_path / f"{name}.onnx")
+    assert (tmp_path / "a/m.onnx").read_bytes() == (tmp_path / "b/m.onnx").read_bytes()
+    data = (tmp_path / "a/m.onnx.data").read_bytes()
+    assert data == (tmp_path / "b/m.onnx.data").read_bytes() == (tmp_path / "a/other.onnx.data").read_bytes()
+    assert (tmp_path / "a/other.onnx").stat().st_size < len(data)
+    models = [to_model(graph), onnx.load(tmp_path / "a/m.onnx"), onnx.load(tmp_path / "a/other.onnx")]
+    for tensor in (tensor for model in models for tensor in model.graph.initializer):
+        tensor.ClearField("data_location")  # loading leaves it there
+    assert models[0] == models[1] == models[2]
+    assert load_graph(tmp_path / "a/m.onnx").hash == load_graph(to_model(graph)).hash
+
+
+def test_every_weight_lies_where_a_processor_likes_it(rewritten, tmp_path, limit):
+    save_graph(rewritten[0], tmp_path / "m.onnx")
+    outside = [t for t in onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer if t.external_data]
+    places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in outside]
+    assert len(places) > 3 and all(int(place["offset"]) % 64 == 0 for place in places)
+    assert {place["location"] for place in places} == {"m.onnx.data"}
+
+
+def test_the_hash_is_that_of_the_files(rewritten, tmp_path, monkeypatch):
+    graph, _ = rewritten
+    save_graph(graph, tmp_path / "small.onnx")
+    assert model_hash(graph) == file_hash(tmp_path / "small.onnx")
+    monkeypatch.setattr(onnx_writer, "EXTERNAL_DATA_THRESHOLD", 1000)
+    save_graph(graph, tmp_path / "m.onnx")
+    named = (tmp_path / "m.onnx.data").read_bytes()
+    model = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "" if entry.key == "location" else entry.value
+    assert model_hash(graph) == hashlib.sha256(named + model.SerializeToString(deterministic=True)).hexdigest()
+
+
+def test_a_receipt_replays_to_the_same_bytes(rewritten, tmp_path, limit):
+    graph, actions = rewritten
+    original = tmp_path / "original.onnx"
+    save_graph(tiny_task("tiny_resnet18").graph, original)
+    assert len(model_files(original)) == 2
+    receipt = make_receipt(load_graph(original), load_rules(), [], actions, graph, {})
+    again = replay(receipt, original)
+    assert model_hash(again) == model_hash(graph)
+    receipt["model_sha256"] = "0" * 64
+    with pytest.raises(RLFlowError, match="folded weights differ"):
+        replay(receipt, original)
+
+
+def test_one_weight_is_in_memory_at_a_time(tmp_path, limit):
+    graph, loaded, most = tiny_task("tiny_resnet18").graph, [], 0
+
+    def watched(constant: Constant) -> Constant:
+        def load():
+            nonlocal most
+            array = constant.load()
+            if constant.type.nbytes >= onnx_writer.SMALLEST_OUTSIDE:
+                loaded.append(weakref.ref(array))
+            most = max(most, sum(reference() is not None for reference in loaded))
+            return array
+
+        return Constant(constant.digest, constant.type, load)
+
+    constants = {tensor: watched(constant) for tensor, constant in graph.constants.items()}
+    watched_graph = Graph.build(graph.interface, graph.nodes.values(), graph.types, constants, graph.inputs, graph.outputs)
+    save_graph(watched_graph, tmp_path / "m.onnx")
+    assert len(loaded) > 3 and most == 1
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sessions(monkeypatch) -> list[int]:
+    """The numbers of sessions that lived when one was made, itself included."""
+    living, counts, make = weakref.WeakSet(), [], runtime.session
+
+    def counted(*arguments, **options):
+        made = make(*arguments, **options)
+        living.add(made)
+        counts.append(len(living))
+        return made
+
+    for module in ("rlflow.costs.measured", "rlflow.deliver.validate.models"):
+        monkeypatch.setattr(f"{module}.session", counted)
+    return counts
+
+
+def test_large_models_are_measured_one_after_the_other(sessions, monkeypatch, tmp_path):
+    model, path = to_model(tiny_task("tiny_resnet18").graph), tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w.bin")
+    found = measured.measure(path, path, seconds=0.1, sessions=2)
+    assert found["side_by_side"] and max(sessions) == 2 and found["pairs"] >= 6
+    sessions.clear()
+    monkeypatch.setattr(measured, "TOGETHER", (tmp_path / "w.bin").stat().st_size)  # of one model, not of both
+    found = measured.measure(path, path, seconds=0.1, sessions=2)
+    assert not found["side_by_side"] and sessions == [1, 1, 1, 1] and found["pairs"] >= 6
+    assert 0.2 < found["ratio"] < 5
+
+
+def test_two_models_are_compared_one_after_the_other(sessions):
+    model = to_model(tiny_task("tiny_resnet18").graph)
+    assert validate(model, model).ok
+    assert sessions == [1] * 4
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def with_weights_outside(folder: Path, value: float, name: str = "m", location: str = "w.bin") -> Path:
+    """y = x + w, the weight (3,000 × value) in a file of its own, and a shape in another."""
+    w, shape = np.full(3000, value, np.float32), np.array([2, 1500], np.int64)
+    nodes = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Reshape", ["a", "shape"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3000])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
+    weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(shape, "shape")]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    folder.mkdir(exist_ok=True)
+    onnx.save(model, folder / f"{name}.onnx", save_as_external_data=True, location=location, size_threshold=0)
+    return folder / f"{name}.onnx"
+
+
+def test_a_shape_outside_the_file_is_known(tmp_path):
+    graph = load_graph(with_weights_outside(tmp_path, 1.0))
+    assert graph.types[graph.outputs[0]].shape == (2, 1500)
+
+
+def test_models_in_one_folder_keep_their_own_weights(tmp_path):
+    """Each was called optimised.onnx where it was made."""
+    for value in (1.0, 2.0):
+        made = with_weights_outside(tmp_path / f"{value}", value, "optimised", "optimised.onnx.data")
+        copy_model(made, tmp_path / "out" / f"{value}.onnx", same=False)
+    for value in (1.0, 2.0):
+        weight = onnx.load(tmp_path / "out" / f"{value}.onnx").graph.initializer[0]
+        assert set(numpy_helper.to_array(weight)) == {value}
+
+
+def test_an_original_is_copied_byte_for_byte_but_never_over_another_models_weights(tmp_path):
+    one, other = with_weights_outside(tmp_path / "1", 1.0), with_weights_outside(tmp_path / "2", 2.0)
+    for _ in range(2):  # again changes nothing
+        copy_model(one, tmp_path / "out" / "one.onnx", same=True)
+    copied = model_files(tmp_path / "out" / "one.onnx")
+    assert [path.read_bytes() for path in copied] == [path.read_bytes() for path in model_files(one)]
+    with pytest.raises(RLFlowError, match="w.bin, which is another file already"):
+        copy_model(other, tmp_path / "out" / "other.onnx", same=True)
+    assert [path.read_bytes() for path in copied] == [path.read_bytes() for path in model_files(one)]
+    assert not (tmp_path / "out" / "other.onnx").exists()
+
+
+def test_a_run_notices_that_weights_outside_the_file_have_changed(tmp_path):
+    source = with_weights_outside(tmp_path / "m", 1.0)
+    for _ in range(2):
+        RunFolder.open(tmp_path / "run", str(source), overrides=["cost.name=analytic"])
+    with_weights_outside(tmp_path / "m", 2.0)
+    with pytest.raises(RLFlowError, match="has changed since"):
+        RunFolder.open(tmp_path / "run", str(source), overrides=["cost.name=analytic"])
+
+
+@pytest.mark.parametrize("out, lost", [("m.onnx", "m.onnx"), ("b.onnx", "b.onnx.data")])
+def test_no_file_of_the_model_itself_is_overwritten(tmp_path, capsys, out, lost):
+    source = with_weights_outside(tmp_path / "m", 1.0, location="b.onnx.data")
+    before = [path.read_bytes() for path in model_files(source)]
+    (tmp_path / "receipt.json").write_text("{}")
+    for command in (["optimise", source, *TINY], ["replay", tmp_path / "receipt.json", "--model", source]):
+        done = in_process(capsys, *command, "--out", source.parent / out)
+        assert f"{lost} is the model itself" in done.error
+    assert [path.read_bytes() for path in model_files(source)] == before

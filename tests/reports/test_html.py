@@ -1,0 +1,307 @@
+"""The HTML page of a run: what it draws is what changed, what it says is what was found, and a stranger's text stays a text."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import rlflow.reports.html as html_report
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.reports.charts import heatmap, lines, thinned
+from rlflow.reports.drawing import draw
+from rlflow.reports.html import SCRIPT, write_html
+from rlflow.reports.markup import VOID, Safe, tag
+from rlflow.reports.regions import regions, shown
+from rlflow.reports.steps import Step, groups, opened, trace
+from rlflow.search.greedy import greedy
+from rlflow.zoo import load
+from tests.tiny import tiny_task
+
+MODELS = ("tiny_resnet50", "tiny_bert_base", "tiny_inception_v3")
+
+
+class Page(HTMLParser):
+    """The elements of a page, each (name, attributes, all text in it); fails if they are not well nested."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements, self._open, self.texts = [], [], []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, name, attributes):
+        self.elements.append((name, dict(attributes), []))
+        if name not in VOID:
+            self._open.append(self.elements[-1])
+
+    def handle_data(self, data):
+        for element in self._open:
+            element[2].append(data)
+
+    def handle_endtag(self, name):
+        assert self._open.pop()[0] == name
+
+    def all(self, name: str, **attributes) -> list[tuple[dict, str]]:
+        wanted = {key.rstrip("_"): value for key, value in attributes.items()}
+        return [(a, "".join(text)) for n, a, text in self.elements if n == name and wanted.items() <= a.items()]
+
+
+def walk(task: Task, steps: int, seed: int) -> list[tuple[int, int]]:
+    """A random sequence of valid actions."""
+    rng, state, actions = np.random.default_rng(seed), task.initial, []
+    for _ in range(steps):
+        valid = state.valid_actions()[:-1]
+        actions.append(tuple(map(int, valid[rng.integers(len(valid))])))
+        state = state.apply(*actions[-1])
+    return actions
+
+
+def results_of(task: Task, found: dict[str, list[tuple[int, int]]], model: str = "a model") -> dict:
+    """What `eval` leaves, without measurements, for these sequences."""
+    candidates = {}
+    for name, actions in found.items():
+        end, steps = trace(task, actions)
+        before = task.initial.runtime_ms
+        candidates[name] = {
+            "estimated_ms": end.runtime_ms, "estimated_improvement_percent": 100 * (1 - end.runtime_ms / before), "substitutions": len(actions),
+            "rules": {step.rule: sum(s.rule == step.rule for s in steps) for step in steps}, "interactions": 123, "seconds": 4.5,
+            "peak_memory_bytes": 6_780_000, "path_ms": [before, *(step.after_ps / 1e9 for step in steps)], "same_as": None, "equal": True,
+            "max_relative_error": 0.0, "findings": [{"kind": "numerics", "ok": True, "message": "all outputs agree", "value": 0.0}], "measured": None,
+            "left_out": [],
+        }  # fmt: skip
+    best = min(candidates, key=lambda name: candidates[name]["estimated_ms"])
+    outcome = {
+        "original": {"estimated_ms": task.initial.runtime_ms}, "candidates": candidates, "delivered": best, "reason": "lowest estimate", "actions": found,
+        "optimised": "optimised.onnx", "dreamt": [{"temperature": 1.0, "dreamt_return": 9.876, "real_return": 5.432}],
+    }  # fmt: skip
+    stages = {"collect": {"seconds": 6.7}, "eval": {"seconds": 8.9}}
+    curves = {"ppo-1": {"mean_return": [(0, 1.0), (10, 2.0), (20, float("nan"))]}}
+    return {"model": model, "seed": 7, "eval": outcome, "stages": stages, "machine": "a machine", "versions": {"onnx": "1.0"}, "curves": curves}
+
+
+def page_of(folder: Path, task: Task, found: dict, model: str = "a model") -> tuple[Page, str]:
+    text = write_html(folder, results_of(task, found, model), task).read_text()
+    return Page(text), text
+
+
+# -- steps and regions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_node_that_went_or_came_lies_in_one_region(name, seed):
+    task = tiny_task(name)
+    before = task.initial
+    after, steps = trace(task, walk(task, 25, seed))
+    found = regions(before, after, steps)
+    gone = sorted(n for region in found for n in region.removed)
+    new = sorted(n for region in found for n in region.added)
+    assert gone == sorted(n for n in before.graph.nodes if shown(before.graph, n) and n not in after.graph.nodes)
+    assert new == sorted(n for n in after.graph.nodes if shown(after.graph, n) and n not in before.graph.nodes)
+    assert sorted(number for region in found for number in region.steps) == list(range(len(steps)))
+    assert sum(region.gain_ps for region in found) == before.cost.runtime_ps - after.cost.runtime_ps
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_that_needs_none_could_be_the_first(name):
+    task = tiny_task(name)
+    at_first = {(match.xfer_id, match.nodes) for match in task.initial.table.all_matches()}
+    for seed in range(4):
+        actions, state = walk(task, 25, seed), task.initial
+        _, steps = trace(task, actions)
+        assert any(step.needs for step in steps)
+        for (xfer_id, location), step in zip(actions, steps, strict=True):
+            match = state.table.location(xfer_id, location)
+            assert step.needs or (xfer_id, match.nodes) in at_first
+            assert {number for number, earlier in enumerate(steps) if earlier.added & {*match.nodes, *step.removed}} <= step.needs
+            state = state.follow(match)
+
+
+def test_a_step_needs_what_made_its_operators_and_what_brought_them_together():
+    """Two signs cancel once the copy between them is gone, and so do those around them, though no operator is new."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[4] x) => (float[4] y) { a = Neg(x) b = Neg(a) c = Identity(b) d = Neg(c) e = Identity(d) f = Neg(e) y = Relu(f) }""")
+    rules = tiny_task().rules
+    task = Task(load_graph(model), rules, tiny_task().cost)
+    state, actions = task.initial, []
+    for rule in ("identity", "identity", "neg-neg", "neg-neg"):
+        actions.append((rules.index(rule), 0))
+        state = state.apply(*actions[-1])
+    steps = trace(task, actions)[1]
+    assert [node.op for node in state.graph.nodes.values()] == ["Relu"] and not any(step.added for step in steps)
+    assert not steps[0].needs and not steps[1].needs and any(step.needs for step in steps[2:])
+
+
+def step(gain: int, needs: tuple = ()) -> Step:
+    return Step("rule", "why", "where", 0, -gain, frozenset(), frozenset(), frozenset(needs))
+
+
+def test_what_a_loss_opened_is_what_needs_it_directly_or_not():
+    steps = [step(5), step(-3), step(7, (1,)), step(100), step(11, (0, 2)), step(-1)]
+    assert opened(steps) == {1: ([2, 4], 18), 5: ([], 0)}
+    assert groups(steps) == [[0, 1, 2, 4], [3], [5]]
+
+
+def test_all_changes_of_a_known_substitution_are_drawn_and_nothing_else(tmp_path):
+    """A normalisation goes into its convolution: two operators go, one comes, each where it was."""
+    task = tiny_task("tiny_resnet18")
+    action = (task.rules.index("conv-batchnorm"), 1)
+    page, _ = page_of(tmp_path, task, {"greedy": [action]})
+    labels = [sorted(title for _, title in page.all("g", class_=kind)) for kind in ("removed", "added")]
+    assert [len(found) for found in labels] == [2, 1]
+    assert "BatchNormalization" in labels[0][0] and "Conv" in labels[0][1] and "Conv" in labels[1][0]
+    assert "2 operators went (red), 1 came (green)" in "".join(text for _, text in page.all("section"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_stays_lies_in_the_same_place_and_no_two_boxes_on_each_other(name):
+    task = tiny_task(name)
+    before = task.initial
+    after, steps = trace(task, walk(task, 25, 2))
+    for region in regions(before, after, steps):
+        drawing = draw(before, after, region)
+        assert drawing.places.keys() == drawing.kinds.keys() == region.removed | region.added | region.around
+        for state, links in ((before, drawing.before), (after, drawing.after)):
+            seen = [drawing.places[n] for n in drawing.kinds if n in state.graph.nodes]
+            assert len(set(seen)) == len(seen)
+            assert all(other == place or other[1] != place[1] or abs(other[0] - place[0]) >= 1 for other in seen for place in seen)
+            assert all(e.source in state.graph.nodes and e.target in state.graph.nodes for e in links)
+            assert all(drawing.places[e.source][1] < drawing.places[e.target][1] for e in links)
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return tiny_task("tiny_resnet50")
+
+
+@pytest.fixture(scope="module")
+def found(task) -> dict:
+    return {"controller": walk(task, 20, 3), "greedy": [tuple(map(int, a)) for a in greedy(task.initial, 100, 60.0).actions], "random": []}
+
+
+def test_all_steps_are_in_the_page_without_a_script(tmp_path, task, found):
+    _, text = page_of(tmp_path, task, found)
+    page = Page(text[: text.index("<script>")] + "</body></html>")
+    for actions in found.values():
+        _, steps = trace(task, actions)
+        for number, step in enumerate(steps):
+            cells = (f"{number + 1}{step.rule}{step.why}", f"{step.before_ps / 1e9:.6g}{step.after_ps / 1e9:.6g}")
+            assert any(row.startswith(cells[0]) and cells[1] in row for _, row in page.all("tr")), step
+    losses = [s for actions in found.values() for s in trace(task, actions)[1] if s.gain_ps < 0]
+    assert losses and len(page.all("tr", class_="worse")) == len(losses)
+    assert all("slower" in row for _, row in page.all("tr", class_="worse"))
+
+
+def test_the_page_says_what_was_found(tmp_path, task, found):
+    page, _ = page_of(tmp_path, task, found)
+    rows = [text for _, text in page.all("tr")]
+    outcome = results_of(task, found)["eval"]
+    for name, candidate in outcome["candidates"].items():
+        wanted = f"{name}{candidate['estimated_ms']:.4f}{candidate['estimated_improvement_percent']:.2f} %not measuredequal{candidate['substitutions']}1234.56.78"
+        assert wanted in rows
+        for rule, count in candidate["rules"].items():
+            columns = [str(other["rules"].get(rule) or "") for other in outcome["candidates"].values()]
+            assert str(count) in columns and rule + "".join(columns) in rows
+    assert {"collect", "eval"} <= {row.removeprefix("stage ").rstrip("0123456789.") for row in rows}
+    assert "19.8765.432" in rows and "seed7" in rows and "onnx1.0" in rows and "numericsokall outputs agree" in rows
+
+
+def test_rewrites_that_were_left_out_are_counted(tmp_path, task, found):
+    results = results_of(task, found)
+    assert "left out" not in write_html(tmp_path, results, task).read_text()
+    name, candidate = next(iter(results["eval"]["candidates"].items()))
+    candidate["left_out"] = [{"step": 3, "rule": "a-rule", "location": 0, "blame": "rule", "message": "a message"}] * 2
+    for delivered in (results["eval"]["delivered"], "original"):
+        results["eval"]["delivered"] = delivered
+        assert f"2 of {name}; see fault-report.md" in write_html(tmp_path, results, task).read_text()
+
+
+def test_estimated_and_measured_stand_apart(tmp_path, task, found):
+    results = results_of(task, found)
+    delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
+    delivered["measured"] = {
+        "ratio": 0.875, "interval": [0.861, 0.889], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.75, "side_by_side": True,
+    }  # fmt: skip
+    cards = [text for _, text in Page(write_html(tmp_path, results, task).read_text()).all("div", class_="card")]
+    assert cards[0].startswith(f"Estimated{delivered['estimated_improvement_percent']:.2f} %") and "12.50" not in cards[0]
+    assert cards[1].startswith("Measured12.50 %") and "0.861 to 0.889" in cards[1]
+
+
+def test_the_original_delivered(tmp_path, task):
+    results = results_of(task, {"controller": [], "greedy": [], "random": []})
+    results["eval"] |= {"delivered": "original", "reason": "no gain was found"}
+    text = write_html(tmp_path, results, task).read_text()
+    assert "The original is returned unchanged." in text and "No substitution." in text and "no gain" in text and Page(text)
+
+
+def test_texts_of_strangers_are_texts(tmp_path):
+    """Names of nodes and of the model that are markup, and one that is very long."""
+    evil = "</title></svg><script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
+    model = load("tiny_resnet18")
+    for place, node in enumerate(model.graph.node):
+        node.name = f"{evil}{place}" if place % 2 else "x" * 10**6
+    graph = load_graph(onnx.ModelProto.FromString(model.SerializeToString()))
+    task = Task(graph, tiny_task("tiny_resnet18").rules, tiny_task("tiny_resnet18").cost)
+    actions = [tuple(map(int, a)) for a in greedy(task.initial, 100, 60.0).actions]
+    page, text = page_of(tmp_path, task, {"greedy": actions}, model=evil)
+    assert len(actions) > 5 and "&lt;script&gt;alert(1)" in text and len(text) < 150_000
+    assert [content for _, content in page.all("script")] == [SCRIPT]
+    assert not page.all("img") and not any(key.startswith("on") for _, attributes, _ in page.elements for key in attributes)
+    assert any(evil[:60] in content for _, content in page.all("title"))
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(tmp_path, task, found):
+    page, text = page_of(tmp_path, task, found)
+    assert not any(key in attributes for _, attributes, _ in page.elements for key in ("src", "href", "xlink:href", "action"))
+    assert "url(" not in text and "@import" not in text and "http" not in text.replace("http-equiv", "")
+    (policy,) = [attributes["content"] for attributes, _ in page.all("meta", **{"http-equiv": "Content-Security-Policy"})]
+    assert policy.startswith("default-src 'none'") and "script-src 'sha256-" in policy
+
+
+def test_the_page_stays_small(tmp_path, task, found, monkeypatch):
+    whole, _ = page_of(tmp_path, task, found)
+    monkeypatch.setattr(html_report, "BOXES", 12)
+    monkeypatch.setattr(html_report, "STEPS", 5)
+    cut, text = page_of(tmp_path, task, found)
+
+    def boxes(page: Page) -> int:
+        return sum(len(page.all("g", class_=kind)) for kind in ("removed", "added", "kept", "elsewhere"))
+
+    assert boxes(whole) > 2 * 12 >= boxes(cut) > 0
+    assert "Not drawn: the page would be too large." in text and f"{len(found['greedy']) - 5} more are in the receipt." in text
+
+
+def test_equal_results_give_equal_bytes(tmp_path, task, found):
+    assert page_of(tmp_path / "a", task, found)[1] == page_of(tmp_path / "b", task, found)[1]
+
+
+def test_run_py_writes_the_page_beside_the_report(optimised):
+    folder, outcome = optimised / "run" / "eval", json.loads((optimised / "run" / "eval.json").read_text())
+    text = (folder / "report.html").read_text()
+    assert Page(text) and all(f"{found['estimated_ms']:.4f}" in text for found in outcome["candidates"].values())
+    assert all(len(outcome["actions"][name]) == found["substitutions"] for name, found in outcome["candidates"].items())
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def test_every_text_is_escaped_unless_it_is_markup():
+    assert tag("p", "<b>", Safe("<i></i>"), [1, None, "&"], class_='"') == '<p class="&quot;">&lt;b&gt;<i></i>1&amp;</p>'
+    assert tag("meta", charset="utf-8") == '<meta charset="utf-8">' and tag("path", stroke_width=2, d=None) == '<path stroke-width="2"></path>'
+
+
+def test_charts_keep_ends_and_bear_what_is_no_number():
+    line = [(k, k * k) for k in range(10_001)]
+    assert thinned(line)[0] == line[0] and thinned(line)[-1] == line[-1] and len(thinned(line)) < 500 and thinned([]) == []
+    for series in ({}, {"empty": []}, {"one": [(3, 3.0)]}, {"bad": [(0, float("inf")), (1, float("nan"))]}):
+        chart = lines(series, "x", "y")
+        assert "nan" not in chart and "inf" not in chart and Page(chart)
+    shades = Page(heatmap(["a"], ["x", "y", "z"], {("a", "x"): 1, ("a", "y"): 4}, "")).all("td", class_="n")
+    assert [text for _, text in shades] == ["1", "4", ""] and "0.19" in shades[0][0]["style"] and "0.75" in shades[1][0]["style"]

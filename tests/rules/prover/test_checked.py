@@ -1,0 +1,91 @@
+"""What a definition asks of the inputs of an operator in CHECKED, planning asks as well: a misfit is never written down."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.model import TensorType
+from rlflow.graph.shapes import infer_types
+from rlflow.rules.prover.numbers import Invalid, floats
+from rlflow.rules.prover.points import CHECKED
+from rlflow.rules.prover.semantics import outputs_of
+from rlflow.rules.prover.tensors import Attributes, Tensor, listed
+
+FLOAT, INT64 = 1, 7
+OPSETS = (13, 20, 23)
+SHAPES = [(), (1,), (2,), (3,), (1, 3), (2, 3), (3, 2), (2, 1, 3), (2, 2, 3)]
+LISTS = [list(some) for count in range(4) for some in itertools.product((-1, 0, 1, 2, 3), repeat=count)]
+BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul")
+
+# Operators that CHECKED must not hold, and what planning does not ask of them.
+NOT_ASKED = {
+    "Expand": "sizes below 1",
+    "Squeeze": "that some axis is named",
+}
+
+
+def uses(op: str):
+    """(inputs, attributes): a tuple is the shape of an input, a list the content of one."""
+    if op in BINARY:
+        yield from (([a, b], {}) for a, b in itertools.product(SHAPES, SHAPES))
+    elif op == "Concat":
+        for a, b, axis in itertools.product(SHAPES[1:], SHAPES[1:], (0, -1, 1)):
+            if -len(a) <= axis < len(a):
+                yield [a, b], {"axis": axis}
+    elif op == "Gemm":
+        for a, b, c, left, right in itertools.product(SHAPES[3:7], SHAPES[3:8], SHAPES, (0, 1), (0, 1)):
+            yield [a, b, c], {"transA": left, "transB": right}
+    elif op == "Transpose":
+        for a, count in itertools.product(SHAPES, range(4)):
+            yield from (([a], {"perm": perm}) for perm in itertools.permutations(range(count)))
+    elif op == "Split":
+        yield from (([a, parts], {"axis": 0}) for a, parts in itertools.product(SHAPES[1:], LISTS) if len(parts) == 2)
+    else:
+        yield from (([a, content], {}) for a, content in itertools.product(SHAPES, LISTS))
+
+
+def fits(op: str, inputs: list, attributes: dict) -> bool:
+    m = floats()
+    tensors = [Tensor(i, lambda k: 1.0) if isinstance(i, tuple) else listed(m, tuple(i)) for i in inputs]
+    try:
+        outputs_of(m, op, Attributes(attributes), tensors)
+    except Invalid:
+        return False
+    return True
+
+
+def is_planned(op: str, inputs: list, attributes: dict, opset: int) -> bool:
+    kinds = [TensorType(FLOAT, i) if isinstance(i, tuple) else TensorType(INT64, (len(i),)) for i in inputs]
+    values = [np.asarray(i, np.int64) if isinstance(i, list) else None for i in inputs]
+    try:
+        infer_types(op, "", opset, tuple(sorted(attributes.items())), kinds, values, 2 if op == "Split" else 1)
+    except RLFlowError:
+        return False
+    return True
+
+
+def misfits(op: str) -> list:
+    cases = list(uses(op))
+    found = [(inputs, attributes) for inputs, attributes in cases if not fits(op, inputs, attributes)]
+    assert 0 < len(found) < len(cases)
+    return found
+
+
+@pytest.mark.parametrize("op", sorted(CHECKED))
+def test_a_misfit_is_refused_when_a_rule_is_planned(op):
+    written = [case for case in misfits(op) for opset in OPSETS if is_planned(op, *case, opset)]
+    assert not written, f"{len(written)} misfits of {op} are not refused, the first: {written[0]}"
+
+
+@pytest.mark.parametrize("op", NOT_ASKED)
+def test_what_planning_does_not_ask_is_not_taken_for_granted(op):
+    assert op not in CHECKED
+    assert any(is_planned(op, *case, OPSETS[0]) for case in misfits(op)), f"planning asks {NOT_ASKED[op]} of {op} now"
+
+
+@pytest.mark.parametrize("shape, axis", [((), 0), ((), -1), ((2, 2), -3), ((2, 2), 2)])
+@pytest.mark.parametrize("op, others", [("Concat", [(2, 2)]), ("Split", [[1, 1]]), ("Gather", [[0]]), ("Softmax", []), ("LayerNormalization", [(2,)])])
+def test_an_axis_that_is_not_there_is_refused(op, others, shape, axis):
+    assert not fits(op, [shape, *others], {"axis": axis})

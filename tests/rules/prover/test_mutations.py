@@ -1,0 +1,101 @@
+"""The checks of the rules check something: a rule that is broken on purpose fails its own cases.
+
+Each line breaks the text of one shipped rule: a condition dropped, a factor lost, operands or axes swapped.
+"""
+
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.rules.language import RULES_FOLDER, RuleSet, load_rules, parse
+from tests.rules.cases import CASES
+from tests.rules.instances import check
+
+MUTATIONS = [
+    # (rule, text in its family's file after the rule's name, what takes its place)
+    ("conv-batchnorm", "Sub(b, Mul(m, k))", "Sub(b, m)"),
+    ("conv-batchnorm", "Div(s, Sqrt(Add(v, full(e, v))))", "Div(s, Add(v, full(e, v)))"),
+    ("conv-batchnorm", "Reshape(k, [-1] + [1] * (rank(w) - 1))", "Reshape(k, [1, -1] + [1] * (rank(w) - 2))"),
+    ("conv-bias-batchnorm", "Sub(c, m)", "Sub(m, c)"),
+    ("conv-mul", 'if per_output_channel(k, w) else "the factor varies along more than the channels"', "if rank(w) > 0"),
+    ("conv-bias-mul", "Mul(c, Reshape(k, [-1]))", "c"),
+    ("conv-add", " and size(k) == dim(w, 0)", ""),
+    ("batchnorm-mul", "Mul(b, Reshape(k, [-1]))", "b"),
+    ("batchnorm-as-mul-add", "Sub(b, Mul(m, k))", "Add(b, Mul(m, k))"),
+    ("mul-add-as-batchnorm", "epsilon=0.0", "epsilon=0.1"),
+    ("concat-conv-merge", 'if attributes(a, "group", 1) == 1 else "the convolutions are grouped"', "if rank(x) > 0"),
+    ("conv-merge", 'if attributes(a, "group", 1) == 1 else "the convolutions are grouped"', "if rank(x) > 0"),
+    ("conv-merge", "Concat(w, u, axis=0)", "Concat(u, w, axis=0)"),
+    ("conv-bias-merge", "[dim(w, 0), dim(u, 0)]", "[dim(u, 0), dim(w, 0)]"),
+    ("conv-enlarge", "[0, 0, 1, 1, 0, 0, 1, 1]", "[0, 0, 2, 2, 0, 0, 0, 0]"),
+    ("conv-enlarge", 'if q == tuple(i + 1 for i in p) else "the paddings do not differ by one"', "if rank(x) > 0"),
+    ("conv-averagepool", ' and attributes(a, "pads") is None and', " and"),
+    ("conv-bias-averagepool", ' or attributes(p, "count_include_pad", 0) == 0', " or True"),
+    ("concat-batchnorm", "Concat(m, n, axis=0)", "Concat(n, m, axis=0)"),
+    ("split-of-concat", "y1 = x\n       y2 = z", "y1 = z\n       y2 = x"),
+    ("split-split-second", "[value(s)[0], *value(t)]", "[*value(t), value(s)[0]]"),
+    ("relu-split", "y3, y4 = Split(Relu(x)", "y4, y3 = Split(Relu(x)"),
+    ("mul-factored", "Mul(Add(x, y), d)", "Add(x, y)"),
+    ("mul-distributes", "Mul(c, d)", "c"),
+    ("div-by-constant", 'if is_float(c) else "integers do not divide exactly"', "if rank(c) > -1"),
+    ("relu-maxpool", 'if attributes(a, "dilations") is None else', "if True else"),
+    ("layer-normalization", "and value(q) in ((-1,), (rank(x) - 1,)) else", "else"),
+    ("layer-normalization", "epsilon=scalar(e)", "epsilon=0.001"),
+    ("gelu", "Gelu(x)", 'Gelu(x, approximate="tanh")'),
+    ("transpose-transpose", "compose(p, q)", "compose(q, p)"),
+    ("transpose-split", "inverse(p)[i]", "p[i]"),
+    ("reshape-reshape", "if 0 not in value(t)", "if len(value(t)) > -1"),
+    ("squeeze-unsqueeze", "if value(s) == value(t)", "if len(value(s)) == len(value(t))"),
+    ("matmul-merge", "Concat(w, u, axis=1)", "Concat(u, w, axis=1)"),
+    ("gemm-merge", 'let k = 0 if attributes(a, "transB", 0) else 1', "let k = 1"),
+    ("conv-of-add", ' and attributes(a, "auto_pad") is None', ""),
+    ("conv-of-mul", "[1, -1] + [1]", "[-1, 1] + [1]"),
+    ("convtranspose-batchnorm", "[1, -1] + [1]", "[-1, 1] + [1]"),
+    ("conv-bias-conv-pointwise", "Add(c, MatMul(Reshape(u, [dim(u, 0), -1]), b))", "Add(c, b)"),
+    ("conv-of-concat", "[n], [n + dim(y, 1)], [1]", "[0], [dim(y, 1)], [1]"),
+    ("conv-of-blocks", "perm=(0, 3, 5, 1, 2, 4)", "perm=(0, 1, 3, 5, 2, 4)"),
+    ("conv-groups-by-two", "[0, 0, 0, i] + zeros + [0, 0, 0, 0] + zeros", "[0, 0, 0, 0] + zeros + [0, 0, 0, i] + zeros"),
+    ("concat-conv-as-groups", "Concat(w, u, axis=0)", "Concat(u, w, axis=0)"),
+    ("conv-of-gather", "inverse(value(i))", "value(i)"),
+    ("pad-averagepool", "if c == 1 or max(q) == 0 else", "if rank(x) > 0 else"),
+    ("pad-maxpool", "max(value(p)) < min(k) and", "True and"),
+    ("depthwise-conv-of-slice", "axes(t, rank(x)) == (1,) and value(s) == (0,) and", ""),
+    ("maxpool-joined", "[s[0], t[1]]", "[t[0], s[1]]"),
+    ("averagepool-add", 'attributes(a, "pads") is None and', "True and"),
+    ("slice-of-matmul-rows", "(rank(x) - 2,)", "(rank(x) - 1,)"),
+    ("slice-of-concat-second", "value(e)[0] - dim(x, i)", "value(e)[0]"),
+    ("slice-of-softmax", "if i not in axes(t, rank(x)) else", "if rank(x) > 0 else"),
+    ("softmax-of-transpose", "axis=p[i]", "axis=i"),
+    ("transpose-of-softmax", "inverse(p)[i]", "p[i]"),
+    ("matmul-of-transposes", "MatMul(y, x)", "MatMul(x, y)"),
+    ("gemm-of-mul", "[1, -1] if t else [-1, 1]", "[-1, 1] if t else [1, -1]"),
+    ("mean-as-sum", "full(1 / prod(", "full(prod("),
+    ("clip-clip", "scalar(a) <= scalar(d) and scalar(c) <= scalar(b) and", ""),
+    ("softmax", " and axes(q, rank(x)) == axes(r, rank(x))", ""),
+    ("gelu-tanh", 'Gelu(x, approximate="tanh")', "Gelu(x)"),
+    ("mul-into-weight", "or shape(k) == shape(w)[1:] and rank(w) == 2", "or shape(k)[0] == dim(w, 0)"),
+    ("add-into-gemm", 'if attributes(a, "beta") is None and attributes(a, "alpha") is None', "if rank(x) == 2"),
+]  # fmt: skip
+
+
+def mutated(rule: str, old: str, new: str) -> RuleSet:
+    """The shipped rules of one family, with a text changed inside the named rule."""
+    family = next(r.family for r in load_rules() if r.name == rule)
+    text = (RULES_FOLDER / f"{family}.rules").read_text()
+    start = text.index(f"\n{rule}:")
+    stop = text.find("\n\n", start) if "\n\n" in text[start:] else len(text)
+    block = text[start:stop]
+    assert old in block, f"'{old}' does not occur in {rule}"
+    return RuleSet(tuple(parse(text[:start] + block.replace(old, new) + text[stop:], family)))
+
+
+@pytest.mark.parametrize("rule, old, new", MUTATIONS, ids=lambda text: text[:40])
+def test_a_broken_rule_is_caught(rule, old, new):
+    rules = mutated(rule, old, new)
+    caught = []
+    for case in CASES:
+        if case.rule in (rule, f"{rule}-inverse"):
+            try:
+                check(case, rules)
+            except (AssertionError, RLFlowError) as error:
+                caught.append(error)
+    assert caught

@@ -1,0 +1,279 @@
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from controllers import CONTROLLERS
+from rlflow.common.errors import RLFlowError
+from rlflow.env.spec import EnvSpec
+from rlflow.runs import config as module
+from rlflow.runs.config import DEFAULTS, load_config, parse_shapes
+from rlflow.search import SEARCHES
+from worldmodel import WORLD_MODELS
+from worldmodel.config import COMMON, CONFIGS, world_model_config
+
+ROOT = Path(__file__).parents[2]
+DEFAULT = yaml.safe_load(DEFAULTS.read_text())
+
+
+def leaves(tree: dict, prefix: str = "") -> list[str]:
+    return [
+        leaf
+        for key, value in tree.items()
+        for leaf in (leaves(value, f"{prefix}{key}.") if isinstance(value, dict) and value else [f"{prefix}{key}"])
+    ]
+
+
+def refusal(*overrides: str, files=(), **changes) -> str:
+    with pytest.raises(RLFlowError) as caught:
+        load_config(files, overrides, changes=changes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- the default file ------------------------------------------------------------------------------
+
+
+def test_the_defaults_load_and_pass_their_own_checks(tmp_path):
+    config = load_config()
+    assert OmegaConf.to_container(config) == OmegaConf.to_container(OmegaConf.load(DEFAULTS))
+    assert OmegaConf.to_container(load_config([DEFAULTS])) == OmegaConf.to_container(config)
+    assert OmegaConf.is_readonly(config)
+
+
+@pytest.mark.parametrize(
+    "group, kind",
+    [({name: DEFAULT["world_model"][name] for name in COMMON} | DEFAULT["world_model"][kind], CONFIGS[kind]) for kind in CONFIGS]
+    + [(DEFAULT["controller"].get(name), CONTROLLERS.get(name).Config) for name in CONTROLLERS],
+    ids=[*CONFIGS, *CONTROLLERS],
+)
+def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group, kind):
+    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    assert group.keys() == fields.keys()
+    for key, value in group.items():
+        assert isinstance(value, fields[key]) or (fields[key] is float and isinstance(value, int)), key
+    kind(**group)
+
+
+def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each():
+    section = DEFAULT["world_model"]
+    assert section.keys() == {*COMMON, *CONFIGS} and set(WORLD_MODELS) <= set(CONFIGS)
+    for kind, options in CONFIGS.items():
+        config = world_model_config(section | {"name": kind, "holdout": 0.25})
+        assert type(config) is options and (config.name, config.holdout) == (kind, 0.25)
+        assert all(getattr(config, name) == value for name, value in section[kind].items())
+
+
+def test_the_task_has_the_options_of_env_and_cost():
+    names = {field.name for field in dataclasses.fields(EnvSpec)}
+    assert names == {"model", "shapes", "cost", "threads", "database"} | DEFAULT["env"].keys()
+    assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
+
+
+@pytest.mark.parametrize("leaf", [leaf for leaf in leaves(DEFAULT) if not re.match(r"search\.[^.]+\.", leaf)])
+def test_every_option_is_used(leaf):
+    """As an attribute, somewhere outside the class that declares it."""
+    key = leaf.split(".")[-1]
+    files = [ROOT / "run.py", *(path for package in ("rlflow", "worldmodel", "controllers") for path in (ROOT / package).rglob("*.py"))]
+    pattern = re.compile(rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b")
+    assert any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_takes_the_options_of_its_group(name):
+    parameters = inspect.signature(SEARCHES.get(name)).parameters
+    assert list(parameters) == ["search", *DEFAULT["search"][name]]
+
+
+def test_every_option_has_a_comment():
+    for line in DEFAULTS.read_text().splitlines():
+        if re.match(r"\s*[\w-]+: *[^\s#]", line):
+            assert re.search(r"\S +# \w", line), f"no comment: {line}"
+
+
+def test_the_tables_of_ranges_name_real_options():
+    known = set(leaves(DEFAULT))
+    for table in (module.NULLABLE, module.ELEMENTS, module.NOT_EMPTY, module.MAY_BE_ZERO, module.AT_MOST):
+        assert set(table) <= known
+    config = load_config()
+    assert {leaf for leaf in known if OmegaConf.select(config, leaf) is None} == set(module.NULLABLE) - {"dream.doubt_limit"}
+    lists = {leaf for leaf in known if OmegaConf.is_list(OmegaConf.select(config, leaf))}
+    assert lists == set(module.ELEMENTS)
+
+
+# -- layers ----------------------------------------------------------------------------------------
+
+
+def test_later_layers_win(tmp_path):
+    base, first, second = (tmp_path / name for name in ("base.yaml", "first.yaml", "second.yaml"))
+    base.write_text("seed: 1\nworkers: 3\nenv: {alpha: 0.1, beta: 0.1}\n")
+    first.write_text("seed: 2\nenv: {alpha: 0.3}\n")
+    second.write_text("seed: 3\n")
+    config = load_config([first, second], ["seed=4", "seed=5", "dream.temperatures=[0.5,1]"], base, {"seed": 6})
+    assert (config.seed, config.workers, config.env.alpha, config.env.beta) == (6, 3, 0.3, 0.1)
+    assert list(config.dream.temperatures) == [0.5, 1]
+    assert load_config([first, second], ["seed=4", "seed=5"], base).seed == 5
+    assert load_config([first, second], base=base).seed == 3
+    assert load_config([second, first], base=base).seed == 2
+    assert load_config(base=base).seed == 1
+    assert config.collect.episodes == DEFAULT["collect"]["episodes"]
+
+
+def test_a_small_file_on_top(tmp_path):
+    for path in (ROOT / "configs").glob("*.yaml"):
+        load_config([path])
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    assert load_config([empty]) == load_config()
+    (tmp_path / "small.yaml").write_text("controller:\n  cma-es:\n    sigma0: 5e-1\n")
+    assert load_config([tmp_path / "small.yaml"]).controller["cma-es"].sigma0 == 0.5
+
+
+def test_shapes_are_the_users_own_keys():
+    config = load_config(["shapes" and DEFAULTS], changes={"shapes": {"input": [1, 8], "batch": 2}})
+    assert config.shapes == {"input": [1, 8], "batch": 2}
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "override, near",
+    [
+        ("env.max_step=3", "env.max_steps"), ("sed=1", "seed"), ("worldmodel.steps=3", "world_model"),
+        ("controller.ppo.lerning_rate=1", "controller.ppo.learning_rate"), ("max_steps=3", "env.max_steps"),
+        ("controller.cmaes.popsize=3", "controller.cma-es"), ("cost.nam=analytic", "cost.name"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_names_the_nearest(override, near):
+    message = refusal(override)
+    assert "unknown option" in message and f"did you mean '{near}" in message
+
+
+def test_an_unknown_key_in_a_file_names_the_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("env: {rewrad: combined}\n")
+    assert refusal(files=[path]) == f"{path}: unknown option 'env.rewrad'; did you mean 'env.reward'?"
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("env.max_steps=many", "'env.max_steps' is a int, not 'many'"),
+        ("env.max_steps=1.5", "'env.max_steps' is a int, not 1.5"),
+        ("env.max_steps=true", "'env.max_steps' is a int, not True"),
+        ("env.max_steps=", "'env.max_steps' is a int, not None"),
+        ("env.alpha=high", "'env.alpha' is a float"),
+        ("controller.ppo.anneal=1", "'controller.ppo.anneal' is a bool, not 1"),
+        ("env.rules=fusion", "'env.rules' is a list, not 'fusion'"),
+        ("env.rules=[1]", "'env.rules' is a list of str"),
+        ("dream.temperatures=[hot]", "'dream.temperatures' is a list of float"),
+        ("eval.seeds=[0.5]", "'eval.seeds' is a list of int"),
+        ("controller=ppo", "'controller' is a group of options: name, max_steps, train_on"),
+        ("controller.name=3", "'controller.name' is a str, not 3"),
+        ("model=3", "'model' is a str, not 3"), ("model=[a]", "'model' is a str"),
+        ("dream.max_steps=long", "'dream.max_steps' is a int, not 'long'"),
+        ("cost.database=7", "'cost.database' is a str, not 7"),
+        ("shapes=3", "'shapes' maps names to sizes"), ("shapes.x=0", "'shapes' maps names to sizes"),
+        ("shapes.x=[1,a]", "'shapes' maps names to sizes"), ("shapes.x=[]", "'shapes' maps names to sizes"),
+        ("novalue", "'novalue' is not of the form key=value"), ("=3", "'=3' is not of the form key=value"),
+        ("env.rules=[a", "cannot read 'env.rules=[a'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_is_refused(override, message):
+    assert message in refusal(override)
+
+
+COUNTS = [
+    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.mdn-rnn.latent", "world_model.mdn-rnn.hidden",
+    "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes", "world_model.mdn-rnn.max_sequence",
+    "world_model.mdn-rnn.learning_rate", "world_model.mdn-rnn.gradient_clip", "cost.threads", "dream.max_steps",
+    "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.max_steps", "controller.ppo.minibatches",
+    "controller.cma-es.popsize", "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", COUNTS)
+def test_no_budget_or_size_may_be_zero_or_negative(key):
+    assert refusal(f"{key}=0").endswith(f"'{key}' must be above 0, not 0")
+    assert refusal(f"{key}=-1").endswith(f"'{key}' must be above 0, not -1")
+    load_config(overrides=[f"{key}=1"])
+
+
+@pytest.mark.parametrize("key", sorted(module.MAY_BE_ZERO))
+def test_some_may_be_zero_but_none_negative(key):
+    value = (lambda n: f"[{n}]") if key in module.ELEMENTS else str
+    load_config(overrides=[f"{key}={value(0)}"])
+    assert f"'{key}' must be 0 or more, not -1" in refusal(f"{key}={value(-1)}")
+
+
+@pytest.mark.parametrize(
+    "override", ["seed=2147483648", "world_model.holdout=1.0", "controller.ppo.gamma=1.01", "env.alpha=.nan", "env.beta=.inf"]
+)
+def test_numbers_out_of_range(override):
+    assert "must be" in refusal(override)
+
+
+def test_lists_that_must_not_be_empty_or_repeat():
+    for override in ("eval.seeds=[]", "dream.temperatures=[]", "dream.temperatures=[1.0,1.0]", "eval.seeds=[1,1]"):
+        assert "needs at least one value, and none twice" in refusal(override)
+
+
+def test_the_seed_of_the_command_line_is_checked_too():
+    assert refusal(seed=-1) == "command line: 'seed' must be 0 or more, not -1"
+
+
+@pytest.mark.parametrize("text", ["${oc.env:HOME}", "${seed}", "x${oc.env:HOME}y", "${oc.decode:3}"])
+def test_no_interpolation_reads_the_environment(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("HOME", "a-secret")
+    path = tmp_path / "leak.yaml"
+    for key in ("model", "cost.database", "env.reward"):
+        message = refusal(f"{key}={text}")
+        assert "interpolation" in message and "a-secret" not in message
+    for content in (f"model: '{text}'", f"env: {{rules: ['{text}']}}", f"shapes: {{x: '{text}'}}", f"shapes: '{text}'"):
+        path.write_text(content)
+        message = refusal(files=[path])
+        assert "a-secret" not in message and str(path) in message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "model: !!python/object/apply:os.mkdir [{path}]", "model: !!python/object/new:os.mkdir [{path}]",
+        "!!python/object/apply:os.mkdir [{path}]", "model: !!python/name:os.mkdir", "model: !!python/module:os",
+    ],
+)  # fmt: skip
+def test_no_yaml_tag_is_executed(tmp_path, content):
+    path = tmp_path / "evil.yaml"
+    path.write_text(content.format(path=tmp_path / "made"))
+    assert "evil.yaml" in refusal(files=[path])
+    assert not (tmp_path / "made").exists()
+    refusal(content.format(path=tmp_path / "made").replace("model: ", "model="))
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("content", [b"- a\n- b\n", b"just text", b"a: [", b"seed: 1\nseed: 2\n", b"\xff\xfe\x00"])
+def test_a_malformed_file_is_named(tmp_path, content):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    assert "bad.yaml" in refusal(files=[path])
+    assert "bad.yaml" in refusal(files=[tmp_path / "gone" / "bad.yaml"])
+    assert "cannot read" in refusal(files=[tmp_path])
+
+
+# -- --shape ---------------------------------------------------------------------------------------
+
+
+def test_shapes_of_the_command_line():
+    assert parse_shapes(["input_ids=1x128", "batch=4", "a=b=2x3"]) == {"input_ids": [1, 128], "batch": 4, "a=b": [2, 3]}
+    assert parse_shapes([]) == {}
+
+
+@pytest.mark.parametrize("text", ["x", "=3", "x=", "x=0", "x=1x0", "x=-1", "x=1x", "x=1,2", "x=a", "x=1.5", "x=²"])
+def test_shapes_that_are_refused(text):
+    with pytest.raises(RLFlowError, match="--shape takes NAME=1x128 or NAME=128"):
+        parse_shapes([text])

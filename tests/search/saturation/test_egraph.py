@@ -1,0 +1,170 @@
+"""Hash-consing, congruence, and matching through classes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.model import ABSENT, TensorType
+from rlflow.rules.match import structural_matches
+from rlflow.search.saturation.build import graph_of
+from rlflow.search.saturation.egraph import EGraph
+from rlflow.search.saturation.ematch import matches
+from rlflow.search.saturation.explore import Explorer
+from tests.search.saturation.toys import task, toy, written
+from tests.tiny import tiny_task
+
+CHAINS = "(float[8] x) => (y, z) { a = Neg(x) b = Abs(x) c = Relu(a) d = Relu(b) y = Exp(c) z = Exp(d) }"
+
+
+def egraph_of(text: str, rules: str = "none: why\n  Relu(Relu(x)) => Relu(x)", **weights):
+    made = task(text, weights, written(rules))
+    return EGraph(made.graph), made
+
+
+def saturate(egraph: EGraph, made) -> str:
+    explorer = Explorer(egraph, made.rules)
+    return next(filter(None, (explorer.round(100, 10) for _ in range(9))))
+
+
+def made_by(egraph: EGraph, op: str) -> list[int]:
+    """The classes that operators of a kind give."""
+    return sorted({c for node in egraph.nodes.values() if node.op == op for c in node.outputs})
+
+
+def test_equal_operators_of_equal_inputs_are_one():
+    egraph, _ = egraph_of("(float[8] x) => (y, z) { a = Neg(x) b = Neg(x) y = Relu(a) z = Relu(b) }")
+    assert len(egraph.nodes) == 2 and len(set(egraph.outputs)) == 1
+
+
+def test_if_inputs_become_equal_so_do_results_all_the_way_up():
+    egraph, _ = egraph_of(CHAINS)
+    assert len(egraph.nodes) == 6 and len(set(egraph.outputs)) == 2
+    egraph.unite(*made_by(egraph, "Neg"), *made_by(egraph, "Abs"))
+    egraph.rebuild()
+    assert len(egraph.nodes) == 4  # Neg and Abs of one class, one Relu, one Exp
+    assert len(set(egraph.outputs)) == 1
+    for node in egraph.nodes.values():
+        assert all(egraph.find(c) == c and node.id in egraph.consumers[c] for c in node.inputs)
+        assert all(egraph.find(c) == c and node.id in egraph.makers[c] for c in node.outputs)
+
+
+def test_a_pattern_goes_through_every_operator_of_a_class():
+    rule = "two: why\n  Relu(Neg(x)) => Relu(x)\n\nother: why\n  Relu(Abs(x)) => Abs(x)"
+    egraph, made = egraph_of(CHAINS, rule)
+    egraph.unite(*made_by(egraph, "Neg"), *made_by(egraph, "Abs"))
+    egraph.rebuild()
+    (relu,) = [node for node in egraph.nodes.values() if node.op == "Relu"]
+    for rule in made.rules:
+        (found,) = matches(egraph, rule, relu)
+        assert found[1] == {"x": egraph.inputs[0]}
+
+
+def test_another_type_or_a_constant_is_never_equal():
+    egraph, _ = egraph_of("(float[8] x) => (y) { y = Add(x, w) }", w=(8,))
+    (weight,) = egraph.constants
+    with pytest.raises(RLFlowError, match="known in advance"):
+        egraph.unite(weight, egraph.inputs[0])
+    (node,) = egraph.nodes.values()
+    (other,) = egraph.add(replace(node, op="Mul"), node.inputs, [None], [TensorType(1, (8, 8))])
+    with pytest.raises(RLFlowError, match="another type"):
+        egraph.unite(egraph.outputs[0], other)
+
+
+def test_what_a_search_found_is_united_with_what_it_replaces():
+    start = toy("a clamp moves to where a convolution takes it in").initial
+    egraph = EGraph(start.graph)
+    before = len(egraph.nodes)
+    (match,) = (match for matches in start.table.locations for match in matches)
+    egraph.put(start.follow(match).graph)
+    assert len(egraph.makers[egraph.outputs[0]]) == 2  # a Relu of a pool, a pool of a Relu
+    assert len(egraph.nodes) == before + 2
+
+
+def test_a_tensor_inside_is_the_same_in_what_a_search_found():
+    made = task("(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, written("back: why\n  Neg(Neg(x)) => Abs(x)"))
+    egraph = EGraph(made.graph)
+    (match,) = (match for matches in made.initial.table.locations for match in matches)
+    egraph.put(made.initial.follow(match).graph)
+    assert len(egraph.nodes) == 4 and len(made_by(egraph, "Tanh")) == 1
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", "tiny_bert_base", "tiny_inception_v3"])
+def test_the_matches_of_a_single_graph_are_its_own(name):
+    """In an e-graph without any equality there is nothing to choose."""
+    made = tiny_task(name)
+    egraph = EGraph(made.graph)
+    assert len(egraph.nodes) == len(made.graph.nodes)  # no two operators are equal
+    class_of = {t: egraph.find(c) for t, c in egraph._class_of.items() if t != ABSENT} | {ABSENT: ABSENT}
+    count = 0
+    for rule in made.rules:
+        wanted = [
+            sorted((k, v) for k, v in renamed(rule, bindings, class_of).items())
+            for node in made.graph.nodes.values() for _, bindings in structural_matches(made.graph, rule, node)
+        ]  # fmt: skip
+        found = [sorted(bindings.items()) for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)]
+        assert sorted(map(repr, found)) == sorted(map(repr, wanted)), rule.name
+        count += len(found)
+    assert count > 20
+
+
+def renamed(rule, bindings: dict, class_of: dict) -> dict:
+    """The bindings with classes for tensors."""
+    return {
+        name: value if name not in rule.tensor_names
+        else tuple(class_of[t] for t in value) if isinstance(value, tuple) else class_of[value]
+        for name, value in bindings.items()
+    }  # fmt: skip
+
+
+def test_two_operators_of_a_pattern_may_be_one():
+    """Two equal operators of a graph are one of the e-graph."""
+    rule = "merge: why\n  Add(Relu(x), Relu(y)) => Relu(Add(x, y))"
+    egraph, made = egraph_of("(float[8] x) => (y) { a = Relu(x) b = Relu(x) y = Add(a, b) }", rule)
+    saturate(egraph, made)
+    assert len(egraph.makers[egraph.outputs[0]]) == 2
+
+
+def test_a_root_that_is_new_meets_one_that_is_not():
+    """The first root of `pair` is there from the beginning, far from where the second comes up."""
+    rules = "new: why\n  Abs(x) => Relu(x)\n\npair: why\n  y1 = Exp(Neg(x))\n  y2 = Relu(x)\n    => y1 = Tanh(x)\n       y2 = Sqrt(x)"
+    egraph, made = egraph_of("(float[8] x) => (y, z) { a = Neg(x) y = Exp(a) z = Abs(x) }", rules)
+    saturate(egraph, made)
+    assert made_by(egraph, "Tanh") and made_by(egraph, "Sqrt")
+
+
+def test_a_class_that_two_chosen_operators_give_has_one_producer():
+    made = task(
+        "(float[8] x) => (y) { a, b = Split<axis=0>(x, s) c = Neg(a) d = Neg(b) e = Abs(b) f = Abs(e) y = Add(c, d) }",
+        {"s": np.array([4, 4])}, written("none: why\n  Relu(Relu(x)) => Relu(x)"),
+    )  # fmt: skip
+    egraph = EGraph(made.graph)
+    (split,) = [node for node in egraph.nodes.values() if node.op == "Split"]
+    (abs_,) = egraph.add(replace(split, op="Abs", outputs=split.outputs[:1]), split.outputs[1:], [None], [egraph.types[split.outputs[0]]])
+    egraph.unite(split.outputs[0], abs_)
+    egraph.rebuild()
+    built = graph_of(egraph, [split.id, *(n for n in egraph.nodes if n != split.id)], made.graph)
+    outputs = [t for node in built.nodes.values() for t in node.outputs]
+    assert len(outputs) == len(set(outputs)) and {node.op for node in built.nodes.values()} == {"Split", "Neg", "Add"}
+
+
+def test_a_circle_of_equalities_ends():
+    egraph, made = egraph_of("(float[8] x) => (y) { a = Neg(x) y = Neg(a) }", "back: why\n  Neg(Neg(x)) => x")
+    assert saturate(egraph, made) == "saturated" and egraph.outputs == egraph.inputs
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_operators_with_a_common_weight_are_not_merged(merges):
+    text = "(float[1,4,6,6] x) => (y, z) { a = Conv(x, w) b = Conv<pads=[0,0,0,0]>(x, u) y = Relu(a) z = Abs(b) }"
+    rule = """merge: why
+  y1 = Conv(x, w)
+  y2 = Conv(x, u)
+    => y1, y2 = Split(Conv(x, Concat(w, u, axis=0)), [dim(w, 0), dim(u, 0)], axis=1)
+  if constant(w, u)"""
+    if merges:
+        egraph, made = egraph_of(text, rule, w=(4, 4, 1, 1), u=(8, 4, 1, 1))
+    else:
+        egraph, made = egraph_of(text.replace("u)", "w)"), rule, w=(4, 4, 1, 1))
+    assert saturate(egraph, made) == "saturated"
+    assert bool(made_by(egraph, "Split")) == merges

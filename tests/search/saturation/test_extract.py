@@ -1,0 +1,105 @@
+"""The integer program against brute force, on random systems with shared classes, circles and several outputs."""
+
+import itertools
+import random
+
+import pytest
+
+from rlflow.search.saturation import extract as extraction
+from rlflow.search.saturation.extract import Option, extract
+
+
+def random_options(seed: int, classes: int, count: int) -> list[Option]:
+    """Class 0 is wanted; the highest ones are easily founded; needs go anywhere, so that there are circles."""
+    draw = random.Random(seed)
+    found = [Option(draw.randint(0, 30), (classes - 1 - k,), (), k) for k in range(2)]
+    for node in range(2, count):
+        makes = tuple(draw.sample(range(classes), 2 if draw.random() < 0.25 else 1))
+        rest = [c for c in range(classes) if c not in makes]
+        found.append(Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node))
+    return found
+
+
+def founded(options) -> set[int]:
+    made: set[int] = set()
+    while new := {c for option in options if made.issuperset(option.needs) for c in option.makes} - made:
+        made |= new
+    return made
+
+
+def brute_force(options: list[Option], wanted: set[int]) -> int:
+    """The price of the cheapest founded subset that makes what is wanted."""
+    best = None
+    for size in range(len(options) + 1):
+        for subset in itertools.combinations(options, size):
+            price = sum(option.price for option in subset)
+            if (best is None or price < best) and wanted <= founded(subset):
+                best = price
+    return best
+
+
+SYSTEMS = [
+    (seed, wanted) for seed in range(60) for wanted in ((0,), (0, 1)) if founded(random_options(seed, 7, 13)).issuperset(wanted)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed, wanted", SYSTEMS)
+def test_the_cheapest_choice_is_found_and_is_the_bound(seed, wanted):
+    options = random_options(seed, 7, 13)
+    cheapest = brute_force(options, set(wanted))
+    found = extract(options, wanted, sum(option.price for option in options), 20)
+    assert found.bound == cheapest
+    assert sum(option.price for option in found.choice) == cheapest
+    assert set(wanted) <= founded(found.choice)
+    assert all(founded(found.choice[:k]).issuperset(option.needs) for k, option in enumerate(found.choice))
+
+
+def test_circles_would_be_cheaper_in_some_of_these_systems():
+    """What the test above rests upon."""
+    systems = [random_options(seed, 7, 13) for seed, wanted in SYSTEMS if wanted == (0,)]
+    assert len(systems) > 20
+    assert sum(cheapest_with_circles(options) < brute_force(options, {0}) for options in systems) > 2
+
+
+def cheapest_with_circles(options: list[Option]) -> int:
+    """The price of the cheapest subset in which every need is made, be it in a circle."""
+    prices = []
+    for size in range(1, len(options) + 1):
+        for subset in itertools.combinations(options, size):
+            made = {c for option in subset for c in option.makes}
+            if 0 in made and all(made.issuperset(option.needs) for option in subset):
+                prices.append(sum(option.price for option in subset))
+    return min(prices)
+
+
+@pytest.mark.parametrize("seed", [seed for seed, wanted in SYSTEMS if wanted == (0,)])
+def test_what_is_known_only_narrows_the_search(seed):
+    """Whether the price that is known is the best one or a high one, the bound is the same; and never above it."""
+    options = random_options(seed, 7, 13)
+    cheapest = extract(options, [0], 10_000, 20).bound
+    found = extract(options, [0], cheapest, 20)
+    assert found.bound == sum(option.price for option in found.choice) == cheapest
+    assert extract(options, [0], max(cheapest - 1, 0), 20).bound <= max(cheapest - 1, 0)
+
+
+def test_equal_components_are_solved_once(monkeypatch):
+    """A chain of equal blocks: class 3k from class 3k + 3, through either of two pairs that share an inner class."""
+    options = [Option(5, (30,), (), 0)]
+    for k in range(10):
+        a, b = 3 * k, 3 * k + 3
+        options += [
+            Option(4, (a,), (a + 1, a + 2), 1), Option(3, (a + 1,), (b,), 2), Option(3, (a + 2,), (b,), 3),
+            Option(1, (a + 1, a + 2), (b,), 4), Option(9, (a,), (b,), 5),
+        ]  # fmt: skip
+    calls = []
+    solve = extraction._solve
+    monkeypatch.setattr(extraction, "_solve", lambda *arguments: calls.append(arguments) or solve(*arguments))
+    found = extract(options, [0], 1000, 20)
+    assert found.bound == 5 + 10 * 5 and len(calls) < 10
+
+
+def test_without_time_the_bound_is_low_but_holds():
+    options = random_options(3, 7, 13)
+    cheapest = brute_force(options, {0})
+    found = extract(options, [0], 10_000, 0)
+    assert 0 <= found.bound <= cheapest
