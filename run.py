@@ -10,7 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, read_json, write_json
 from rlflow.common.progress import progress_bar, say
 
-LEARNING = {"collect", "world_model", "rounds", "dream", "controller"}  # groups of options that say that `optimise` learns
+LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options that say that `optimise` learns
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 FRESH = 32  # random episodes that a world model is judged on where its training kept none
 MEASURED = Path(__file__).parent / "docs" / "results" / "families.json"  # by `python -m benchmarks.families --json`
@@ -57,7 +57,7 @@ measured in short; once more leaves at once. What is known lies in DIR/found.jso
 whatever happened, and with more seconds looks further.
 
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the real
-graph (collect, train-wm, train-controller, eval); the best of all is written. --rounds, and every option of these
+graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of these
 stages, say so too."""
 
 
@@ -76,13 +76,13 @@ DIR/report.md has the table and plots, trials.csv and trials.json one row a run,
 `tensorboard --logdir DIR/tensorboard` shows the HParams view."""
 
 
-ROUNDS = """.
+ITERATIONS = """.
 
---rounds N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
-So in every round after the first a controller learns in the dream so far and plays the real graph, and the world
-model learns from that too. All real interactions together stay below rounds.interactions; `collect` plays the first
-of them. Each round tells how far the dream was off about the controller's own episodes, before and after it learnt
-from them. Everything of a round lies in DIR/rounds; a killed command goes on there."""
+--iterations N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
+So in every iteration after the first a controller learns in the dream so far and plays the real graph, and the world
+model learns from that too. All real interactions together stay below iterations.interactions; `collect` plays the first
+of them. Each iteration tells how far the dream was off about the controller's own episodes, before and after it learnt
+from them. Everything of an iteration lies in DIR/iterations; a killed command goes on there."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -169,7 +169,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = command("bound", bound, "how far from the best a model is: what no graph that the substitutions make costs less than", run=False)
     sub.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
     sub.add_argument("--seconds", type=float, default=600.0, metavar="S", help="in which an answer is wanted (default: 600)")
-    sub.add_argument("--rounds", type=int, default=4, metavar="N", help="how many substitutions may need one another (default: 4)")
+    sub.add_argument("--iterations", type=int, default=4, metavar="N", help="how many substitutions may need one another (default: 4)")
     sub.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help="size of a symbolic dimension; repeatable")
     sub = command("replay", replay, "repeat a receipt: the same model again, byte for byte", run=False)
     sub.add_argument("receipt", metavar="RECEIPT.json")
@@ -192,8 +192,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def add_rounds(sub: argparse.ArgumentParser) -> None:
     sub.formatter_class = argparse.RawDescriptionHelpFormatter
-    sub.description += ROUNDS
-    sub.add_argument("--rounds", type=int, metavar="N", help="of learning the world model (rounds.count)")
+    sub.description += ITERATIONS
+    sub.add_argument("--iterations", type=int, metavar="N", help="of learning the world model (iterations.count)")
 
 
 def add_search(command) -> None:
@@ -281,11 +281,11 @@ def open_run(parsed, folder):
 
     executor = getattr(parsed, "executor", None)  # of `collect` alone
     overrides = parsed.overrides + ([f"collect.executor={executor}"] if executor else [])
-    rounds = getattr(parsed, "rounds", None)  # of `train-wm` and `optimise`
-    overrides += [f"rounds.count={rounds}"] if rounds is not None else []
+    iterations = getattr(parsed, "iterations", None)  # of `train-wm` and `optimise`
+    overrides += [f"iterations.count={iterations}"] if iterations is not None else []
     if "learn" in parsed:  # `optimise`
         overrides += [f"optimise.seconds={parsed.seconds}"] if parsed.seconds is not None else []
-        learns = parsed.learn or rounds is not None or LEARNING & groups_of(parsed.config, parsed.overrides)
+        learns = parsed.learn or iterations is not None or LEARNING & groups_of(parsed.config, parsed.overrides)
         overrides += ["optimise.learn=true"] if learns else []
     overrides += ["env.exact=true"] if getattr(parsed, "exact", False) else []  # of `optimise` alone
     overrides += ["env.standard_operators_only=true"] if getattr(parsed, "standard_operators_only", False) else []
@@ -312,12 +312,12 @@ def check_names(config) -> None:
         registry.check(name)
     load_rules(list(config.env.rules))
     world_model_config(config.world_model)
-    if config.rounds.count > 1 and config.world_model.mode == "online":
-        raise RLFlowError("rounds need episodes on disk: world_model.mode=offline")
+    if config.iterations.count > 1 and config.world_model.mode == "online":
+        raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
     if config.controller.train_on not in ("dream", "real"):
         raise RLFlowError(f"controller.train_on is dream or real, not '{config.controller.train_on}'")
-    if config.rounds.count > 1 and config.controller.train_on == "real":
-        raise RLFlowError("in rounds controllers learn in the dream: controller.train_on=dream")
+    if config.iterations.count > 1 and config.controller.train_on == "real":
+        raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
 
 
 # -- stages ----------------------------------------------------------------------------------------
@@ -342,22 +342,22 @@ def collect(run) -> dict:
 
 
 def train_world_model(run) -> dict:
-    """The world model, from disk or online; in several rounds, from the episodes of controllers too."""
+    """The world model, from disk or online; in several iterations, from the episodes of controllers too."""
     from rlflow.collect.rollouts import online_batches
     from worldmodel.fidelity_report import markdown_table
 
-    spec, options = run.env_spec(), run.config.rounds
+    spec, options = run.env_spec(), run.config.iterations
 
     def stream(batch, first):
         return online_batches(spec, batch, run.config.workers, run.config.seed, first, run.config.collect.executor)
 
     def work() -> dict:
-        from controllers.rounds import learn_in_rounds
+        from controllers.iterations import learn_in_iterations
 
         episodes = stream if run.config.world_model.mode == "online" else run.random_episodes()[1]
         if options.count == 1:
             return learn_world_model(run, episodes, run.path / "world-model")
-        return learn_in_rounds(RunRounds(run), episodes, options.count, options.interactions, run.config.controller.max_steps, run.config.seed, tell_round)
+        return learn_in_iterations(RunIterations(run), episodes, options.count, options.interactions, run.config.controller.max_steps, run.config.seed, report_iteration)
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
@@ -378,19 +378,19 @@ def learn_world_model(run, source, folder: Path) -> dict:
             raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
 
 
-class RunRounds:
-    """What a round is made of (controllers/rounds.py), in a run folder: rounds/K/ holds what round K left."""
+class RunIterations:
+    """What an iteration is made of (controllers/iterations.py), in a run folder: iterations/K/ holds what iteration K left."""
 
     def __init__(self, run):
-        self.run, self.path = run, run.begin_rounds()
+        self.run, self.path = run, run.begin_iterations()
 
     def learn(self, number: int, episodes) -> dict:
-        """The world model of the last round becomes that of the run."""
+        """The world model of the last iteration becomes that of the run."""
         from rlflow.common.files import copy_file
 
         folder = self.path / str(number) / "world-model"
         results = learn_world_model(self.run, episodes, folder)
-        if number == self.run.config.rounds.count:
+        if number == self.run.config.iterations.count:
             for file in sorted(file for file in folder.iterdir() if not file.name.startswith(".")):  # without half-written ones
                 copy_file(file, self.run.path / "world-model" / file.name)
         return results
@@ -400,7 +400,7 @@ class RunRounds:
 
     def dream(self, number: int, model) -> tuple:
         config = self.run.config
-        folder, name = self.path / str(number) / "controller", f"round-{number}-{config.controller.name}"
+        folder, name = self.path / str(number) / "controller", f"iteration-{number}-{config.controller.name}"
         controller, results = learn_to_act(self.run, model, config.dream.temperatures[0], folder, name)
         return controller, results["best_return"]
 
@@ -409,14 +409,14 @@ class RunRounds:
 
         config = self.run.config
         player = Player(controller, controllers_environment(self.run), model)
-        with progress_bar(interactions, f"round {number}", "interaction") as bar:
+        with progress_bar(interactions, f"iteration {number}", "interaction") as bar:
             return collect(player, self.path / str(number) / "episodes", interactions, config.collect.episodes, (config.seed, number), bar)
 
 
-def tell_round(found: dict) -> None:
-    before, after = (f"{100 * error:.1f} %" if (error := found[key]["improvement"]["relative_error"]) is not None else "–" for key in ("before", "after"))
+def report_iteration(result: dict) -> None:
+    before, after = (f"{100 * error:.1f} %" if (error := result[key]["improvement"]["relative_error"]) is not None else "–" for key in ("before", "after"))
     say(
-        f"round {found['round']}: {found['episodes']} episodes of the controller, {found['interactions']} interactions; the world model "
+        f"iteration {result['iteration']}: {result['episodes']} episodes of the controller, {result['interactions']} interactions; the world model "
         f"was {before} off about what they gain, now {after}"
     )
 
@@ -427,12 +427,12 @@ def train_controller(run) -> dict:
     config, model = run.config, load_world_model(run)
 
     def work() -> dict:
-        found = []
+        result = []
         for temperature in config.dream.temperatures:
             folder = controller_folder(run, temperature)
             _, results = learn_to_act(run, model, temperature, folder, folder.name)
-            found.append({"temperature": temperature, **results})
-        return {"controller": config.controller.name, "trainings": found}
+            result.append({"temperature": temperature, **results})
+        return {"controller": config.controller.name, "trainings": result}
 
     results = run.stage("train-controller", work)
     for training in results["trainings"]:
@@ -450,7 +450,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
     dream, options, spec = run.config.dream, run.config.controller, run.env_spec()
 
     def make_env(n):
-        return DreamVectorEnv(model, run.task.initial, n, dream.max_steps, temperature, dream.doubt_limit, dream.doubt_penalty)
+        return DreamVectorEnv(model, run.task.initial, n, dream.max_steps, temperature, dream.uncertainty_limit, dream.uncertainty_penalty)
 
     def make_real():
         return LatentEnv(GraphRewriteEnv(run.task, spec.make_reward(), spec.max_steps), model)
@@ -467,7 +467,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         return controller, controller.train(make_env, *told)
 
 
-def evaluate(run, found=None) -> dict:
+def evaluate(run, result=None) -> dict:
     """The controller and its controls on the real graph; checks, measurement, receipt, report. found: what searches found before."""
     from controllers.evaluation import best_of
     from rlflow.collect.rollouts import best_random
@@ -487,7 +487,7 @@ def evaluate(run, found=None) -> dict:
             controller.load(controller_folder(run, temperature))
             tries.append(best_of(controller, real, options.samples, config.seed))
             played += sum(len(trajectory.actions) for trajectory in tries[-1].trajectories)
-        best = min(tries, key=lambda found: found.cost)
+        best = min(tries, key=lambda result: result.cost)
         for_real = trained["trainings"][0]["env_steps"] if config.controller.train_on == "real" else 0
         learnt = run.require("train-wm")["interactions"] + for_real + played
         candidates = [Candidate("controller", follow(task, best.actions), best.actions, learnt, time.monotonic() - started)]
@@ -497,19 +497,19 @@ def evaluate(run, found=None) -> dict:
         started = time.monotonic()
         actions, interactions = best_random(task, run.path / "episodes", learnt, spec.max_steps, config.seed)
         candidates.append(Candidate("random", follow(task, actions), actions, interactions, time.monotonic() - started))
-        if found is not None:
+        if result is not None:
             names = [candidate.name for candidate in candidates]
-            candidates += [candidate for candidate in found.candidates() if candidate.name not in names]
-            found.offer(candidates[0])
+            candidates += [candidate for candidate in result.candidates() if candidate.name not in names]
+            result.offer(candidates[0])
         outcome = check_and_choose(run, candidates, run.path / "eval", options.measure_seconds)
         outcome["dreamt"] = [
             {
                 "temperature": training["temperature"],
                 "dreamt_return": training["best_return"],
-                "real_return": sum(found.trajectories[0].rewards[: training.get("dreamt_steps", config.dream.max_steps)]),  # as long as the dream
-                "acting_seconds": found.trajectories[0].seconds,
+                "real_return": sum(result.trajectories[0].rewards[: training.get("dreamt_steps", config.dream.max_steps)]),  # as long as the dream
+                "acting_seconds": result.trajectories[0].seconds,
             }
-            for training, found in zip(trained["trainings"], tries, strict=True)
+            for training, result in zip(trained["trainings"], tries, strict=True)
         ]
         return outcome
 
@@ -538,11 +538,11 @@ def write_up(run, outcome: dict) -> None:
     from worldmodel.curves import read_curves
 
     config, folder = run.config, run.path / "eval"
-    for name, found in outcome["candidates"].items():
+    for name, result in outcome["candidates"].items():
         with events(run, f"eval-{name}") as writer:
-            for step, milliseconds in enumerate(found["path_ms"]):
+            for step, milliseconds in enumerate(result["path_ms"]):
                 writer.scalars(step, {"eval/estimated_ms": milliseconds})
-    stages = {name: found for name in ("search", *STAGES) if (found := run.results(name))}
+    stages = {name: result for name in ("search", *STAGES) if (result := run.results(name))}
     results = {
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
         "versions": read_json(run.path / "versions.json"), "curves": read_curves(run.path / "tensorboard"),
@@ -562,9 +562,9 @@ def evaluate_world_model(run) -> dict:
 
     run.require("train-wm")
     config, model, folder = run.config, load_world_model(run), run.path / "eval"
-    options = {"doubt_limit": config.dream.doubt_limit or 0.0, "seed": config.seed}
+    options = {"uncertainty_limit": config.dream.uncertainty_limit or 0.0, "seed": config.seed}
     training, held_out = random_episodes(run)
-    found = {"held-out random": fidelity(model, held_out, training, **options)}
+    result = {"held-out random": fidelity(model, held_out, training, **options)}
     if run.results("train-controller"):
         real = controllers_environment(run)
         for temperature in config.dream.temperatures:
@@ -572,10 +572,10 @@ def evaluate_world_model(run) -> dict:
             controller.load(controller_folder(run, temperature))
             episodes = list(islice(recorded(controller, real, model, config.seed), 1 + config.eval.samples))
             figures = fidelity(model, episodes, training, **options)
-            found[controller_folder(run, temperature).name] = figures | {"improvement": improvement(model, episodes)}
-    write_json(folder / "world-model.json", found)
-    say(f"report: {write_fidelity(folder, found)}")
-    return found
+            result[controller_folder(run, temperature).name] = figures | {"improvement": improvement(model, episodes)}
+    write_json(folder / "world-model.json", result)
+    say(f"report: {write_fidelity(folder, result)}")
+    return result
 
 
 EVALUATIONS = {"controllers": evaluate, "world-model": evaluate_world_model}
@@ -596,12 +596,12 @@ def optimise(parsed) -> dict:
     config, options, results = run.config, run.config.optimise, {}
     if options.learn:
         make_controller_config(config)  # what is wrong with it is said now
-    budget, found = anytime.Budget.of(options.seconds, options.learn, started), anytime.Found(run.task, run.path / "found.json")
+    budget, result = anytime.Budget.of(options.seconds, options.learn, started), anytime.BestSoFar(run.task, run.path / "found.json")
 
     def choose(measure_seconds: float, go_on) -> dict:
         def work() -> dict:
             seconds = min(config.eval.measure_seconds, measure_seconds)
-            return check_and_choose(run, found.candidates(), run.path / "eval", seconds, go_on=go_on) | {"dreamt": []}
+            return check_and_choose(run, result.candidates(), run.path / "eval", seconds, go_on=go_on) | {"dreamt": []}
 
         return run.stage("eval", work)
 
@@ -611,19 +611,19 @@ def optimise(parsed) -> dict:
 
     try:
         with anytime.stoppable(budget.looking):
-            results["search"] = run.stage("search", lambda: anytime.search_all(found, config.search, budget.searches, config.seed, budget.end))
+            results["search"] = run.stage("search", lambda: anytime.search_all(result, config.search, budget.searches, config.seed, budget.end))
             if options.learn:
-                results |= learn(run, found)
+                results |= learn(run, result)
             else:
                 results["eval"] = choose(max(budget.left / 2, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget))
             deliver_to_out()
     except KeyboardInterrupt as stop:
-        if not run.task.is_priced:
+        if not run.task.cost_is_known:
             reason = f"stopped ({stop or 'interrupted'}) before all operators of the model were timed; the original is returned"
             copy_model(run.source, out, same=True)
             say(f"{reason}, in {out}; the same command goes on from there")
             return {"eval": {"candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source)}}
-        say(f"stopped ({stop or 'interrupted'}): {found}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
+        say(f"stopped ({stop or 'interrupted'}): {result}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
         results["eval"] = choose(anytime.SHORT_MEASUREMENT, anytime.first_equal)
         deliver_to_out()
     say(f"copied to {out}")
@@ -632,13 +632,13 @@ def optimise(parsed) -> dict:
     return results
 
 
-def learn(run, found) -> dict:
+def learn(run, result) -> dict:
     """The four stages, in whose last the controller competes with what searches found."""
     results = {}
-    for name, stage in zip(STAGES, (collect, train_world_model, train_controller, partial(evaluate, found=found)), strict=True):
+    for name, stage in zip(STAGES, (collect, train_world_model, train_controller, partial(evaluate, result=result)), strict=True):
         if name != "collect" or run.config.world_model.mode == "offline":
             results[name] = stage(run)
-            say(f"{name} has ended: {found}")
+            say(f"{name} has ended: {result}")
     return results
 
 
@@ -660,8 +660,8 @@ def search(parsed) -> dict:
         config, options = run.config, run.config.search
         limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
         with progress_bar(None, parsed.method, " substitutions") as bar:
-            found = run_search(parsed.method, run.task.initial, limits, config.seed, bar, **options[parsed.method])
-        candidate = Candidate(parsed.method, found.state, found.actions, found.interactions, found.seconds)
+            answer = run_search(parsed.method, run.task.initial, limits, config.seed, bar, **options[parsed.method])
+        candidate = Candidate(parsed.method, answer.state, answer.actions, answer.interactions, answer.seconds)
         outcome = check_and_choose(run, [candidate], Path(folder), config.eval.measure_seconds if parsed.measure else 0.0)
         copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
         copy_fault_report(outcome, out)
@@ -669,15 +669,15 @@ def search(parsed) -> dict:
             copy_file(Path(folder) / "receipt.json", out.with_suffix(".receipt.json"))
     result = outcome["candidates"][parsed.method]
     say(
-        f"{parsed.method} stopped by '{found.stop}': estimated {result['estimated_improvement_percent']:.2f} % lower, "
-        f"{result['substitutions']} substitutions, {found.interactions} interactions, {found.seconds:.1f} s"
+        f"{parsed.method} stopped by '{answer.stop}': estimated {result['estimated_improvement_percent']:.2f} % lower, "
+        f"{result['substitutions']} substitutions, {answer.interactions} interactions, {answer.seconds:.1f} s"
     )
     if result["measured"]:
         measured = result["measured"]
         say("measured {ratio:.3f} of the original's latency: {verdict}".format(**measured))
     say(f"{'the original' if outcome['delivered'] == 'original' else 'the result'} is in {out}: {outcome['reason']}")
-    trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in found.trace]
-    return {"method": parsed.method, "stop": found.stop, "trace": trace, **outcome, "optimised": str(out)}
+    trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]
+    return {"method": parsed.method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}
 
 
 def sweep(parsed) -> dict:
@@ -737,9 +737,9 @@ def report(parsed) -> dict:
 
     folder = Path(parsed.folder)
     check_writable(folder / "report.html")
-    found = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], read_curves))
+    result = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], read_curves))
     say(f"report: {folder / 'report.html'}")
-    return found
+    return result
 
 
 def bound(parsed) -> dict:
@@ -752,24 +752,24 @@ def bound(parsed) -> dict:
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy
 
-    if not parsed.seconds > 0 or parsed.rounds < 1:
-        raise RLFlowError("--seconds is above 0, --rounds at least 1")
+    if not parsed.seconds > 0 or parsed.iterations < 1:
+        raise RLFlowError("--seconds is above 0, --iterations at least 1")
     graph = load_graph(zoo_or_path(parsed.model), parse_shapes(parsed.shape))
     task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
     descent = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
-    with progress_bar(parsed.rounds, "bound", "round") as bar:
-        def show(rounds, nodes):
+    with progress_bar(parsed.iterations, "bound", "iteration") as bar:
+        def show(iterations, nodes):
             bar.set_postfix(operators=nodes)
-            bar.update(rounds - bar.n)
+            bar.update(iterations - bar.n)
 
         left = parsed.seconds - (time.monotonic() - started)
-        found = lower_bound(task, left, [descent.state.graph], parsed.rounds, progress=show)
-    results = {key: value for key, value in vars(found).items() if key != "best"}
-    for name, cost_ps in (("original", task.initial.cost.runtime_ps), ("greedy", descent.state.cost.runtime_ps), ("best", found.best_ps)):
-        results[name] = {"cost_ps": cost_ps, "gap": found.gap(cost_ps)}
-        print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {100 * found.gap(cost_ps):.3f} % from the best")
-    print(f"bound     {found.lower_bound_ps / 1e9:12.6f} ms: {found.scope}")
-    say(f"ended by '{found.stop}' after {found.rounds} rounds, {found.nodes} operators, {found.seconds:.1f} s")
+        result = lower_bound(task, left, [descent.state.graph], parsed.iterations, progress=show)
+    results = {key: value for key, value in vars(result).items() if key != "best"}
+    for name, cost_ps in (("original", task.initial.cost.runtime_ps), ("greedy", descent.state.cost.runtime_ps), ("best", result.best_ps)):
+        results[name] = {"cost_ps": cost_ps, "gap": result.gap(cost_ps)}
+        print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {100 * result.gap(cost_ps):.3f} % from the best")
+    print(f"bound     {result.lower_bound_ps / 1e9:12.6f} ms: {result.scope}")
+    say(f"ended by '{result.stop}' after {result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s")
     return results
 
 
@@ -781,14 +781,14 @@ def validate_models(parsed) -> dict:
     if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
-    found = validate(
+    result = validate(
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
         parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
     )  # fmt: skip
-    print(found)
-    failures = len(found.failures())
-    say("the two are the same" if found.ok else f"the two are NOT the same: {failures} of {len(found.findings)} findings failed")
-    return found.to_dict()
+    print(result)
+    failures = len(result.failures())
+    say("the two are the same" if result.ok else f"the two are NOT the same: {failures} of {len(result.findings)} findings failed")
+    return result.to_dict()
 
 
 def list_rules(parsed) -> dict:
@@ -851,10 +851,10 @@ def prove_rules(parsed) -> dict:
     from rlflow.rules.prover.prove import prove
     from rlflow.rules.prover.records import store_proofs
 
-    def tell(found) -> None:
-        if found.proof in ("all-shapes", "bounded"):
-            store_proofs(rules, [found])
-        print(f"{found.proof:12}  {found.name:36}  {found.seconds:6.2f} s  {found.bound or found.how}", flush=True)
+    def tell(result) -> None:
+        if result.proof in ("all-shapes", "bounded"):
+            store_proofs(rules, [result])
+        print(f"{result.proof:12}  {result.name:36}  {result.seconds:6.2f} s  {result.bound or result.how}", flush=True)
 
     rules = load_rules()
     proofs = prove(rules, parsed.names, parsed.workers, tell)
@@ -880,9 +880,9 @@ def enumerate_rules(parsed) -> dict:
 def show_costs(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase, summary, summary_table
 
-    found = summary(TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine))
-    print(summary_table(found))
-    return {"operators": found}
+    result = summary(TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine))
+    print(summary_table(result))
+    return {"operators": result}
 
 
 def export_costs(parsed) -> dict:
@@ -908,16 +908,16 @@ def calibrate_costs(parsed) -> dict:
     from rlflow.costs.calibrate import calibrate
     from rlflow.costs.database import TimingDatabase
 
-    found = calibrate(TimingDatabase(parsed.database), parsed.threads)
-    say(f"{found.flop} ps a FLOP, {found.byte} ps a byte, {found.launch} ps a launch, with {parsed.threads} threads")
-    return {"threads": parsed.threads, **found._asdict()}
+    result = calibrate(TimingDatabase(parsed.database), parsed.threads)
+    say(f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch, with {parsed.threads} threads")
+    return {"threads": parsed.threads, **result._asdict()}
 
 
 def fit_costs(parsed) -> dict:
     from rlflow.costs.corrected import correction_path, fit, read_measurements
 
-    found, threads = read_measurements(parsed.measurements)
-    correction, path = fit(found, threads), correction_path(threads, parsed.database)
+    result, threads = read_measurements(parsed.measurements)
+    correction, path = fit(result, threads), correction_path(threads, parsed.database)
     correction.save(path)
     error = f"; on models that it had not seen it was off by {100 * correction.error['mean']:.1f} % in the mean" if correction.error else ""
     say(f"learned from {correction.graphs} graphs of {correction.models} models, in {path}{error}")
@@ -999,8 +999,8 @@ def random_episodes(run) -> tuple[list | None, list]:
     config, spec, trained, training = run.config, run.env_spec(), run.require("train-wm"), None
     if config.world_model.mode == "offline" and config.world_model.holdout:
         own, episodes = run.random_episodes()
-        for played in trained.get("rounds", [])[1:]:
-            episodes = episodes + read_episodes(run.path / "rounds" / str(played["round"]) / "episodes", played["episodes"])
+        for played in trained.get("iterations", [])[1:]:
+            episodes = episodes + read_episodes(run.path / "iterations" / str(played["iteration"]) / "episodes", played["episodes"])
         training, held_out = split_episodes(episodes, config.world_model.holdout, config.seed)
         own = set(map(id, own))
         held_out = [episode for episode in held_out if id(episode) in own]

@@ -60,11 +60,11 @@ def main() -> int:
                 rate, hashes = play(way, spec, parsed.episodes, parsed.seed)
                 rates[way].append(rate)
                 shards.add(tuple(hashes))
-    alone = rates["local, 1 worker"]
+    single = rates["local, 1 worker"]
     figures = {
         "model": parsed.model, "episodes": parsed.episodes, "episodes_per_second": rates,
         "median_ratio_to_1_worker": {
-            way: statistics.median(rate / one for rate, one in zip(found, alone, strict=True)) for way, found in rates.items()
+            way: statistics.median(rate / one for rate, one in zip(result, single, strict=True)) for way, result in rates.items()
         },
     }  # fmt: skip
     return finish("collection", parsed, figures, [bar("all ways leave the same bytes", len(shards) == 1, "", "true", len(shards) == 1)])

@@ -4,15 +4,15 @@
     python -m benchmarks.controllers --default                  with configs/default.yaml as it is
     python -m benchmarks.controllers --seeds 5 --table          Markdown of docs/RESULTS.md: means, and 95 % intervals
 
-For every model: the four stages of run.py in one run folder (`collect`, `train-wm --rounds` with the planner, then
+For every model: the four stages of run.py in one run folder (`collect`, `train-wm --iterations` with the planner, then
 `train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
 episodes included. Beside it stand greedy descent and random play of as many interactions (both by `eval`), the same searches that
 the planner runs in the dream with 10,000 substitutions of the real graph ("simulator"), and for as many seconds as collecting,
 training and acting took ("same seconds"; what learning timed for the profiled cost is known to them), and the best that
 `python -m benchmarks.searches` found with any number of them (docs/results/searches.json, of the analytic cost).
 
-Six rounds, the analytic cost and a longer last search are not the defaults. --default leaves all options as they are: the profiled
-cost, one round, no option changed but the controller's name.
+Six iterations, the analytic cost and a longer last search are not the defaults. --default leaves all options as they are: the profiled
+cost, one iteration, no option changed but the controller's name.
 
 Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the paper's
 Figure 7. Resumable: everything lies in --folder; give other options another one.
@@ -40,7 +40,7 @@ MODELS = (*PAPER, *LIGHT)
 CONTROLLERS = ("planner", "ppo", "cma-es")
 INTERACTIONS = 10_000
 ACTING = 1_000  # of them, for the episodes of `eval`
-ROUND_STEPS = 10_000  # that the planner tries in the dream of a round
+ITERATION_STEPS = 10_000  # that the planner tries in the dream of an iteration
 LONG = {"planner": ("controller.planner.steps=40000",)}  # in the last dream it may take its time
 SEARCHES = Path(__file__).parent.parent / "docs" / "results" / "searches.json"
 SEARCHED = {"simulator": "simulator", "same_seconds": "same seconds"}  # in the figures, in the table
@@ -63,22 +63,22 @@ class Job:
         if parsed.default:
             return parsed.overrides
         return [
-            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}", f"rounds.interactions={INTERACTIONS - ACTING}",
-            f"rounds.count={parsed.rounds}", "eval.samples=1", "eval.seeds=[0]", f"eval.measure_seconds={parsed.measure_seconds}",
-            f"controller.planner.steps={ROUND_STEPS}", *parsed.overrides,
+            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}", f"iterations.interactions={INTERACTIONS - ACTING}",
+            f"iterations.count={parsed.iterations}", "eval.samples=1", "eval.seeds=[0]", f"eval.measure_seconds={parsed.measure_seconds}",
+            f"controller.planner.steps={ITERATION_STEPS}", *parsed.overrides,
         ]  # fmt: skip
 
     def work(self) -> dict:
         stages = {stage: self.stage(stage) for stage in ("collect", "train-wm")}
         controllers = {name: self.learnt(name) for name in self.parsed.controllers}
         training = max(told["seconds"]["train-controller"] + told["dreamt"][0]["acting_seconds"] for told in controllers.values())
-        seconds = sum(found["seconds"] for found in stages.values()) + training
+        seconds = sum(result["seconds"] for result in stages.values()) + training
         return {
-            "stages": {stage: found["seconds"] for stage, found in stages.items()},
+            "stages": {stage: result["seconds"] for stage, result in stages.items()},
             "interactions": stages["train-wm"]["interactions"],
-            "rounds": [
-                {key: found.get(key) for key in ("interactions", "dreamt_return")} | {"improvement": found.get("before", {}).get("improvement")}
-                for found in stages["train-wm"].get("rounds", [])
+            "iterations": [
+                {key: result.get(key) for key in ("interactions", "dreamt_return")} | {"improvement": result.get("before", {}).get("improvement")}
+                for result in stages["train-wm"].get("iterations", [])
             ],
             "controllers": controllers,
             "simulator": self.searched(Limits(interactions=INTERACTIONS // 2)),
@@ -96,27 +96,27 @@ class Job:
         """One controller, and the controls that `eval` puts beside it."""
         longer = () if self.parsed.default else LONG.get(name, ())
         trained, evaluated = (self.stage(stage, name, *longer) for stage in ("train-controller", "eval"))
-        found = {
+        result = {
             candidate: {
                 key: told[key] for key in ("estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules")
             }
             for candidate, told in evaluated["candidates"].items()
         }  # fmt: skip
         return {
-            "dreamt": evaluated["dreamt"], "candidates": found, "delivered": evaluated["delivered"],
+            "dreamt": evaluated["dreamt"], "candidates": result, "delivered": evaluated["delivered"],
             "seconds": {"train-controller": trained["seconds"], "eval": evaluated["seconds"]},
         }  # fmt: skip
 
     def searched(self, limits: Limits) -> dict:
         """The planner's searches on the real graph, each within these limits."""
-        options, started, found = load_config().search, perf_counter(), {}
+        options, started, outcome = load_config().search, perf_counter(), {}
         for method in ("beam", "annealing"):
-            found[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
-        method, best = min(found.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
+            outcome[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
+        method, best = min(outcome.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
         start = self.spec.make_task().initial.cost.runtime_ps
         return {
             "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method, "seconds": perf_counter() - started,
-            "interactions": sum(result.interactions for result in found.values()),
+            "interactions": sum(result.interactions for result in outcome.values()),
         }  # fmt: skip
 
 
@@ -139,13 +139,13 @@ def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
     }
     best = max(learnt, key=lambda controller: learnt[controller]["improvement"])
     controls = job["controllers"][best]["candidates"]
-    known = {method: found["improvement_percent"] for method, found in (*searches.items(), *((key, job[key]) for key in SEARCHED))}
+    known = {method: result["improvement_percent"] for method, result in (*searches.items(), *((key, job[key]) for key in SEARCHED))}
     return {
         "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
         "greedy": controls["greedy"]["estimated_improvement_percent"], "random": controls["random"]["estimated_improvement_percent"],
         "taso_seconds": searches["taso"]["seconds"] if "taso" in searches else None,
         "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"], "same_seconds": job["same_seconds"]["seconds"],
-        "stages": job["stages"], "rounds": job["rounds"],
+        "stages": job["stages"], "iterations": job["iterations"],
     }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def detour(path_ms: list[float]) -> dict | None:
 def bars_of(row: dict) -> list[dict]:
     learnt, name = row["controllers"][row["best"]], f"{row['model']}, seed {row['seed']}"
     share = learnt["improvement"] / row["best_known"] if row["best_known"] > 0 else 1.0
-    found = [
+    result = [
         ("share of the best known", share, "", f"≥ {SHARE}", share >= SHARE),
         ("above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0", learnt["improvement"] >= row["greedy"] - 1e-9),
         ("above random", learnt["improvement"] - row["random"], "points", "≥ 0", learnt["improvement"] >= row["random"] - 1e-9),
@@ -171,8 +171,8 @@ def bars_of(row: dict) -> list[dict]:
     ]
     if row["taso_seconds"]:
         ratio = learnt["acting_seconds"] / row["taso_seconds"]
-        found.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
-    return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in found]
+        result.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
+    return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in result]
 
 
 def table(figures: dict) -> str:
@@ -201,11 +201,11 @@ def table(figures: dict) -> str:
     return markdown(heads, rows)
 
 
-def rounds_table(figures: dict) -> str:
-    """What the plan of each round gains on the real graph (percent), the last one's, and greedy descent; of the first run."""
+def iterations_table(figures: dict) -> str:
+    """What the plan of each iteration gains on the real graph (percent), the last one's, and greedy descent; of the first run."""
     rows, below = [], Counter()
     for first, *_ in figures.values():
-        gains = {f"after {n}": told["improvement"]["real"][0] for n, told in enumerate(first["rounds"][1:], start=1)}
+        gains = {f"after {n}": told["improvement"]["real"][0] for n, told in enumerate(first["iterations"][1:], start=1)}
         gains["the last plan"] = first["controllers"]["planner"]["improvement"]
         below.update(when for when, gain in gains.items() if gain < first["greedy"] - ROUNDING)
         rows.append([first["model"], *(f"{gain:.2f}" for gain in (*gains.values(), first["greedy"]))])
@@ -214,18 +214,18 @@ def rounds_table(figures: dict) -> str:
 
 
 def errors_table(figures: dict) -> str:
-    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of a round's episodes, in
+    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of an iteration's episodes, in
     units of their mean gain or loss. Those that explore are in it."""
     rows, errors = [], []
     for first, *_ in figures.values():
-        found = [told["improvement"]["relative_error"] for told in first["rounds"][1:]]
-        errors += found
-        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in found)])
-    played = [told["improvement"] for first, *_ in figures.values() for told in first["rounds"][1:]]
+        result = [told["improvement"]["relative_error"] for told in first["iterations"][1:]]
+        errors += result
+        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in result)])
+    played = [told["improvement"] for first, *_ in figures.values() for told in first["iterations"][1:]]
     plans = [abs(one["predicted"][0] / one["real"][0] - 1) for one in played if one["real"][0]]
     told = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
-    told += f"Of the plans alone, the first episode of each round: greatest {100 * max(plans):.0e} %."
-    return markdown(["model", *(f"after {n}" for n in range(1, len(found) + 1))], rows) + f"\n\n{told}"
+    told += f"Of the plans alone, the first episode of each iteration: greatest {100 * max(plans):.0e} %."
+    return markdown(["model", *(f"after {n}" for n in range(1, len(result) + 1))], rows) + f"\n\n{told}"
 
 
 def losses_table(figures: dict) -> str:
@@ -239,17 +239,17 @@ def losses_table(figures: dict) -> str:
 
 def mean(values: list[float], digits: int = 2) -> str:
     """With the half-width of the mean's 95 % interval, where there are several."""
-    found = mean_interval(values)
-    half = f" ± {found['high'] - found['mean']:.{digits}f}" if len(values) > 1 else ""
-    return f"{found['mean']:.{digits}f}{half}"
+    result = mean_interval(values)
+    half = f" ± {result['high'] - result['mean']:.{digits}f}" if len(values) > 1 else ""
+    return f"{result['mean']:.{digits}f}{half}"
 
 
 def main() -> int:
     arguments = parser(__doc__, "runs/controllers")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES", help="with commas between them")
-    arguments.add_argument("--default", action="store_true", help="with configs/default.yaml as it is: --rounds, --episodes, --cost and --measure-seconds then say nothing")
-    arguments.add_argument("--rounds", type=int, default=6, help="of collecting and training the world model")
+    arguments.add_argument("--default", action="store_true", help="with configs/default.yaml as it is: --iterations, --episodes, --cost and --measure-seconds then say nothing")
+    arguments.add_argument("--iterations", type=int, default=6, help="of collecting and training the world model")
     arguments.add_argument("--episodes", type=int, default=60, help="random ones, with which it begins")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
@@ -268,7 +268,7 @@ def main() -> int:
     known = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
     figures = {name: [summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds] for name in names}
     if parsed.table:
-        print(table(figures), *([] if parsed.default else [rounds_table(figures)]), sep="\n\n")
+        print(table(figures), *([] if parsed.default else [iterations_table(figures)]), sep="\n\n")
         return 0
     return finish("controllers", parsed, figures, [b for runs in figures.values() for run in runs for b in bars_of(run)])
 

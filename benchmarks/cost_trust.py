@@ -27,7 +27,7 @@ from rlflow.common.progress import say
 from rlflow.costs import graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.corrected import Measurement, fit, leave_one_model_out, leave_variants_out, parts
-from rlflow.costs.measured import ROUND, measure
+from rlflow.costs.measured import SESSION_PAIR, measure
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.deliver.delivery import follow
 from rlflow.env.state import Task
@@ -131,10 +131,10 @@ def estimates(task: Task, seed: int, cost: ProfiledCost) -> dict:
 
 def measured(task: Task, variant: dict, parsed) -> dict:
     graph = follow(task, variant["actions"]).graph
-    found = measure(
+    result = measure(
         to_model(task.graph), to_model(graph), parsed.threads, parsed.seconds, parsed.sessions, parsed.seed, memory=False
     )
-    return {key: found[key] for key in ("ratio", "interval", "verdict", "session_ratios", "original_ms", "pairs")}
+    return {key: result[key] for key in ("ratio", "interval", "verdict", "session_ratios", "original_ms", "pairs")}
 
 
 def collect(name: str, parsed) -> list[dict]:
@@ -154,9 +154,9 @@ def collect(name: str, parsed) -> list[dict]:
         say(f"{name}: variant {number} of {len(graphs) - 1}, {graphs[int(number)]['how']}")
         return measured(task(), graphs[int(number)], parsed)
 
-    found = each([str(number) for number in range(1, len(graphs))], folder, one)
-    original_ms = float(np.median([one["original_ms"] for one in found.values()]))
-    ratios = [{"ratio": 1.0, "interval": [1.0, 1.0], "session_ratios": []}, *found.values()]
+    result = each([str(number) for number in range(1, len(graphs))], folder, one)
+    original_ms = float(np.median([one["original_ms"] for one in result.values()]))
+    ratios = [{"ratio": 1.0, "interval": [1.0, 1.0], "session_ratios": []}, *result.values()]
     return [graph | one | {"measured_ms": original_ms * one["ratio"]} for graph, one in zip(graphs, ratios, strict=True)]
 
 
@@ -187,22 +187,22 @@ def ranked(estimate: np.ndarray, truth: np.ndarray, seed: int) -> dict:
 def noise_ceiling(session_ratios: list[list[float]]) -> float:
     """Spearman's correlation that measuring the variants twice would give.
 
-    The mean correlation between rounds of sessions, brought to all rounds of a measurement by Spearman and Brown's formula.
+    The mean correlation between session pairs of sessions, brought to all session pairs of a measurement by Spearman and Brown's formula.
     """
     logs = np.log(session_ratios)
-    rounds = np.stack([logs[:, k : k + ROUND].mean(axis=1) for k in range(0, logs.shape[1], ROUND)])
-    one = float(np.mean([spearman(a, b) for a, b in combinations(rounds, 2)]))
-    return len(rounds) * one / (1 + (len(rounds) - 1) * one) if one > 0 else 0.0
+    session_pairs = np.stack([logs[:, k : k + SESSION_PAIR].mean(axis=1) for k in range(0, logs.shape[1], SESSION_PAIR)])
+    one = float(np.mean([spearman(a, b) for a, b in combinations(session_pairs, 2)]))
+    return len(session_pairs) * one / (1 + (len(session_pairs) - 1) * one) if one > 0 else 0.0
 
 
-def errors(found: np.ndarray) -> dict:
+def errors(result: np.ndarray) -> dict:
     """Of estimate / measured − 1, the original's first."""
-    return {"original": float(found[0]), "mean": float(np.mean(np.abs(found))), "greatest": float(np.max(np.abs(found)))}
+    return {"original": float(result[0]), "mean": float(np.mean(np.abs(result))), "greatest": float(np.max(np.abs(result)))}
 
 
 def summary(graphs: list[dict], left_out: np.ndarray | None, variants_out: np.ndarray | None, seed: int) -> dict:
     truth = np.array([graph["measured_ms"] for graph in graphs])
-    found = {
+    result = {
         "original_ms": float(truth[0]),
         "variants": len(graphs) - 1,
         "measured_range": [float(truth[1:].min() / truth[0]), float(truth[1:].max() / truth[0])],
@@ -210,12 +210,12 @@ def summary(graphs: list[dict], left_out: np.ndarray | None, variants_out: np.nd
     }
     for cost in ("profiled", "analytic"):
         estimate = np.array([graph[f"{cost}_ms"] for graph in graphs])
-        found[cost] = ranked(estimate[1:], truth[1:], seed) | {"error": errors(estimate / truth - 1)}
-        found[cost]["error_of_ratio"] = float(np.mean(np.abs(estimate / estimate[0] / (truth / truth[0]) - 1)))
+        result[cost] = ranked(estimate[1:], truth[1:], seed) | {"error": errors(estimate / truth - 1)}
+        result[cost]["error_of_ratio"] = float(np.mean(np.abs(estimate / estimate[0] / (truth / truth[0]) - 1)))
     if left_out is not None:
-        found["corrected"] = ranked(((1 + left_out) * truth)[1:], truth[1:], seed) | {"error": errors(left_out)}
-        found["corrected"]["error_of_variants_left_out"] = float(np.mean(np.abs(variants_out)))
-    return found
+        result["corrected"] = ranked(((1 + left_out) * truth)[1:], truth[1:], seed) | {"error": errors(left_out)}
+        result["corrected"]["error_of_variants_left_out"] = float(np.mean(np.abs(variants_out)))
+    return result
 
 
 def summaries(models: dict[str, list[dict]], threads: int, seed: int) -> dict:
@@ -237,9 +237,9 @@ def summaries(models: dict[str, list[dict]], threads: int, seed: int) -> dict:
 
 def bars_of(models: dict[str, dict]) -> list[dict]:
     bars = []
-    for name, found in models.items():
-        profiled, corrected = found["profiled"], found.get("corrected")
-        bars.append(bar(f"{name}: variants", found["variants"], "", f"≥ {LEAST_VARIANTS}", found["variants"] >= LEAST_VARIANTS))
+    for name, result in models.items():
+        profiled, corrected = result["profiled"], result.get("corrected")
+        bars.append(bar(f"{name}: variants", result["variants"], "", f"≥ {LEAST_VARIANTS}", result["variants"] >= LEAST_VARIANTS))
         if name in TRUSTED:
             rank, error = profiled["spearman"], profiled["error"]["mean"]
             bars.append(bar(f"{name}: profiled, rank correlation", rank, "Spearman", f"≥ {LEAST_RANK}", rank >= LEAST_RANK))
@@ -257,13 +257,13 @@ def table(figures: dict) -> str:
         "| error of the ratio | analytic: Spearman | corrected, unseen: Spearman | error: original, mean, greatest |",
         "| --- | ---: | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
     ]
-    for name, found in figures["models"].items():
-        profiled, corrected = found["profiled"], found.get("corrected")
+    for name, result in figures["models"].items():
+        profiled, corrected = result["profiled"], result.get("corrected")
         cells = [
-            name, f"{found['original_ms']:.2f}", f"{found['variants']}: {' – '.join(f'{r:.2f}' for r in found['measured_range'])}",
-            f"{found['noise_ceiling']:.2f}",
+            name, f"{result['original_ms']:.2f}", f"{result['variants']}: {' – '.join(f'{r:.2f}' for r in result['measured_range'])}",
+            f"{result['noise_ceiling']:.2f}",
             f"{profiled['spearman']:.2f} ({' – '.join(f'{r:.2f}' for r in profiled['interval'])}), {profiled['kendall']:.2f}",
-            _percent(profiled["error"]), f"{100 * profiled['error_of_ratio']:.1f} %", f"{found['analytic']['spearman']:.2f}",
+            _percent(profiled["error"]), f"{100 * profiled['error_of_ratio']:.1f} %", f"{result['analytic']['spearman']:.2f}",
             f"{corrected['spearman']:.2f}" if corrected else "–", _percent(corrected["error"]) if corrected else "–",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -285,9 +285,9 @@ def plot(models: dict[str, dict], path: Path) -> None:
     columns = min(4, len(models))
     rows = -(-len(models) // columns)
     figure = Figure(figsize=(3.6 * columns, 3.4 * rows), layout="constrained")
-    for place, (name, found) in enumerate(models.items(), start=1):
-        axes = figure.add_subplot(rows, columns, place)
-        graphs = found["graphs"]
+    for position, (name, result) in enumerate(models.items(), start=1):
+        axes = figure.add_subplot(rows, columns, position)
+        graphs = result["graphs"]
         truth = np.array([graph["ratio"] for graph in graphs])
         bounds = np.array([graph["interval"] for graph in graphs]).T
         estimate = np.array([graph["profiled_ms"] / graphs[0]["profiled_ms"] for graph in graphs])
@@ -295,7 +295,7 @@ def plot(models: dict[str, dict], path: Path) -> None:
         axes.errorbar(estimate, truth, spread, fmt="o", markersize=3, linewidth=0.6)
         ends = [min(estimate.min(), truth.min()), max(estimate.max(), truth.max())]
         axes.plot(ends, ends, color="grey", linewidth=0.8)
-        axes.set_title(f"{name}: Spearman {found['profiled']['spearman']:.2f}", fontsize=9)
+        axes.set_title(f"{name}: Spearman {result['profiled']['spearman']:.2f}", fontsize=9)
         axes.set_xlabel("profiled, of the original's", fontsize=8)
         axes.set_ylabel("measured, of the original's", fontsize=8)
     buffer = io.BytesIO()

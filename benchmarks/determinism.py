@@ -18,7 +18,7 @@ MODEL = "light_squeezenet"
 OPTIONS = [
     "workers=1", "cost.name=analytic", "collect.episodes=16",
     "controller.ppo.updates=10", "eval.samples=2", "eval.measure_seconds=0", "env.max_steps=20",
-    "search.beam.width=2", "search.beam.depth=2", "search.annealing.rounds=2",  # they end by themselves, not by the clock
+    "search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=2",  # they end by themselves, not by the clock
 ]  # fmt: skip
 
 

@@ -29,10 +29,10 @@ def measure(name: str, kind: str, parsed) -> dict:
     model, *_ = job.learn(job.random_episodes()[1], 0)
     controller = job.controller(model)
     batches = {n: batched(job.dreams(model, n), controller, parsed) for n in BATCHES}
-    for n, found in batches.items():
-        found["bound"] = n / seconds_of(bound(model, controller, n), parsed.seconds)
-        found["share_of_bound"] = found["steps_a_second"] / found["bound"]
-    return {"batches": {str(n): found for n, found in batches.items()}, "single_ms": single(job, model, parsed)}
+    for n, result in batches.items():
+        result["bound"] = n / seconds_of(bound(model, controller, n), parsed.seconds)
+        result["share_of_bound"] = result["steps_a_second"] / result["bound"]
+    return {"batches": {str(n): result for n, result in batches.items()}, "single_ms": single(job, model, parsed)}
 
 
 def batched(env, controller, parsed) -> dict:
@@ -59,7 +59,7 @@ def bound(model, controller, n: int) -> Callable[[], None]:
     networks = [controller.actor, *getattr(model, "members", [])]  # a model without members multiplies no matrices
     weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
     inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
-    widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_xfers, np.int32), (len(model.kinds), np.int32)
+    widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_rules, np.int32), (len(model.kinds), np.int32)
     told = [np.ones((n, width), dtype) for width, dtype in widths]
 
     @tf.function(autograph=False)
@@ -91,8 +91,8 @@ def single(job: Job, model, parsed) -> dict:
     observation, _ = env.reset(seed=parsed.seed)
     while sum(times) < parsed.seconds:
         counts = observation["counts"]
-        xfer = rng.choice(np.flatnonzero(counts[:-1])) if counts[:-1].any() else job.task.no_op
-        action = np.array([xfer, rng.integers(counts[xfer])])
+        xfer_id = rng.choice(np.flatnonzero(counts[:-1])) if counts[:-1].any() else job.task.no_op
+        action = np.array([xfer_id, rng.integers(counts[xfer_id])])
         began = time.perf_counter()
         observation, _, terminated, truncated, _ = env.step(action)
         times.append(time.perf_counter() - began)
@@ -102,10 +102,10 @@ def single(job: Job, model, parsed) -> dict:
     return {"median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "steps": len(times)}
 
 
-def bars_of(kind: str, found: dict) -> list[dict]:
+def bars_of(kind: str, result: dict) -> list[dict]:
     """Of the number of dreams that is fastest."""
-    fastest = max(found["batches"].values(), key=lambda batch: batch["steps_a_second"])
-    rate, share, single_ms = fastest["steps_a_second"], fastest["share_of_bound"], found["single_ms"]["median"]
+    fastest = max(result["batches"].values(), key=lambda batch: batch["steps_a_second"])
+    rate, share, single_ms = fastest["steps_a_second"], fastest["share_of_bound"], result["single_ms"]["median"]
     return [
         bar(f"{kind}: dream steps, policy inside", rate, "a second", f"≥ {STEPS_A_SECOND}", rate >= STEPS_A_SECOND),
         bar(f"{kind}: of the bound measured in this run", share, "", f"≥ {SHARE_OF_BOUND}", share >= SHARE_OF_BOUND),
@@ -118,9 +118,9 @@ def table(figures: dict) -> str:
         "| world model | dreams | steps a second | bound | share | of the time, policy | one step of one dream, ms (median, 95 %) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
-    for kind, found in figures["world_models"].items():
-        one = "{median:.3f}, {p95:.3f}".format(**found["single_ms"])
-        for n, batch in found["batches"].items():
+    for kind, result in figures["world_models"].items():
+        one = "{median:.3f}, {p95:.3f}".format(**result["single_ms"])
+        for n, batch in result["batches"].items():
             rates = f"{batch['steps_a_second']:.0f} | {batch['bound']:.0f} | {batch['share_of_bound']:.2f} | {batch['policy_share']:.2f}"
             lines.append(f"| {kind} | {n} | {rates} | {one} |")
     return "\n".join(lines)
@@ -136,10 +136,10 @@ def main() -> int:
     arguments.add_argument("--cost", default="analytic")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     parsed = arguments.parse_args()
-    parsed.controller, parsed.rounds, parsed.workers = None, 1, 1
+    parsed.controller, parsed.iterations, parsed.workers = None, 1, 1
     parsed.overrides = [*QUICK, f"world_model.threads={parsed.threads}", "controller.name=ppo"]
-    found = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
-    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in found.items()}}
+    outcome = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
+    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in outcome.items()}}
     if parsed.table:
         print(table(figures))
         return 0

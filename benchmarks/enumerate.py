@@ -21,11 +21,11 @@ MINUTES = 30
 def table(figures: dict) -> str:
     """The worlds, and why rules that they kept were not written."""
     rows = []
-    for found in figures["worlds"]:
-        graphs = sum(count for size in found["sizes"] for what, count in size.items() if what not in ("size", "representatives", "candidates"))
-        verdicts = [found["verdicts"].get(verdict, 0) for verdict in ("kept", "derived", "instance of a rule", "coincidence")]
-        pairs = sum(size["candidates"] for size in found["sizes"])
-        rows.append([found["world"], *(f"{count:,}" for count in (graphs, pairs, *verdicts)), found["seconds"]])
+    for result in figures["worlds"]:
+        graphs = sum(count for size in result["sizes"] for what, count in size.items() if what not in ("size", "representatives", "candidates"))
+        verdicts = [result["verdicts"].get(verdict, 0) for verdict in ("kept", "derived", "instance of a rule", "coincidence")]
+        pairs = sum(size["candidates"] for size in result["sizes"])
+        rows.append([result["world"], *(f"{count:,}" for count in (graphs, pairs, *verdicts)), result["seconds"]])
     heads = ["world", "graphs", "equal pairs", "kept", "derived", "instance", "equal by coincidence", "seconds"]
     why = harness.markdown(["why not written", "rules"], figures["not written"].items())
     return harness.markdown(heads, rows) + "\n\n" + why

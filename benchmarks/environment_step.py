@@ -32,7 +32,7 @@ EPISODE = 50  # steps
 SIZES = (100, 316, 1000, 3162, 10000)  # nodes
 RULE_COUNTS = (40, 80, 160)  # and all
 CHANNELS = 8
-SHOWN = {"step": lambda found: found["step"]["median"], "p99": lambda found: found["step"]["p99"], "arrays": lambda found: found["arrays"]["median"]}
+SHOWN = {"step": lambda result: result["step"]["median"], "p99": lambda result: result["step"]["p99"], "arrays": lambda result: result["arrays"]["median"]}
 
 
 # -- playing ---------------------------------------------------------------------------------------
@@ -60,8 +60,8 @@ def play(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, Rewr
 
 
 def milliseconds(seconds: list[float]) -> dict[str, float]:
-    found = 1e3 * np.array(seconds)
-    return {"median": float(np.median(found)), "p99": float(np.percentile(found, 99)), "max": float(found.max())}
+    result = 1e3 * np.array(seconds)
+    return {"median": float(np.median(result)), "p99": float(np.percentile(result, 99)), "max": float(result.max())}
 
 
 def step_times(task: Task, steps: int, seed: int) -> dict:
@@ -107,10 +107,10 @@ def measure_model(name: str, steps: int, memory_steps: int, seed: int) -> dict:
     env.reset()
     reset = time.perf_counter() - start
     list(play(task, steps // 4, seed + 1))  # caches as they are in a collection that runs
-    found = {"nodes": len(graph.nodes), "reset_s": reset, **step_times(task, steps, seed), "env": env_times(env, steps, seed)}
-    found["state"] = state_times(env)
-    found["memory"] = memory(task, memory_steps, seed + 2)
-    return found
+    result = {"nodes": len(graph.nodes), "reset_s": reset, **step_times(task, steps, seed), "env": env_times(env, steps, seed)}
+    result["state"] = state_times(env)
+    result["memory"] = memory(task, memory_steps, seed + 2)
+    return result
 
 
 def env_times(env: GraphRewriteEnv, steps: int, seed: int) -> dict:
@@ -138,7 +138,7 @@ def state_times(env: GraphRewriteEnv, repeats: int = 100) -> dict:
             start = time.perf_counter()
             action()
             times[name].append(time.perf_counter() - start)
-    return {name: milliseconds(found) for name, found in times.items()}
+    return {name: milliseconds(result) for name, result in times.items()}
 
 
 def profiled_times(name: str, steps: int, seed: int) -> dict:
@@ -212,11 +212,11 @@ def table(figures: dict) -> str:
     heads = ["model", "nodes", "step, median", "p99", "arrays, median", "Gymnasium, median", "copies", "first reset", "memory, early and late"]
     rows = []
     for name in MODELS:
-        found = figures[name]
-        step, memory = found["step"], found["memory"]
-        times = [f"{milliseconds:.2f}" for milliseconds in (step["median"], step["p99"], found["arrays"]["median"], found["env"]["median"])]
+        result = figures[name]
+        step, memory = result["step"], result["memory"]
+        times = [f"{milliseconds:.2f}" for milliseconds in (step["median"], step["p99"], result["arrays"]["median"], result["env"]["median"])]
         sizes = "{:.0f} and {:.0f} MB".format(*(memory[when] / 1e6 for when in ("early", "late")))
-        rows.append([name, found["nodes"], *times, f"{found['copies']['median']:.3f}", f"{1000 * found['reset_s']:.0f}", sizes])
+        rows.append([name, result["nodes"], *times, f"{result['copies']['median']:.3f}", f"{1000 * result['reset_s']:.0f}", sizes])
     profiled = figures["profiled resnet50"]
     return markdown(heads, rows) + "\n\nWith the profiled cost, its timings known, a step of ResNet-50 takes {median:.2f} (p99 {p99:.2f}).".format(**profiled)
 
@@ -225,7 +225,7 @@ def growth(figures: dict) -> str:
     """The same with the graph, and with the number of rules (Inception-v3)."""
     parts = []
     for what in ("nodes", "rules"):
-        points = [found for name, found in figures.items() if name.endswith(f" {what}")]
+        points = [result for name, result in figures.items() if name.endswith(f" {what}")]
         rows = [[label, *(f"{read(point):.2f}" for point in points)] for label, read in SHOWN.items()]
         parts.append(markdown([what, *(str(point[what]) for point in points)], rows))
     return "\n\n".join(parts)
@@ -244,10 +244,10 @@ def main() -> int:
     parts["profiled resnet50"] = lambda: profiled_times("resnet50", 200, seed)
     parts |= {f"{n} nodes": lambda n=n: by_size(n, steps, seed) for n in SIZES}
     parts |= {f"{n} rules": lambda n=n: by_rules(n, steps, seed) for n in (*RULE_COUNTS, len(load_rules()))}
-    found = each(list(parts), arguments.folder, lambda name: parts[name]())
-    models = {name: found[name] for name in MODELS}
-    sizes = [found[f"{n} nodes"] for n in SIZES]
-    rules = [found[f"{n} rules"] for n in (*RULE_COUNTS, len(load_rules()))]
+    result = each(list(parts), arguments.folder, lambda name: parts[name]())
+    models = {name: result[name] for name in MODELS}
+    sizes = [result[f"{n} nodes"] for n in SIZES]
+    rules = [result[f"{n} rules"] for n in (*RULE_COUNTS, len(load_rules()))]
     bars = []
     for name, model in models.items():
         bars += [
@@ -264,7 +264,7 @@ def main() -> int:
     ):
         exponent = slope(points)
         bars.append(bar(f"exponent of the median in the number of {what}", exponent, "", "< 1", exponent < 1))
-    return finish("environment_step", arguments, found, bars)
+    return finish("environment_step", arguments, result, bars)
 
 
 if __name__ == "__main__":

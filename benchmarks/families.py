@@ -55,7 +55,7 @@ class Way:
     def __init__(self, rules: RuleSet, graph: Graph):
         self.rules, self.graph, self.table, self.applied = rules, graph, MatchTable(rules, graph), Counter()
         self.seen = {skeleton(graph)}
-        self.closed = {x for x, places in enumerate(self.table.counts) if places}  # what `opened` does not use
+        self.closed = {x for x, positions in enumerate(self.table.counts) if positions}  # what `opened` does not use
 
     def step(self, match: Match) -> None:
         before, rule = self.graph, self.rules[match.xfer_id]
@@ -63,7 +63,7 @@ class Way:
         self.table = MatchTable(self.rules, self.graph, self.table)
         self.seen.add(skeleton(self.graph))
         if rule.name not in self.applied:
-            made = [m for found in self.table.locations for m in found if min(m.nodes) >= before.next_id]
+            made = [m for result in self.table.locations for m in result if min(m.nodes) >= before.next_id]
             self.closed |= {m.xfer_id for m in made if n_nodes(self.after(m)) >= n_nodes(before)}  # what undoes it
         self.applied[rule.name] += 1
 
@@ -104,14 +104,14 @@ class Way:
 
 def skeleton(graph: Graph) -> int:
     """What a graph computes but for its weights, as a number: equal ones are taken for the same."""
-    place: dict[int, tuple] = {tensor: ("input", k) for k, tensor in enumerate(graph.inputs)}
+    position: dict[int, tuple] = {tensor: ("input", k) for k, tensor in enumerate(graph.inputs)}
     nodes = []
     for node_id in graph.order:
         node = graph.nodes[node_id]
         if not node.constant:
-            nodes.append((node.op, node.domain, node.attributes, tuple(place.get(tensor) for tensor in node.inputs)))
-            place |= {tensor: (len(nodes), slot) for slot, tensor in enumerate(node.outputs)}
-    return hash((tuple(nodes), tuple(place.get(tensor) for tensor in graph.outputs)))
+            nodes.append((node.op, node.domain, node.attributes, tuple(position.get(tensor) for tensor in node.inputs)))
+            position |= {tensor: (len(nodes), slot) for slot, tensor in enumerate(node.outputs)}
+    return hash((tuple(nodes), tuple(position.get(tensor) for tensor in graph.outputs)))
 
 
 # -- one family on one model -----------------------------------------------------------------------
@@ -121,11 +121,11 @@ def measured(original: onnx.ModelProto, way: Way, seconds: float, sessions: int,
     """What came out of a way: substitutions, nodes, and if it is equal, its latency beside the original's."""
     candidate = to_model(way.graph)
     findings = validate(original, candidate, SEEDS, TOLERANCE, threads=threads)
-    found = {"applied": dict(way.applied), "nodes": n_nodes(way.graph), "equal": findings.ok, "max_relative_error": findings.max_error}
+    result = {"applied": dict(way.applied), "nodes": n_nodes(way.graph), "equal": findings.ok, "max_relative_error": findings.max_error}
     if findings.ok:
         whole = measure(original, candidate, threads, seconds, sessions, seed, memory=False)
-        found |= {key: whole[key] for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")}
-    return found
+        result |= {key: whole[key] for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")}
+    return result
 
 
 def n_nodes(graph: Graph) -> int:
@@ -156,8 +156,8 @@ def try_family(family: str, model: str, names: list[str], threads: int, seed: in
                 attempt([(name, how)])
             progress.update(1)
     paid = {}
-    for found in sorted(filter(is_faster, tries), key=lambda found: found["ratio"]):
-        paid.setdefault(found["steps"][0][0], found["steps"][0])
+    for result in sorted(filter(is_faster, tries), key=lambda result: result["ratio"]):
+        paid.setdefault(result["steps"][0][0], result["steps"][0])
     if len(paid) > 1:
         attempt(list(paid.values()))
     return {"family": family, "model": model, "nodes": n_nodes(graph), "rules": names, "tries": tries}
@@ -170,17 +170,17 @@ def measure_again(family: str, model: str, steps: list, threads: int, seed: int)
     way = Way(rules_of(family), graph)
     for name, how in steps:
         way.follow(way.rules.index(name), how)
-    found = measured(original, way, LAST_SECONDS, LAST_SESSIONS, threads, seed + 1)
-    return {"family": family, "model": model, "steps": steps, "nodes_before": n_nodes(graph), **found}
+    result = measured(original, way, LAST_SECONDS, LAST_SESSIONS, threads, seed + 1)
+    return {"family": family, "model": model, "steps": steps, "nodes_before": n_nodes(graph), **result}
 
 
-def is_faster(found: dict) -> bool:
-    return found.get("verdict") == "faster"
+def is_faster(result: dict) -> bool:
+    return result.get("verdict") == "faster"
 
 
-def rank(found: dict) -> tuple:
+def rank(result: dict) -> tuple:
     """The better of two tries comes first: by its verdict, then by its ratio."""
-    return VERDICTS.index(found["verdict"]), found["ratio"]
+    return VERDICTS.index(result["verdict"]), result["ratio"]
 
 
 # -- all families ----------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def pairs_of(rules: RuleSet, survey: dict[str, dict], family: str, all_models: b
     chosen: dict[str, list[str]] = {}
     for rule in rules:
         if rule.family == family or rule.name in STARTED_BY.get(family, ()):
-            share = {m: found["by_rule"].get(rule.name, 0) / found["nodes"] for m, found in survey.items()}
+            share = {m: result["by_rule"].get(rule.name, 0) / result["nodes"] for m, result in survey.items()}
             best = sorted((m for m in share if share[m]), key=lambda m: (m in OTHERWISE, -share[m]))
             worth = 0
             for model in best:
@@ -201,16 +201,16 @@ def pairs_of(rules: RuleSet, survey: dict[str, dict], family: str, all_models: b
     return chosen
 
 
-def effect(found: list[dict]) -> dict:
+def effect(result: list[dict]) -> dict:
     """What the table tells about one family: the best try of all, and of each rule."""
-    tries = [{"model": one["model"], "nodes_before": one["nodes"], **each_try} for one in found for each_try in one["tries"]]
+    tries = [{"model": one["model"], "nodes_before": one["nodes"], **each_try} for one in result for each_try in one["tries"]]
     equal = [one for one in tries if one["equal"]]
     rules: dict[str, dict] = {}
     for one in sorted(equal, key=rank):
         if len(one["steps"]) == 1:
             rules.setdefault(one["steps"][0][0], one)
     return {
-        "models": {one["model"]: len(one["rules"]) for one in found},
+        "models": {one["model"]: len(one["rules"]) for one in result},
         "tries": len(tries),
         "unequal": [one for one in tries if not one["equal"]],
         "best": min(equal, key=rank, default=None),
@@ -221,48 +221,48 @@ def effect(found: list[dict]) -> dict:
 def table(figures: dict) -> str:
     """The part of docs/RESULTS.md: the families, then their rules."""
     lines = ["| family | model | rules applied | nodes | measured, of the original's latency | verdict |", "| --- | --- | --- | ---: | --- | --- |"]
-    for family, found in figures["families"].items():
-        last = found["best"] and found["again"]
+    for family, result in figures["families"].items():
+        last = result["best"] and result["again"]
         lines.append(f"| {family} | {row(last)} |" if last else f"| {family} | – | none applies to these models | | | |")
     lines += ["", "| family | rule | model | places and what they open | nodes | measured | verdict |", "| --- | --- | --- | --- | ---: | --- | --- |"]
-    for family, found in figures["families"].items():
-        lines += [f"| {family} | {name} | {row(one)} |" for name, one in found["rules"].items()]
+    for family, result in figures["families"].items():
+        lines += [f"| {family} | {name} | {row(one)} |" for name, one in result["rules"].items()]
     return "\n".join(lines)
 
 
-def row(found: dict) -> str:
-    applied = ", ".join(f"{name} ×{n}" for name, n in found["applied"].items())
-    ratio = f"{found['ratio']:.3f} ({found['interval'][0]:.3f} – {found['interval'][1]:.3f})" if found["equal"] else "not equal"
-    return f"{found['model']} | {applied} | {found['nodes_before']} → {found['nodes']} | {ratio} | {found.get('verdict', '')}"
+def row(result: dict) -> str:
+    applied = ", ".join(f"{name} ×{n}" for name, n in result["applied"].items())
+    ratio = f"{result['ratio']:.3f} ({result['interval'][0]:.3f} – {result['interval'][1]:.3f})" if result["equal"] else "not equal"
+    return f"{result['model']} | {applied} | {result['nodes_before']} → {result['nodes']} | {ratio} | {result.get('verdict', '')}"
 
 
 def run(parsed) -> dict:
     rules = load_rules()
     survey = each(parsed.model or MODELS, parsed.folder / f"survey-{rules.hash[:8]}", lambda name: count(name, rules, parsed.seed))
-    found = {}
+    result = {}
     for family in parsed.family or families():
         folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"  # other rules are measured anew; a try depends on these alone
         pairs = pairs_of(rules, survey, family, bool(parsed.model))
         tried = each(
             list(pairs), folder, lambda model, names=pairs, name=family: try_family(name, model, names[model], parsed.threads, parsed.seed)
         )
-        found[family] = effect(list(tried.values()))
-        best = found[family]["best"]
+        result[family] = effect(list(tried.values()))
+        best = result[family]["best"]
         if best:
             again = each(
                 [f"{best['model']}-again"], folder,
                 lambda _, best=best, name=family: measure_again(name, best["model"], best["steps"], parsed.threads, parsed.seed),
             )  # fmt: skip
-            (found[family]["again"],) = again.values()
-    return {"threads": parsed.threads, "survey": survey, "families": found}
+            (result[family]["again"],) = again.values()
+    return {"threads": parsed.threads, "survey": survey, "families": result}
 
 
-def bars_of(found: dict[str, dict]) -> list[dict]:
-    unequal = sum(len(one["unequal"]) for one in found.values())
-    tries = sum(one["tries"] for one in found.values())
+def bars_of(result: dict[str, dict]) -> list[dict]:
+    unequal = sum(len(one["unequal"]) for one in result.values())
+    tries = sum(one["tries"] for one in result.values())
     return [bar("tries that are not equal to the original", unequal, f"of {tries}", "0", not unequal)] + [
         bar(f"{family}: measured on a real graph", one["best"] and one["best"]["model"], "", "true", bool(one["best"]))
-        for family, one in found.items()
+        for family, one in result.items()
     ]
 
 

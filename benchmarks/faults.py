@@ -41,10 +41,10 @@ def plant(name: str, seed: int) -> dict:
     function, faults, known = Function(model, 1000 + seed), [], set()
     for kind in KINDS:
         for _ in range(TRIES[name]):
-            found = planted(model, kind, rng)
-            if found is None:
+            result = planted(model, kind, rng)
+            if result is None:
                 break
-            broken, where = found
+            broken, where = result
             digest = hashlib.sha256(broken.SerializeToString(deterministic=True)).digest()
             if digest in known:
                 continue
@@ -70,19 +70,19 @@ def read_and_written(name: str, seed: int) -> dict:
 
 
 def walked(name: str, seed: int) -> dict:
-    model, rules, found = load(name, seed), load_rules(), []
+    model, rules, result = load(name, seed), load_rules(), []
     walks = WALKS if name.startswith("tiny_") else 1
     for k in range(walks):
         walk = random_walk(model, rules, np.random.default_rng([seed, k]), STEPS)
         actions = [(rules.index(step.rule), step.location) for step in walk.steps]
         receipt = make_receipt(walk.states[0].graph, rules, [], actions, walk.states[-1].graph, {})
         findings = validate(model, to_model(walk.states[-1].graph), tolerance=TOLERANCE, receipt=receipt)
-        found += alarms(f"{name}, walk {k}: {', '.join(walk.rules)}", findings)
-    return {"compared": walks, "alarms": found}
+        result += alarms(f"{name}, walk {k}: {', '.join(walk.rules)}", findings)
+    return {"compared": walks, "alarms": result}
 
 
 def walked_random_models(seed: int) -> dict:
-    rules, found, compared = load_rules(), [], 0
+    rules, result, compared = load_rules(), [], 0
     for k in range(RANDOM_MODELS):
         model = random_model(RANDOM_MODELS * seed + k)
         walk = random_walk(model, rules, np.random.default_rng(k), STEPS)
@@ -90,9 +90,9 @@ def walked_random_models(seed: int) -> dict:
         tolerance = max(TOLERANCES.get(dtype, 0.0) for dtype in dtypes)
         # Unoptimised: ONNX Runtime's own fusions are wrong for some float64 models.
         findings = validate(model, to_model(walk.states[-1].graph), tolerance=tolerance, optimise=False)
-        found += alarms(f"random model {k}: {', '.join(walk.rules)}", findings)
+        result += alarms(f"random model {k}: {', '.join(walk.rules)}", findings)
         compared += 1
-    return {"compared": compared, "alarms": found}
+    return {"compared": compared, "alarms": result}
 
 
 def alarms(what: str, findings: Findings) -> list[dict]:
@@ -101,7 +101,7 @@ def alarms(what: str, findings: Findings) -> list[dict]:
 
 def table(figures: dict) -> str:
     verdicts = {"planted": "planted", "caught": "caught", "missed": "missed", "equal after all": "equal", "within the tolerance": "within the tolerance"}
-    rows = [[kind.replace("_", " "), *(found.get(key, 0) for key in verdicts.values())] for kind, found in figures["kinds"].items()]
+    rows = [[kind.replace("_", " "), *(result.get(key, 0) for key in verdicts.values())] for kind, result in figures["kinds"].items()]
     return markdown(["kind", *verdicts], rows)
 
 
@@ -115,9 +115,9 @@ def main() -> int:
 
         def parts(kind: str, chosen: list[str], work) -> list[dict]:
             def one(name: str) -> dict:
-                found = each([f"{kind}-{name}-{seed}"], folder, lambda _: work(name))
+                result = each([f"{kind}-{name}-{seed}"], folder, lambda _: work(name))
                 progress.update(1)
-                return found[f"{kind}-{name}-{seed}"]
+                return result[f"{kind}-{name}-{seed}"]
 
             return [one(name) for name in chosen]
 
@@ -127,7 +127,7 @@ def main() -> int:
             "walks": parts("walked", small, lambda name: walked(name, seed)),
             "random models": parts("random", [] if parsed.model else ["models"], lambda _: walked_random_models(seed)),
         }
-    raised = [alarm for found in equal.values() for part in found for alarm in part["alarms"]]
+    raised = [alarm for result in equal.values() for part in result for alarm in part["alarms"]]
     verdicts = Counter(fault["verdict"] for fault in faults)
     for fault in faults:
         if fault["verdict"] == "missed":
@@ -137,15 +137,15 @@ def main() -> int:
         "tolerance": TOLERANCE,
         "planted": len(faults),
         "verdicts": verdicts,
-        "kinds": {name: {"planted": found.total(), **found} for name, found in by_kind.items()},
+        "kinds": {name: {"planted": result.total(), **result} for name, result in by_kind.items()},
         "caught_by": Counter(check for fault in faults if fault["verdict"] == "caught" for check in fault["by"]),
         "not_caught": [fault for fault in faults if fault["verdict"] != "caught"],
-        "equal_models_compared": {what: sum(part["compared"] for part in found) for what, found in equal.items()},
+        "equal_models_compared": {what: sum(part["compared"] for part in result) for what, result in equal.items()},
         "false_alarms": raised,
     }
     bars = [
         bar("faults that change the function, caught", verdicts["caught"], "", f"≥ {ENOUGH}", verdicts["caught"] >= ENOUGH),
-        bar("kinds of faults caught", sum(found["caught"] > 0 for found in by_kind.values()), "", f"{len(KINDS)}", all(f["caught"] for f in by_kind.values())),
+        bar("kinds of faults caught", sum(result["caught"] > 0 for result in by_kind.values()), "", f"{len(KINDS)}", all(f["caught"] for f in by_kind.values())),
         bar("faults missed", verdicts["missed"], "", "0", verdicts["missed"] == 0),
         bar("false alarms", len(raised), "", "0", not raised),
     ]

@@ -90,10 +90,10 @@ def noise(model, rng):
 
 def scalar(model, rng):
     """A constant of one element, half as large again: a bound, a scale, an epsilon."""
-    found = [t for t in _constants(model) if t.data_type == TensorProto.FLOAT and np.prod(t.dims, dtype=int) == 1]
-    if not found:
+    result = [t for t in _constants(model) if t.data_type == TensorProto.FLOAT and np.prod(t.dims, dtype=int) == 1]
+    if not result:
         return None
-    tensor = found[rng.integers(len(found))]
+    tensor = result[rng.integers(len(result))]
     value = numpy_helper.to_array(tensor)
     _put(tensor, np.where(value == 0, np.float32(0.5), value * np.float32(1.5)))
     return tensor.name or "a Constant"
@@ -157,16 +157,16 @@ def swapped_inputs(model, rng):
 
 def rewired(model, rng):
     """An operator reads an earlier tensor of the same type instead."""
-    types, earlier, places = _types(model), [value.name for value in model.graph.input], []
+    types, earlier, positions = _types(model), [value.name for value in model.graph.input], []
     for node in model.graph.node:
-        places += [
+        positions += [
             (node, slot, other) for slot, name in enumerate(node.input) for other in earlier
             if name in earlier and other != name and types.get(other) == types.get(name) is not None
         ]  # fmt: skip
         earlier += node.output
-    if not places:
+    if not positions:
         return None
-    node, slot, other = places[rng.integers(len(places))]
+    node, slot, other = positions[rng.integers(len(positions))]
     node.input[slot] = other
     return _where(node)
 
@@ -231,16 +231,16 @@ def other_attribute(model, rng):
 
 
 def _edit_attribute(model, rng, names, change) -> str | None:
-    found = [(node, a) for node in model.graph.node for a in node.attribute if a.name in names]
-    if not found:
+    result = [(node, a) for node in model.graph.node for a in node.attribute if a.name in names]
+    if not result:
         return None
-    node, attribute = found[rng.integers(len(found))]
+    node, attribute = result[rng.integers(len(result))]
     change(attribute)
     return f"{attribute.name} of the {_where(node)}"
 
 
-def _set(numbers, place: int, value: int) -> None:
-    numbers[place] = value
+def _set(numbers, position: int, value: int) -> None:
+    numbers[position] = value
 
 
 # -- interface -------------------------------------------------------------------------------------
@@ -342,9 +342,9 @@ class Function:
         largest = 0.0
         try:
             onnx.checker.check_model(broken, full_check=True)
-            for wanted, found in zip(self.values, _values(broken, self.feeds), strict=True):
-                same = [np.shape(a) == np.shape(b) for a, b in zip(wanted, found, strict=True)]
-                errors = map(relative_error, wanted, found) if all(same) else [float("inf")]
+            for wanted, result in zip(self.values, _values(broken, self.feeds), strict=True):
+                same = [np.shape(a) == np.shape(b) for a, b in zip(wanted, result, strict=True)]
+                errors = map(relative_error, wanted, result) if all(same) else [float("inf")]
                 largest = max(largest, *errors)
                 if largest > enough:
                     break

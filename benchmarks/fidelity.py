@@ -3,13 +3,13 @@
     python -m benchmarks.fidelity --model bert_base          one model
     python -m benchmarks.fidelity --controller ppo           with a controller trained in the dream, and its real episodes
     python -m benchmarks.fidelity --variant untrained-encoder --wm mdn-rnn       an ablation's row; repeatable
-    python -m benchmarks.fidelity --rounds 3 --controller ppo                    later data come from the controller
+    python -m benchmarks.fidelity --iterations 3 --controller ppo                    later data come from the controller
     python -m benchmarks.fidelity --table                    Markdown of docs/RESULTS.md
 
 For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the test
 and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the episodes that the
 controller plays on the real graph (greedy and sampled), where `improvement` compares what the model says that they gain with
-what they gained. In a round after the first, the controller trained in the dream so far plays its share of the interactions.
+what they gained. In an iteration after the first, the controller trained in the dream so far plays its share of the interactions.
 What the test of the controller plays is not in the budget: nothing is learnt from it.
 
 Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one with the
@@ -37,15 +37,15 @@ WORLD_MODELS = ("edits", "mdn-rnn")
 TEST_SHARE = 0.2  # of the interactions
 TRAINING_SECONDS = 600
 SAMPLES = 8  # of the controller's test, besides the greedy episode
-ROUND_SEED = 1000  # round k's episodes are drawn from seed + ROUND_SEED · k, the test's from those after the last round
+ITERATION_SEED = 1000  # iteration k's episodes are drawn from seed + ITERATION_SEED · k, the test's from those after the last iteration
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Options on top of the defaults and of MEANING; `one_round` whatever --rounds says."""
+    """Options on top of the defaults and of MEANING; `one_iteration` whatever --iterations says."""
 
     overrides: tuple[str, ...] = ()
-    one_round: bool = False
+    one_iteration: bool = False
 
 
 def mdn_rnn(*options: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ VARIANTS = {
     "no-mask-heads": Variant(mdn_rnn("mask_heads=false")),
     "ensemble": Variant(mdn_rnn("members=3")),
     "paper": Variant(mdn_rnn("encoder=untrained", "action=numbers", "mask_heads=false", "sigma_temperature=false")),
-    "one-round": Variant(one_round=True),
+    "one-iteration": Variant(one_iteration=True),
 }
 
 # What a row of the table says: (heading, where it stands in a job's figures)
@@ -104,31 +104,31 @@ class Job:
         return [f"world_model.name={kind}", f"cost.name={cost}", *MEANING, *variant.overrides]
 
     def run(self) -> dict:
-        """Trains, round by round, and measures."""
+        """Trains, iteration by iteration, and measures."""
         from worldmodel.fidelity import fidelity, improvement
 
         test, training = self.random_episodes()
-        rounds = 1 if self.variant.one_round or not self.parsed.controller else self.parsed.rounds
-        share = self.parsed.interactions * (1 - TEST_SHARE) / rounds
+        iterations = 1 if self.variant.one_iteration or not self.parsed.controller else self.parsed.iterations
+        share = self.parsed.interactions * (1 - TEST_SHARE) / iterations
         training = within(training, share)
         model, results, controller, dreamt = self.learn(training, 0)
         seconds = [results["seconds"]]
-        for k in range(1, rounds):
+        for k in range(1, iterations):
             training = training + within(self.played(controller, model, k), share)
             model, results, controller, dreamt = self.learn(training, k)
             seconds.append(results["seconds"])
-        found = {
+        result = {
             "interactions": sum(map(len, test + training)),
-            "rounds": rounds,
+            "iterations": iterations,
             "training_seconds": sum(seconds),
             "random": fidelity(model, test, training),
         }
         if controller is not None:
-            episodes = list(islice(self.played(controller, model, rounds), 1 + SAMPLES))
-            found["controller"] = {
+            episodes = list(islice(self.played(controller, model, iterations), 1 + SAMPLES))
+            result["controller"] = {
                 "dreamt_return": dreamt, **fidelity(model, episodes, training), "improvement": improvement(model, episodes),
             }  # fmt: skip
-        return found
+        return result
 
     @cached_property
     def task(self) -> Task:
@@ -141,16 +141,16 @@ class Job:
         while more := (self.parsed.interactions - played) // self.spec.max_steps:
             episodes += more
             played = collect(self.spec, folder, episodes, self.parsed.workers, self.seed)["interactions"]
-        found = read_episodes(folder, episodes)
-        test = within(found, TEST_SHARE * self.parsed.interactions)
-        return test, found[len(test) :]
+        result = read_episodes(folder, episodes)
+        test = within(result, TEST_SHARE * self.parsed.interactions)
+        return test, result[len(test) :]
 
     def learn(self, training: list[Episode], number: int) -> tuple:
         """(world model, what its training says, controller or None, the return that it dreamt)."""
         from worldmodel.config import world_model_config
         from worldmodel.training import load, prepare_tensorflow, train
 
-        folder, config = self.folder / f"round-{number}", world_model_config(self.config.world_model)
+        folder, config = self.folder / f"iteration-{number}", world_model_config(self.config.world_model)
         prepare_tensorflow(self.seed, config.threads)
         results = train(config, self.task.encoding_spec, training, folder / "world-model", self.seed)
         model = load(folder / "world-model", self.task.encoding_spec)
@@ -192,18 +192,18 @@ class Job:
         from controllers.recording import recorded
 
         env = GraphRewriteEnv(self.task, self.spec.make_reward(), self.config.controller.max_steps)
-        return recorded(controller, env, model, self.seed + ROUND_SEED * number)
+        return recorded(controller, env, model, self.seed + ITERATION_SEED * number)
 
 
 def within(episodes, interactions: float) -> list[Episode]:
     """The first episodes that have no more steps than that altogether."""
-    found, steps = [], 0
+    result, steps = [], 0
     for episode in episodes:
         steps += len(episode)
         if steps > interactions:
             break
-        found.append(episode)
-    return found
+        result.append(episode)
+    return result
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def main() -> int:
     arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
     arguments.add_argument("--variant", action="append", choices=VARIANTS, help="repeatable; full by default")
     arguments.add_argument("--controller", metavar="NAME", help="train it in the dream, and test on its episodes too")
-    arguments.add_argument("--rounds", type=int, default=1, help="of collecting and training, with a controller")
+    arguments.add_argument("--iterations", type=int, default=1, help="of collecting and training, with a controller")
     arguments.add_argument("--interactions", type=int, default=10_000, help="of the real environment, at most, the random test included")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="profiled", help="analytic for a try")
@@ -317,8 +317,8 @@ def main() -> int:
                 f"{name}-{kind}-{variant}-{seed}": Job(name, kind, variant, seed, parsed)
                 for seed in range(parsed.seed, parsed.seed + parsed.seeds)
             }
-            found = each(list(jobs), parsed.folder / "results", lambda job: jobs[job].run())
-            figures[name][f"{kind} {variant}"] = summary(list(found.values()))
+            result = each(list(jobs), parsed.folder / "results", lambda job: jobs[job].run())
+            figures[name][f"{kind} {variant}"] = summary(list(result.values()))
     if parsed.table:
         print(table(figures))
         return 0

@@ -60,11 +60,11 @@ def head() -> str:
     return subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def bars_of(found: dict[str, dict]) -> list[dict]:
+def bars_of(result: dict[str, dict]) -> list[dict]:
     return [
         bar(f"make {what}, Python {one['python']}", one[f"{what}_seconds"], "s", f"passes, ≤ {limit}",
             one[f"{what}_status"] == 0 and one[f"{what}_seconds"] <= limit)
-        for one in found.values()
+        for one in result.values()
         for what, limit in (("demo", DEMO_SECONDS), ("test", TEST_SECONDS))
     ]  # fmt: skip
 
@@ -76,8 +76,8 @@ def main() -> int:
     )
     parsed = arguments.parse_args()
     pythons = {python.replace("/", "-"): python for python in parsed.python or [DEFAULT]}
-    found = each(list(pythons), parsed.folder / head(), lambda name: measured(pythons[name]))
-    return finish("fresh_clone", parsed, found, bars_of(found))
+    result = each(list(pythons), parsed.folder / head(), lambda name: measured(pythons[name]))
+    return finish("fresh_clone", parsed, result, bars_of(result))
 
 
 if __name__ == "__main__":

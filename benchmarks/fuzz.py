@@ -38,12 +38,12 @@ def fuzz_chunk(folder: Path, first: int, count: int) -> dict:
 def fuzz_seeds(first: int, count: int) -> dict:
     rules, fired, looks, failures, graphs = load_rules(), Counter(), Counter(), [], 0
     for seed in range(first, first + count):
-        found = fuzz(seed, rules)
-        fired.update(found.rules)
-        looks.update(found.looks)
+        result = fuzz(seed, rules)
+        fired.update(result.rules)
+        looks.update(result.looks)
         graphs += 1
-        if found.failure is not None:
-            failures.append({"seed": seed, "rules": found.failure.rules, "text": str(found.failure)})
+        if result.failure is not None:
+            failures.append({"seed": seed, "rules": result.failure.rules, "text": str(result.failure)})
             if len(failures) == ENOUGH:
                 break
     return {"graphs": graphs, "fired": fired, "looks": looks, "failures": failures}

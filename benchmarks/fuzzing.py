@@ -95,12 +95,12 @@ class Original:
         try:
             model = to_model(state.graph)
             onnx.checker.check_model(model, full_check=True)
-            found = outputs(model, self.feeds, optimise=False)
+            result = outputs(model, self.feeds, optimise=False)
         except Exception as error:
             return raised(error)
         if interface(model) != interface(self.model):
             return Fault("interface", "the declared inputs or outputs are not those of the original")
-        fault = self._difference(found) or (_miscounted(state) if last else None)
+        fault = self._difference(result) or (_miscounted(state) if last else None)
         if fault is not None:
             return fault
         look = "not optimised: the original is run wrongly so" if not self.optimised_well else "not optimised: a known fault" if known_faults(state.graph) else "optimised"
@@ -115,8 +115,8 @@ class Original:
             return Fault("ONNX Runtime refuses it optimised", first_line(error))
         return fault and Fault(f"ONNX Runtime's optimisations: {fault.kind}", fault.message)
 
-    def _difference(self, found: list[list[np.ndarray]]) -> Fault | None:
-        for wanted, given in zip(self.values, found, strict=True):
+    def _difference(self, result: list[list[np.ndarray]]) -> Fault | None:
+        for wanted, given in zip(self.values, result, strict=True):
             for value, a, b in zip(self.model.graph.output, wanted, given, strict=True):
                 if (a.shape, a.dtype) != (b.shape, b.dtype):
                     return Fault("type", f"{value.name} was {a.dtype}{list(a.shape)}, is {b.dtype}{list(b.shape)}")
@@ -200,10 +200,10 @@ def random_walk(model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator
         walk.states.append(start(model, rules))
         for _ in range(steps):
             state = walk.states[-1]
-            found = np.unique(state.valid_actions()[:-1, 0])
-            if not len(found):
+            result = np.unique(state.valid_actions()[:-1, 0])
+            if not len(result):
                 break
-            xfer_id = int(rng.choice(found))
+            xfer_id = int(rng.choice(result))
             walk.steps.append(Step(rules[xfer_id].name, int(rng.integers(state.counts[xfer_id]))))
             walk.states.append(state.apply(xfer_id, walk.steps[-1].location))
     except Exception as error:
@@ -219,8 +219,8 @@ def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fau
     on the smallest model."""
 
     def shows(model: onnx.ModelProto, steps: list[Step]) -> Fault | None:
-        found = search(model, steps, rules, seed)
-        return found if found is not None and found.kind == fault.kind else None
+        result = search(model, steps, rules, seed)
+        return result if result is not None and result.kind == fault.kind else None
 
     model, steps = original.model, walk.steps[:done]
     if steps and shows(before := to_model(walk.states[done - 1].graph), steps[-1:]):
@@ -242,9 +242,9 @@ def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int)
         if not left:
             return original.fault(state, last=True)
         xfer_id = rules.index(left[0].rule)
-        places = sorted(range(state.counts[xfer_id]), key=lambda k: k != left[0].location)
-        results = (after(state.apply(xfer_id, k), left[1:]) for k in places if next(tries, None) is not None)
-        return next((found for found in results if found is not None), None)
+        positions = sorted(range(state.counts[xfer_id]), key=lambda k: k != left[0].location)
+        results = (after(state.apply(xfer_id, k), left[1:]) for k in positions if next(tries, None) is not None)
+        return next((result for result in results if result is not None), None)
 
     try:
         return after(start(model, rules), steps)
@@ -256,8 +256,8 @@ def fewest(steps: list[Step], shows: Callable[[list[Step]], object]) -> list[Ste
     """The steps without those that the fault does not need; long runs are tried first, since pairs may cancel."""
     size = len(steps)
     while size := size // 2:
-        for place in range(len(steps) - size, -1, -1):
-            without = steps[:place] + steps[place + size :]
+        for position in range(len(steps) - size, -1, -1):
+            without = steps[:position] + steps[position + size :]
             if len(without) < len(steps) and shows(without):
                 steps = without
     return steps
@@ -269,8 +269,8 @@ def smallest(model: onnx.ModelProto, shows: Callable[[onnx.ModelProto], object])
     def size(some: onnx.ModelProto) -> int:
         return len(some.graph.node) + len(some.graph.output)
 
-    while (found := next((p for p in parts(model) if size(p) < size(model) and shows(p)), None)) is not None:
-        model = found
+    while (result := next((p for p in parts(model) if size(p) < size(model) and shows(p)), None)) is not None:
+        model = result
     return model
 
 

@@ -73,10 +73,10 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence], words: int = 1) -> 
 
 def each(names: list[str], folder: Path, work: Callable[[str], dict]) -> dict[str, dict]:
     """`work` for every name, resumably: a result that lies in the folder as NAME.json is not made again."""
-    found = {}
+    result = {}
     for name in names:
         path = folder / f"{name}.json"
         if not path.exists():
             write_json(path, work(name))
-        found[name] = json.loads(path.read_text())
-    return found
+        result[name] = json.loads(path.read_text())
+    return result

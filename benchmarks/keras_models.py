@@ -67,8 +67,8 @@ def to_onnx(model, pixels: int) -> onnx.ModelProto:
         given = layer.input if isinstance(layer.input, list) else [layer.input]
         operators = LAYERS[type(layer).__name__](layer, constant)
         inputs = [tensor.name for tensor in given]
-        for place, (op, operands, attributes) in enumerate(operators):
-            output = layer.output.name if place == len(operators) - 1 else f"{layer.name}/{place}"
+        for position, (op, operands, attributes) in enumerate(operators):
+            output = layer.output.name if position == len(operators) - 1 else f"{layer.name}/{position}"
             nodes.append(helper.make_node(op, [*inputs, *operands], [output], f"{layer.name}/{op}", **attributes))
             inputs = [output]
     image = helper.make_tensor_value_info(model.input.name, onnx.TensorProto.FLOAT, [1, 3, pixels, pixels])

@@ -32,27 +32,27 @@ def shown(fault: KnownFault) -> dict:
     model = onnx.parser.parse_model(fault.model)
     inputs = {name: -np.abs(array) for name, array in random_inputs(model, 0).items()}
     wanted = run(session(model, 1, optimise=False), inputs)
-    found = {"name": fault.name, "what": fault.what, "triggers": known_faults(load_graph(model))[fault.name], "error": None, "refused": None}
+    result = {"name": fault.name, "what": fault.what, "triggers": known_faults(load_graph(model))[fault.name], "error": None, "refused": None}
     try:
         given = run(session(model, 1, optimise=True), inputs)
     except RLFlowError as error:
-        return found | {"refused": first_line(error)}
-    return found | {"error": max(float(np.abs(a - b).max()) for a, b in zip(wanted, given, strict=True))}
+        return result | {"refused": first_line(error)}
+    return result | {"error": max(float(np.abs(a - b).max()) for a, b in zip(wanted, given, strict=True))}
 
 
-def section(fault: KnownFault, found: dict) -> str:
-    seen = f"`{found['refused']}`" if found["refused"] else f"the largest difference of an output is {found['error']:.3g}"
+def section(fault: KnownFault, result: dict) -> str:
+    seen = f"`{result['refused']}`" if result["refused"] else f"the largest difference of an output is {result['error']:.3g}"
     return f"\n## {fault.name}\n\n{fault.what[0].upper()}{fault.what[1:]}.\n\nSeen: {seen}.\n\n```\n{fault.model}\n```\n"
 
 
 def main() -> int:
     arguments = parser(__doc__).parse_args()
-    found = [shown(fault) for fault in KNOWN]
-    page = HEAD.format(version=onnxruntime.__version__) + "".join(section(*pair) for pair in zip(KNOWN, found, strict=True))
+    result = [shown(fault) for fault in KNOWN]
+    page = HEAD.format(version=onnxruntime.__version__) + "".join(section(*pair) for pair in zip(KNOWN, result, strict=True))
     write_text(PAGE, page)
-    wrong = [one["name"] for one in found if one["refused"] or one["error"] > ROUNDING]
+    wrong = [one["name"] for one in result if one["refused"] or one["error"] > ROUNDING]
     bars = [bar("known faults that are still there", len(wrong), "", f"all {len(KNOWN)}", len(wrong) == len(KNOWN))]
-    return finish("known_faults", arguments, {"faults": found}, bars, by_rules=False)
+    return finish("known_faults", arguments, {"faults": result}, bars, by_rules=False)
 
 
 if __name__ == "__main__":

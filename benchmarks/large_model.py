@@ -35,7 +35,7 @@ OPTIONS = [
 
 def write_model(path: Path, gigabytes: float, seed: int) -> int:
     """Writes the model and returns its size in bytes, weights included."""
-    rng, nodes, place = np.random.default_rng(seed), [], "x0"
+    rng, nodes, position = np.random.default_rng(seed), [], "x0"
     weights = [numpy_helper.from_array(np.float32(0.5), "half")]
     blocks = round(gigabytes * 1e9 / (3 * 4 * WIDTH * WIDTH))
     with open(path.with_name(f"{path.name}.data"), "wb") as data:
@@ -57,7 +57,7 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
             return output
 
         for k in range(blocks):
-            normal = node("LayerNormalization", place, vector(f"scale{k}"), vector(f"shift{k}"), output=f"normal{k}")
+            normal = node("LayerNormalization", position, vector(f"scale{k}"), vector(f"shift{k}"), output=f"normal{k}")
             value, gate = (
                 node("Add", node("MatMul", normal, matrix(f"w_{name}{k}"), output=f"{name}{k}"), vector(f"b_{name}{k}"), output=f"{name}_biased{k}")
                 for name in ("value", "gate")
@@ -65,8 +65,8 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
             value = node("Identity", value, output=f"same{k}")
             gated = node("Mul", value, node("Sigmoid", gate, output=f"open{k}"), output=f"gated{k}")
             back = node("Mul", node("MatMul", gated, matrix(f"w_back{k}"), output=f"back{k}"), "half", output=f"halved{k}")
-            place = node("Add", place, node("Relu", back, output=f"positive{k}"), output=f"x{k + 1}")
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, WIDTH]) for name in ("x0", place))
+            position = node("Add", position, node("Relu", back, output=f"positive{k}"), output=f"x{k + 1}")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, WIDTH]) for name in ("x0", position))
     graph = helper.make_graph(nodes, "large", [x], [y], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return sum(file.stat().st_size for file in model_files(path))
@@ -102,10 +102,10 @@ def _tree(root: int) -> list[int]:
         except (OSError, IndexError):
             continue  # it has ended
         children.setdefault(parent, []).append(int(status.parent.name))
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    result = [root]
+    for pid in result:
+        result += children.get(pid, [])
+    return result
 
 
 def _resident(pid: int) -> tuple[int, int]:
@@ -158,8 +158,8 @@ def optimise(folder: Path, gigabytes: float, seed: int, overrides: list[str]) ->
         "ratio_anonymous": memory["anonymous"] / size,
         "stages": {s: read_json(run / f"{s}.json")["seconds"] for s in ("collect", "train-wm", "train-controller", "eval")},
         "delivered": result["delivered"],
-        "substitutions": {name: found["rules"] for name, found in result["candidates"].items()},
-        "measured": {name: found["measured"] for name, found in result["candidates"].items()},
+        "substitutions": {name: outcome["rules"] for name, outcome in result["candidates"].items()},
+        "measured": {name: outcome["measured"] for name, outcome in result["candidates"].items()},
         "equal": validate(model, out, seeds=(100,)).ok,
     }
     if result["delivered"] != "original":

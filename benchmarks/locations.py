@@ -24,7 +24,7 @@ def count(name: str, rules: RuleSet, seed: int) -> dict:
 
 
 def table(figures: dict) -> str:
-    rows = [[name, *(found[key] for key in ("opset", "nodes", "rules", "locations"))] for name, found in figures["models"].items()]
+    rows = [[name, *(result[key] for key in ("opset", "nodes", "rules", "locations"))] for name, result in figures["models"].items()]
     return markdown(["model", "opset", "operators", "applicable rules", "places"], rows)
 
 
@@ -34,8 +34,8 @@ def main() -> int:
     names = [*PAPER, *(name for name in ZOO if name.startswith("light_"))]
     models = {name: count(name, rules, arguments.seed) for name in names}
     bars = [
-        bar(f"{name}: applicable {key}", found[key], key, f"≥ {least}", found[key] >= least)
-        for name, found in models.items() for key, least in (("rules", LEAST_RULES), ("locations", LEAST_LOCATIONS))
+        bar(f"{name}: applicable {key}", result[key], key, f"≥ {least}", result[key] >= least)
+        for name, result in models.items() for key, least in (("rules", LEAST_RULES), ("locations", LEAST_LOCATIONS))
     ]  # fmt: skip
     return finish("locations", arguments, {"rules": len(rules), "models": models}, bars)
 

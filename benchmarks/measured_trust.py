@@ -119,25 +119,25 @@ def plant(model: onnx.ModelProto, threads: int) -> tuple[onnx.ModelProto, float]
 def compare(name: str, kind: str, repeat: int, parsed) -> dict:
     model = load(name, parsed.seed)
     other, share = plant(model, parsed.threads) if kind == PLANTED else (model, 0.0)
-    found = measure(model, other, parsed.threads, parsed.seconds, parsed.sessions, parsed.seed + repeat, memory=False)
+    result = measure(model, other, parsed.threads, parsed.seconds, parsed.sessions, parsed.seed + repeat, memory=False)
     keys = ("ratio", "interval", "verdict", "original_ms", "pairs", "sessions", "session_ratios", "stopped")
-    return {"model": name, "expected": kind, "planted_share": share} | {key: found[key] for key in keys}
+    return {"model": name, "expected": kind, "planted_share": share} | {key: result[key] for key in keys}
 
 
-def bars_of(found: dict[str, dict]) -> list[dict]:
+def bars_of(result: dict[str, dict]) -> list[dict]:
     bars = []
     for kind, least in LEAST.items():
-        verdicts = [one["verdict"] for one in found.values() if one["expected"] == kind]
+        verdicts = [one["verdict"] for one in result.values() if one["expected"] == kind]
         right, needed = verdicts.count(kind), least * len(verdicts)
         bars.append(bar(f"called '{kind}', as is true", right, f"of {len(verdicts)}", f"≥ {needed:g}", right >= needed))
-    worst = max((abs(one["planted_share"] - SHARE) for one in found.values() if one["expected"] == PLANTED), default=0.0)
+    worst = max((abs(one["planted_share"] - SHARE) for one in result.values() if one["expected"] == PLANTED), default=0.0)
     bars.append(bar("planted work, farthest from 5 %", 100 * worst, "points", f"≤ {100 * WITHIN:g}", worst <= WITHIN))
     return bars
 
 
-def table(found: dict[str, dict]) -> str:
+def table(result: dict[str, dict]) -> str:
     lines = ["| model | truth | planted | measured ratio (95 % interval) | verdict | sessions |", "| --- | --- | ---: | --- | --- | ---: |"]
-    for one in found.values():
+    for one in result.values():
         low, high = one["interval"]
         cells = (f"{100 * one['planted_share']:.2f} %", f"{one['ratio']:.3f} ({low:.3f} – {high:.3f})", one["verdict"], one["sessions"])
         lines.append(f"| {one['model']} | {one['expected']} | {' | '.join(map(str, cells))} |")
@@ -158,11 +158,11 @@ def main() -> int:
         for name in parsed.model or MODELS for kind in LEAST for repeat in range(REPEATS)
     }  # fmt: skip
     folder = parsed.folder / f"threads-{parsed.threads}"
-    found = each(list(jobs), folder, lambda job: compare(*jobs[job], parsed))
+    result = each(list(jobs), folder, lambda job: compare(*jobs[job], parsed))
     if parsed.table:
-        print(table(found))
+        print(table(result))
         return 0
-    return finish("measured_trust", parsed, found, bars_of(found), by_rules=False)
+    return finish("measured_trust", parsed, result, bars_of(result), by_rules=False)
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ def instances() -> list[Instance]:
     rules = load_rules()
     cases = [replace(case, dtype="float32") if case.dtype == "float64" else case for case in CASES]
     cases += [*_all_alike(cases, 2, turned=False), *_all_alike(cases, 3, turned=True)]
-    found = [_instance(name, partial(instantiate, case, rules)) for name, case in {str(case): case for case in cases}.items()]
+    result = [_instance(name, partial(instantiate, case, rules)) for name, case in {str(case): case for case in cases}.items()]
     for rule, _, text, opset in LOOK_ALIKES:
         if "Random" not in text:
-            found.append(_instance(f"{rule} {text}", partial(model, text.replace("double", "float"), opset)))
-    return [instance for instance in found if instance is not None]
+            result.append(_instance(f"{rule} {text}", partial(model, text.replace("double", "float"), opset)))
+    return [instance for instance in result if instance is not None]
 
 
 def _instance(name: str, make: Callable[[], onnx.ModelProto]) -> Instance | None:
@@ -96,7 +96,7 @@ def _alike(value, size: int, turned: bool):
     match value:
         case str():
             sizes, colon, dtype = value.partition(":")
-            return re.sub(r"\d+", lambda found: found[0] if found[0] == "1" else str(size), sizes) + colon + dtype
+            return re.sub(r"\d+", lambda result: result[0] if result[0] == "1" else str(size), sizes) + colon + dtype
         case [str(), *_]:
             return [_alike(text, size, turned) for text in value]
         case tuple() if turned and sorted(value) == [*range(len(value))]:
@@ -105,14 +105,14 @@ def _alike(value, size: int, turned: bool):
 
 
 @cache
-def outputs_before(place: int, seed: int) -> list[np.ndarray] | None:
+def outputs_before(position: int, seed: int) -> list[np.ndarray] | None:
     """What the instance gives; None where ONNX Runtime does not run it, or nothing comes out."""
-    made = instances()[place].model
+    made = instances()[position].model
     try:
-        found = run(session(made, 1, optimise=False), random_feeds(made, seed))
+        result = run(session(made, 1, optimise=False), random_feeds(made, seed))
     except RLFlowError:
         return None
-    return found if all(np.size(array) for array in found) else None
+    return result if all(np.size(array) for array in result) else None
 
 
 # -- judgement -------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ def outputs_before(place: int, seed: int) -> list[np.ndarray] | None:
 def judged(rule: Rule) -> tuple[int, str | None]:
     """(applications that gave equal outputs, the first that did not, in words) of a rule wherever it fires."""
     equal, wanted = 0, {op.op for op in rule.ops}
-    for place, instance in enumerate(instances()):
-        if wanted <= instance.operators and outputs_before(place, SEEDS[0]) is not None:
+    for position, instance in enumerate(instances()):
+        if wanted <= instance.operators and outputs_before(position, SEEDS[0]) is not None:
             for after in applications(instance.graph, rule):
                 try:
-                    difference = compared(place, after)
+                    difference = compared(position, after)
                 except RLFlowError as error:
                     if "NOT_IMPLEMENTED" in str(error):  # no kernel for that data type or opset
                         continue
@@ -146,12 +146,12 @@ def applications(graph: Graph, rule: Rule) -> Iterator[Graph]:
         yield apply(graph, rule, match)
 
 
-def compared(place: int, after: Graph) -> str | None:
+def compared(position: int, after: Graph) -> str | None:
     """How the outputs of an instance differ from what they were. Raises RLFlowError if the model does not run."""
     running = session(to_model(after), 1, optimise=False)
     for seed in SEEDS:
-        wanted, found = outputs_before(place, seed), run(running, random_feeds(instances()[place].model, seed))
-        for one, other in zip(wanted or (), found if wanted else (), strict=True):
+        wanted, result = outputs_before(position, seed), run(running, random_feeds(instances()[position].model, seed))
+        for one, other in zip(wanted or (), result if wanted else (), strict=True):
             difference = differs(np.asarray(one), np.asarray(other))
             if difference:
                 return difference
@@ -186,8 +186,8 @@ def judge(variant: Variant) -> dict:
 
 def prove(variant: Variant) -> dict:
     """What the prover says of a variant."""
-    found = prove_rule(variant.rule)
-    return {"verdict": found.proof, "bound": found.bound, "how": found.how, "seconds": found.seconds}
+    result = prove_rule(variant.rule)
+    return {"verdict": result.proof, "bound": result.bound, "how": result.how, "seconds": result.seconds}
 
 
 def examined(variant: Variant, judgement: dict, proof: dict) -> dict:
@@ -226,16 +226,16 @@ class Work(NamedTuple):
 
     def all_of(self, step: Callable[[Variant], dict], numbers: list[int], size: int) -> list[dict]:
         """What a step gives for the variants of these numbers, so many at once."""
-        parts, found = [numbers[k : k + size] for k in range(0, len(numbers), size)], []
+        parts, result = [numbers[k : k + size] for k in range(0, len(numbers), size)], []
         pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context("fork"))
         with pool, progress_bar(len(numbers), step.__name__, "variant") as progress:
             for chunk in pool.map(partial(self.chunk, step), range(len(parts)), parts):
-                found += chunk
+                result += chunk
                 progress.update(len(chunk))
-        return found
+        return result
 
-    def chunk(self, step: Callable[[Variant], dict], place: int, numbers: list[int]) -> list[dict]:
-        name, variants = f"{step.__name__}-{place}", chosen(self.names)[1]
+    def chunk(self, step: Callable[[Variant], dict], position: int, numbers: list[int]) -> list[dict]:
+        name, variants = f"{step.__name__}-{position}", chosen(self.names)[1]
         return each([name], self.folder, lambda _: {"found": [step(variants[n]) for n in numbers]})[name]["found"]
 
 
@@ -243,24 +243,24 @@ def examine(work: Work, tried: int, others: int) -> list[dict]:
     instances()  # made once, for all processes
     variants = chosen(work.names)[1]
     judgements = work.all_of(judge, list(range(len(variants))), 50)
-    wrong = [n for n, found in enumerate(judgements) if found["difference"]]
-    rest = [n for n, found in enumerate(judgements) if not found["difference"]]
+    wrong = [n for n, result in enumerate(judgements) if result["difference"]]
+    rest = [n for n, result in enumerate(judgements) if not result["difference"]]
     taken = sorted(wrong[:tried] + rest[:others])
-    return [examined(variants[n], judgements[n], found) for n, found in zip(taken, work.all_of(prove, taken, 10), strict=True)]
+    return [examined(variants[n], judgements[n], result) for n, result in zip(taken, work.all_of(prove, taken, 10), strict=True)]
 
 
-def summary(found: list[dict]) -> dict:
-    groups = {name: [v for v in found if group(v) == name] for name in GROUPS}
+def summary(result: list[dict]) -> dict:
+    groups = {name: [v for v in result if group(v) == name] for name in GROUPS}
     wrong = groups["wrong"] + groups["wrong and proved"]
-    kinds = {kind: Counter(group(v) for v in found if v["kind"] == kind) for kind in dict.fromkeys(v["kind"] for v in found)}
+    kinds = {kind: Counter(group(v) for v in result if v["kind"] == kind) for kind in dict.fromkeys(v["kind"] for v in result)}
     return {
-        "variants": len(found),
+        "variants": len(result),
         "groups": {name: len(members) for name, members in groups.items()},
         "kinds": kinds,
         "wrong_by": Counter(" and ".join(v["wrong_by"]) for v in wrong),
         "verdicts_of_wrong": Counter(v["verdict"] for v in wrong),
         "proved_but_fired_in_no_instance": sum(not v["equal_instances"] for v in groups["proved"]),
-        "prover_seconds": round(sum(v["seconds"] for v in found), 1),
+        "prover_seconds": round(sum(v["seconds"] for v in result), 1),
         "wrong_and_proved": groups["wrong and proved"],
         "proved": [_brief(v, "equal_instances", "verdict") for v in groups["proved"]],
         "not_told_apart": [_brief(v, "equal_instances", "verdict", "how") for v in groups["not told apart"]],
@@ -275,7 +275,7 @@ def _brief(variant: dict, *keys: str) -> dict:
 def table(figures: dict) -> str:
     heads = {"wrong, rejected": "wrong", "wrong and proved": "wrong and proved", "equal, proved": "proved", "not told apart": "not told apart"}
     kinds = figures["kinds"] | {"all": figures["groups"]}
-    return markdown(["kind", *heads], [[kind, *(found.get(key, 0) for key in heads.values())] for kind, found in kinds.items()])
+    return markdown(["kind", *heads], [[kind, *(result.get(key, 0) for key in heads.values())] for kind, result in kinds.items()])
 
 
 def main() -> int:

@@ -164,27 +164,27 @@ def _from_runtime(value: onnxruntime.OrtValue) -> np.ndarray:
 # -- comparing -------------------------------------------------------------------------------------
 
 
-def compare(expected, found, rtol: float, atol: float, values: bool = True) -> None:
+def compare(expected, result, rtol: float, atol: float, values: bool = True) -> None:
     """Raises Difference unless two values have one type and shape and, unless `values` is false, are equal.
 
     Floats may differ by atol + rtol × the largest finite number of the tensor; with rtol and atol 0 every bit counts.
     NaN and infinities must stand in the same places. Everything else must be equal.
     """
-    if isinstance(expected, list) and isinstance(found, list):
-        if len(expected) != len(found):
-            raise Difference(f"{len(found)} values, not {len(expected)}")
-        for a, b in zip(expected, found, strict=True):
+    if isinstance(expected, list) and isinstance(result, list):
+        if len(expected) != len(result):
+            raise Difference(f"{len(result)} values, not {len(expected)}")
+        for a, b in zip(expected, result, strict=True):
             compare(a, b, rtol, atol, values)
         return
-    if expected is None or found is None or isinstance(expected, list) or isinstance(found, list):
-        if expected is not found:
-            raise Difference(f"{type(found).__name__}, not {type(expected).__name__}")
+    if expected is None or result is None or isinstance(expected, list) or isinstance(result, list):
+        if expected is not result:
+            raise Difference(f"{type(result).__name__}, not {type(expected).__name__}")
         return
-    expected, found = np.asarray(expected), np.asarray(found)
-    if (expected.dtype, expected.shape) != (found.dtype, found.shape):
-        raise Difference(f"{found.dtype}{list(found.shape)}, not {expected.dtype}{list(expected.shape)}")
-    if values and not _equal(expected, found, rtol, atol):
-        raise Difference(_how(expected, found))
+    expected, result = np.asarray(expected), np.asarray(result)
+    if (expected.dtype, expected.shape) != (result.dtype, result.shape):
+        raise Difference(f"{result.dtype}{list(result.shape)}, not {expected.dtype}{list(expected.shape)}")
+    if values and not _equal(expected, result, rtol, atol):
+        raise Difference(_how(expected, result))
 
 
 def flat(values: list) -> list[np.ndarray]:
@@ -192,14 +192,14 @@ def flat(values: list) -> list[np.ndarray]:
     return [a for value in values for a in (flat(value) if isinstance(value, list) else [value]) if a is not None]
 
 
-def _equal(expected: np.ndarray, found: np.ndarray, rtol: float, atol: float) -> bool:
+def _equal(expected: np.ndarray, result: np.ndarray, rtol: float, atol: float) -> bool:
     if expected.dtype.kind in "OSU":
-        return expected.tolist() == found.tolist()
+        return expected.tolist() == result.tolist()
     if not (rtol or atol):
-        return expected.tobytes() == found.tobytes()
+        return expected.tobytes() == result.tobytes()
     if not is_float(expected.dtype):
-        return np.array_equal(expected, found)
-    a, b = expected.astype(np.float64), found.astype(np.float64)
+        return np.array_equal(expected, result)
+    a, b = expected.astype(np.float64), result.astype(np.float64)
     finite = np.isfinite(a)
     scale = np.abs(a[finite]).max(initial=0)
     return np.array_equal(a[~finite], b[~finite], equal_nan=True) and bool(
@@ -214,9 +214,9 @@ def is_float(dtype: np.dtype) -> bool:
     )  # fmt: skip
 
 
-def _how(expected: np.ndarray, found: np.ndarray) -> str:
+def _how(expected: np.ndarray, result: np.ndarray) -> str:
     if expected.dtype.kind in "OSUb":
         return "other values"
     with np.errstate(all="ignore"):
-        error = np.abs(expected.astype(np.float64) - found.astype(np.float64))
+        error = np.abs(expected.astype(np.float64) - result.astype(np.float64))
     return f"off by {np.nanmax(error, initial=0):.3g}"

@@ -82,16 +82,16 @@ def examine(case: Case, rules: RuleSet, seed: int = 0) -> Outcome:
 def run_original(case: Case, inputs: list, expected: list) -> list:
     """What ONNX Runtime gives for the original model. Raises NotRun."""
     try:
-        found = outputs_of(case.model, inputs)
+        result = outputs_of(case.model, inputs)
     except RLFlowError as error:
         raise NotRun(next(text for sign, text in REASONS.items() if sign in str(error))) from error
     try:
-        compare(expected, found, 0, 0, values=False)
+        compare(expected, result, 0, 0, values=False)
         if not case.random:
-            Runner.assert_similar_outputs(flat(expected), flat(found), case.rtol, case.atol)
+            Runner.assert_similar_outputs(flat(expected), flat(result), case.rtol, case.atol)
     except (AssertionError, Difference) as error:
         raise NotRun("ONNX Runtime gives other values than ONNX expects") from error
-    return found
+    return result
 
 
 def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list) -> list[str]:
@@ -227,7 +227,7 @@ def table(figures: dict) -> str:
     """The forms of the tests, and why some do not run."""
     verdicts = {"runs": "cases", "equal": "equal", "equal in type and shape (random)": "equal in type and shape", "failed": "failed"}
     verdicts |= {"not run by ONNX Runtime": "not run", "with substitutions": "rewritten", "substitutions": "substitutions"}
-    rows = [[form, *(found.get(key, 0) for key in verdicts.values())] for form, found in figures.items() if "cases" in found]
+    rows = [[form, *(result.get(key, 0) for key in verdicts.values())] for form, result in figures.items() if "cases" in result]
     why = markdown(["why not run", "tests"], figures["not_run"].items())
     return markdown(["tests, form", *verdicts], rows) + "\n\n" + why
 

@@ -64,10 +64,10 @@ def optimise(name: str, parsed) -> dict:
         "dreamt": result["dreamt"],
         "candidates": {
             who: {
-                key: found[key]
+                key: outcome[key]
                 for key in ("estimated_improvement_percent", "measured", "substitutions", "interactions", "equal")
             }
-            for who, found in result["candidates"].items()
+            for who, outcome in result["candidates"].items()
         },
         "again": None if same else measure(original, out, seconds=MEASURE, seed=1000 + parsed.seed),
         "replayed": replayed(run, original, out, parsed.folder) if result["delivered"] != "original" else None,
@@ -98,18 +98,18 @@ def replayed(run: Path, original: Path, out: Path, folder: Path) -> bool:
     return same
 
 
-def bars_of(name: str, found: dict, limit: float) -> list[dict]:
-    if "error" in found:
-        return [bar(f"{name}: completes", None, "", found["error"], False)]
-    gained, again = found["delivered"] != "original", found["again"]
+def bars_of(name: str, result: dict, limit: float) -> list[dict]:
+    if "error" in result:
+        return [bar(f"{name}: completes", None, "", result["error"], False)]
+    gained, again = result["delivered"] != "original", result["again"]
     return [
-        bar(f"{name}: time", found["seconds"], "s", f"≤ {limit:.0f}", found["seconds"] <= limit),
-        bar(f"{name}: passes the checker", found["checker"], "", "true", found["checker"]),
-        bar(f"{name}: equal, same interface", found["max_relative_error"], "relative error", "≤ 1e-4", found["equal"]),
-        bar(f"{name}: estimated cost", found["estimated_ratio"], "of the original's", "≤ 1", found["estimated_ratio"] <= 1),
+        bar(f"{name}: time", result["seconds"], "s", f"≤ {limit:.0f}", result["seconds"] <= limit),
+        bar(f"{name}: passes the checker", result["checker"], "", "true", result["checker"]),
+        bar(f"{name}: equal, same interface", result["max_relative_error"], "relative error", "≤ 1e-4", result["equal"]),
+        bar(f"{name}: estimated cost", result["estimated_ratio"], "of the original's", "≤ 1", result["estimated_ratio"] <= 1),
         bar(
-            f"{name}: receipt replays, or the original is returned", found["replayed"] if gained else None, "", "true",
-            found["replayed"] if gained else found["returned_original"],
+            f"{name}: receipt replays, or the original is returned", result["replayed"] if gained else None, "", "true",
+            result["replayed"] if gained else result["returned_original"],
         ),
         bar(
             f"{name}: measured anew", again["ratio"] if again else None, "of the original's latency", "not shown to be slower",
@@ -124,15 +124,15 @@ def table(figures: dict) -> str:
         "| model | delivered | estimated gain | measured by `optimise` | measured anew | ms | MB | nodes | seconds |",
         "| --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for name, found in figures.items():
-        if "error" in found:
-            lines.append(f"| {name} | {found['error']} |")
+    for name, result in figures.items():
+        if "error" in result:
+            lines.append(f"| {name} | {result['error']} |")
             continue
-        best, again = found["candidates"].get(found["delivered"]), found["again"]
+        best, again = result["candidates"].get(result["delivered"]), result["again"]
         cells = [
-            name, found["delivered"], f"{best['estimated_improvement_percent']:.2f} %" if best else "–", ratio(best and best["measured"]), ratio(again),
+            name, result["delivered"], f"{best['estimated_improvement_percent']:.2f} %" if best else "–", ratio(best and best["measured"]), ratio(again),
             f"{again['original_ms']:.2f} → {again['candidate_ms']:.2f}" if again else "–", memory(again),
-            "{} → {}".format(*found["nodes"]), f"{found['seconds']:.0f}",
+            "{} → {}".format(*result["nodes"]), f"{result['seconds']:.0f}",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

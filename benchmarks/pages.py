@@ -122,8 +122,8 @@ def block(name: str, result: dict, today: dict) -> str:
 def refilled(text: str, results: dict[str, dict], today: dict) -> str:
     """docs/RESULTS.md with its blocks written anew. Raises ValueError if one has no end, KeyError if there is no such result."""
 
-    def fill(found: re.Match) -> str:
-        begin, name, function, end = found.groups()
+    def fill(outcome: re.Match) -> str:
+        begin, name, function, end = outcome.groups()
         result = results[name]
         return f"{begin}{made_by(result, function)(result['figures']) if function else block(name, result, today)}\n{end}"
 

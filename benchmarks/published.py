@@ -37,13 +37,13 @@ def optimised(name: str, parsed) -> dict:
     command = [sys.executable, "run.py", "optimise", str(source), "--out", str(out), "--seconds", str(parsed.seconds), *parsed.overrides]
     started = time.monotonic()
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    found = {"exit_status": done.returncode, "seconds": time.monotonic() - started, "says": done.stderr.strip().splitlines()[-1]}
+    outcome = {"exit_status": done.returncode, "seconds": time.monotonic() - started, "says": done.stderr.strip().splitlines()[-1]}
     if done.returncode:
-        return found
+        return outcome
     result = read_json(out.with_suffix(".run") / "eval.json")
     findings = validate(source, out, seeds=(100, 101, 102))
     best = result["candidates"].get(result["delivered"], {})
-    return found | {
+    return outcome | {
         "delivered": result["delivered"], "reason": result["reason"], "equal": findings.ok, "max_relative_error": findings.max_error,
         "estimated_improvement_percent": best.get("estimated_improvement_percent", 0.0), "measured": best.get("measured"),
         "returned_original": out.read_bytes() == source.read_bytes(), "left_out": best.get("left_out", []),
@@ -70,12 +70,12 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=120.0, help="what `optimise` gets")
     arguments.add_argument("overrides", nargs="*", help="options of run.py")
     parsed = arguments.parse_args()
-    found = each(parsed.model or list(EXPORTS), parsed.folder, partial(optimised, parsed=parsed))
+    result = each(parsed.model or list(EXPORTS), parsed.folder, partial(optimised, parsed=parsed))
     bars = []
-    for name, one in found.items():
+    for name, one in result.items():
         bars.append(bar(f"{name}: exit status", one["exit_status"], "", "0", one["exit_status"] == 0))
         bars.append(bar(f"{name}: equal within its own precision", one.get("max_relative_error"), "relative error", "all findings ok", one.get("equal", False)))
-    return finish("published", parsed, {"models": found}, bars)
+    return finish("published", parsed, {"models": result}, bars)
 
 
 if __name__ == "__main__":

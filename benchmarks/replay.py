@@ -79,10 +79,10 @@ def chunk(name: str, steps: int, seed: int) -> dict:
     player = start(["--play", str(steps), "--seed", str(seed + int(number))], 1, None)
     other = start(["--replay"], 2, player.stdout)
     player.stdout.close()
-    found = json.loads(other.communicate()[0])
+    result = json.loads(other.communicate()[0])
     if player.wait() != 0:
         raise SystemExit("the playing process failed")
-    return {"model": model, **found}
+    return {"model": model, **result}
 
 
 def table(figures: dict) -> str:
@@ -105,14 +105,14 @@ def main() -> int:
         return 0
     n_chunks = -(-arguments.steps // arguments.chunk)
     names = [f"{MODELS[k % len(MODELS)]}-{k}" for k in range(n_chunks)]
-    found = each(names, arguments.folder, lambda name: chunk(name, arguments.chunk, arguments.seed))
-    steps = sum(part["steps"] for part in found.values())
-    differing = [{"chunk": name, **part["differs"]} for name, part in found.items() if part["differs"]]
+    result = each(names, arguments.folder, lambda name: chunk(name, arguments.chunk, arguments.seed))
+    steps = sum(part["steps"] for part in result.values())
+    differing = [{"chunk": name, **part["differs"]} for name, part in result.items() if part["differs"]]
     bars = [
         bar("replayed steps", steps, "steps", f"≥ {arguments.steps}", steps >= arguments.steps),
         bar("steps whose state, masks or cost differ", len(differing), "steps", "0", not differing),
     ]
-    by_model = {model: sum(part["steps"] for part in found.values() if part["model"] == model) for model in MODELS}
+    by_model = {model: sum(part["steps"] for part in result.values() if part["model"] == model) for model in MODELS}
     return finish("replay", arguments, {"steps": by_model, "differing": differing}, bars)
 
 

@@ -52,8 +52,8 @@ def fingerprints(model: str, folder: Path, seed: int) -> dict:
     _command("collect", "--model", model, "--run", run, "--seed", seed, *COMMON, *STAGES)
     for stage in ("train-wm", "train-controller", "eval"):
         _command(stage, "--run", run)
-    found = {"optimise": _left(folder / "optimise"), "stages": _left(run)}
-    return found | {"file": _sha256(out.read_bytes())}
+    result = {"optimise": _left(folder / "optimise"), "stages": _left(run)}
+    return result | {"file": _sha256(out.read_bytes())}
 
 
 def _left(run: Path) -> dict:

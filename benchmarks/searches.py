@@ -52,10 +52,10 @@ class Untimed:
 
     def node_cost(self, graph, node):
         started = time.perf_counter()
-        found = self.cost.node_cost(graph, node)
+        result = self.cost.node_cost(graph, node)
         spent = time.perf_counter() - started
         self.seconds += spent if spent > NEW_SECONDS else 0.0
-        return found
+        return result
 
     def clock(self) -> float:
         return time.perf_counter() - self.seconds
@@ -86,17 +86,17 @@ class Bench:
         if method == "random":
             options["episodes"] = sys.maxsize
         start = Task(task.graph, task.rules, cost, task.max_locations).initial  # with nothing remembered
-        found = run_search(method, start, limits, self.parsed.seed, clock=cost.clock, **options)
+        result = run_search(method, start, limits, self.parsed.seed, clock=cost.clock, **options)
         return {
-            "improvement_percent": improvement(start.cost.runtime_ps, found.state.cost.runtime_ps),
+            "improvement_percent": improvement(start.cost.runtime_ps, result.state.cost.runtime_ps),
             "start_ps": start.cost.runtime_ps,
-            "best_ps": found.state.cost.runtime_ps,
-            "substitutions": len(found.actions),
-            "interactions": found.interactions,
-            "seconds": found.seconds,
-            "stop": found.stop,
-            "trace": found.trace,
-            "actions": found.actions,
+            "best_ps": result.state.cost.runtime_ps,
+            "substitutions": len(result.actions),
+            "interactions": result.interactions,
+            "seconds": result.seconds,
+            "stop": result.stop,
+            "trace": result.trace,
+            "actions": result.actions,
         }
 
     def best(self) -> str:
@@ -109,8 +109,8 @@ class Bench:
         if task.cost.reach:
             return None
         graphs = {state.graph.hash: state.graph for method in METHODS for state in [follow(task, self.step(method)["actions"])]}
-        found = lower_bound(task, self.parsed.bound_seconds, list(graphs.values()))
-        return {"lower_bound_ps": found.lower_bound_ps, "best_ps": found.best_ps, "scope": found.scope, "stop": found.stop, "seconds": found.seconds}
+        result = lower_bound(task, self.parsed.bound_seconds, list(graphs.values()))
+        return {"lower_bound_ps": result.lower_bound_ps, "best_ps": result.best_ps, "scope": result.scope, "stop": result.stop, "seconds": result.seconds}
 
     def measured(self) -> dict:
         """The best search's result against the original: are they equal, and which is faster."""
@@ -138,12 +138,12 @@ def summary(done: dict[str, dict]) -> dict:
     bound, taso = done.get("bound"), done.get("taso")
     searches = {}
     for method in (m for m in METHODS if m in done):
-        found = done[method]
-        lower = min(bound["lower_bound_ps"], found["best_ps"]) if bound else None
-        searches[method] = {key: value for key, value in found.items() if key not in ("trace", "actions")} | {
-            "seconds_to_own_best": found["trace"][-1][0],
-            "seconds_to_taso_best": reached(found["trace"], taso["best_ps"]) if taso else None,
-            "gap": 1 - lower / found["best_ps"] if bound else None,
+        result = done[method]
+        lower = min(bound["lower_bound_ps"], result["best_ps"]) if bound else None
+        searches[method] = {key: value for key, value in result.items() if key not in ("trace", "actions")} | {
+            "seconds_to_own_best": result["trace"][-1][0],
+            "seconds_to_taso_best": reached(result["trace"], taso["best_ps"]) if taso else None,
+            "gap": 1 - lower / result["best_ps"] if bound else None,
         }
     return {"searches": searches, "bound": bound, "measured": done.get("measured")}
 
@@ -153,31 +153,31 @@ def reached(trace: list, best_ps: int) -> float | None:
     return next((seconds for seconds, _, cost_ps in trace if cost_ps <= best_ps), None)
 
 
-def speed(found: dict, taso_time: str) -> float | None:
+def speed(result: dict, taso_time: str) -> float | None:
     """Time in which beam or annealing, whichever was faster, reached TASO's best, as a share of `taso_time` of TASO's figures."""
-    searches = found["searches"]
+    searches = result["searches"]
     times = [searches[m]["seconds_to_taso_best"] for m in ("beam", "annealing") if m in searches]
     times = [seconds for seconds in times if seconds is not None]
     return min(times) / searches["taso"][taso_time] if times and searches["taso"][taso_time] else None
 
 
-def gap(found: dict) -> float | None:
+def gap(result: dict) -> float | None:
     """The smallest gap of all results."""
-    return min((s["gap"] for s in found["searches"].values() if s["gap"] is not None), default=None)
+    return min((s["gap"] for s in result["searches"].values() if s["gap"] is not None), default=None)
 
 
 def bars_of(figures: dict) -> list[dict]:
-    gaps = [gap(found) for found in figures.values()]
+    gaps = [gap(result) for result in figures.values()]
     close = sum(share is not None and share <= GAP for share in gaps)
     needed = math.ceil(GAP_SHARE * len(figures))
-    found = [bar("the best result is proved to be within 1 % of the best", close, "models", f"≥ {needed}", close >= needed)]
+    result = [bar("the best result is proved to be within 1 % of the best", close, "models", f"≥ {needed}", close >= needed)]
     for taso_time, words in (("seconds", "of TASO's time"), ("seconds_to_own_best", "of the time after which TASO had it")):
         shares = [speed(f, taso_time) for f in figures.values()]
         fast = sum(share is not None and share <= FRACTION for share in shares)
-        found.append(bar(f"beam or annealing has TASO's best in a tenth {words}", fast, "models", f"≥ {FAST_MODELS}", fast >= FAST_MODELS))
+        result.append(bar(f"beam or annealing has TASO's best in a tenth {words}", fast, "models", f"≥ {FAST_MODELS}", fast >= FAST_MODELS))
     for name, measured in ((name, f["measured"]) for name, f in figures.items() if f["measured"]):
-        found.append(bar(f"{name}: the best result is equal to the original", measured["equal"], "", "true", measured["equal"]))
-    return found
+        result.append(bar(f"{name}: the best result is equal to the original", measured["equal"], "", "true", measured["equal"]))
+    return result
 
 
 def table(figures: dict) -> str:
@@ -186,9 +186,9 @@ def table(figures: dict) -> str:
         "| model | search | estimated gain | gap to the bound | substitutions tried | seconds | of which until TASO's best | stop | measured ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
-    for name, found in figures.items():
-        measured = found["measured"]
-        for method, search in found["searches"].items():
+    for name, result in figures.items():
+        measured = result["measured"]
+        for method, search in result["searches"].items():
             ratio = ""
             if measured and measured["method"] == method:
                 ratio = "{:.3f} ({:.3f} – {:.3f}), {}".format(measured["ratio"], *measured["interval"], measured["verdict"])

@@ -28,21 +28,21 @@ from rlflow.search.greedy import greedy
 
 SIDES = ("tensorflow", "original", "optimised")
 TOLERANCE = 1e-3  # largest difference of an output, in standard deviations of all outputs
-FEWEST = 3  # runs of each side in a part of a round
+FEWEST = 3  # runs of each side in a part of an iteration
 
 
 def compare(name: str, folder: Path, arguments) -> dict:
     """All figures of one network."""
     paths = {"tensorflow": folder / f"{name}.pb", "original": folder / f"{name}.onnx", "optimised": folder / f"{name}-optimised.onnx"}
-    found = {"parameters": alone(export, name, folder, arguments.seed)}
-    found |= alone(optimise, paths["original"], paths["optimised"], arguments.cost, arguments.search_seconds)
+    result = {"parameters": single(export, name, folder, arguments.seed)}
+    result |= single(optimise, paths["original"], paths["optimised"], arguments.cost, arguments.search_seconds)
     pixels = NETWORKS[name][1]
-    found |= alone(timed, paths, pixels, arguments.rounds, arguments.seconds, arguments.seed)
-    found["memory_bytes"] = {side: alone(added_memory, side, paths[side], pixels, arguments.seed) for side in SIDES}
-    return found
+    result |= single(timed, paths, pixels, arguments.rounds, arguments.seconds, arguments.seed)
+    result["memory_bytes"] = {side: single(added_memory, side, paths[side], pixels, arguments.seed) for side in SIDES}
+    return result
 
 
-def alone(work: Callable, *arguments):
+def single(work: Callable, *arguments):
     """work(*arguments) in a fresh process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(work, *arguments).result()
@@ -50,10 +50,10 @@ def alone(work: Callable, *arguments):
 
 def optimise(source: Path, target: Path, cost: str, seconds: float) -> dict:
     task = EnvSpec(str(source), cost=cost).make_task()
-    found = greedy(task.initial, 1000, seconds)
-    save_graph(found.state.graph, target)
-    before, after = task.initial.runtime_ms, found.state.runtime_ms
-    return {"cost": cost, "substitutions": len(found.actions), "estimated_improvement_percent": 100 * (1 - after / before)}
+    result = greedy(task.initial, 1000, seconds)
+    save_graph(result.state.graph, target)
+    before, after = task.initial.runtime_ms, result.state.runtime_ms
+    return {"cost": cost, "substitutions": len(result.actions), "estimated_improvement_percent": 100 * (1 - after / before)}
 
 
 def runner(side: str, path: Path) -> Callable[[np.ndarray], np.ndarray]:
@@ -109,8 +109,8 @@ def _spread(milliseconds: np.ndarray) -> dict:
 
 
 def _ratio(parts: list[np.ndarray], numerator: str, denominator: str, seed: int) -> dict:
-    found = ratio_of([part[:, SIDES.index(numerator)] / part[:, SIDES.index(denominator)] for part in parts], seed)
-    return {"ratio": found.ratio, "interval": [found.low, found.high], "verdict": found.verdict}
+    result = ratio_of([part[:, SIDES.index(numerator)] / part[:, SIDES.index(denominator)] for part in parts], seed)
+    return {"ratio": result.ratio, "interval": [result.low, result.high], "verdict": result.verdict}
 
 
 def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
@@ -134,8 +134,8 @@ def _resident(key: str) -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith(key)))
 
 
-def bars_of(name: str, found: dict) -> list[dict]:
-    worst, slowest = max(found["difference"].values()), found["ratios"]["optimised / original"]
+def bars_of(name: str, result: dict) -> list[dict]:
+    worst, slowest = max(result["difference"].values()), result["ratios"]["optimised / original"]
     return [
         bar(f"{name}: all three are the same function", worst, "standard deviations of the outputs", f"≤ {TOLERANCE}", worst <= TOLERANCE),
         bar(f"{name}: optimised not slower than the original", slowest["ratio"], "of its time", "no regression shown", slowest["verdict"] != "slower"),

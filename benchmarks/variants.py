@@ -60,35 +60,35 @@ def clauses_of(rule: Rule) -> list[str]:
     return rule.text.split("\n  ")[2:]
 
 
-def with_clause(rule: Rule, place: int, clause: str | None) -> str:
+def with_clause(rule: Rule, position: int, clause: str | None) -> str:
     """The text of the rule with another clause at a place, or none."""
     lines = rule.text.split("\n  ")
-    lines[place + 2 : place + 3] = [] if clause is None else [clause]
+    lines[position + 2 : position + 3] = [] if clause is None else [clause]
     return "\n  ".join(lines)
 
 
 def conditions_of(rule: Rule) -> Iterator[tuple[int, int, str, str]]:
     """(number of the condition, place among the clauses, its expression, ` else ` and its reason)."""
-    places = [place for place, clause in enumerate(clauses_of(rule)) if clause.startswith("if ")]
-    for number, place in enumerate(places):
-        body = clauses_of(rule)[place].removeprefix("if ")
+    positions = [position for position, clause in enumerate(clauses_of(rule)) if clause.startswith("if ")]
+    for number, position in enumerate(positions):
+        body = clauses_of(rule)[position].removeprefix("if ")
         text = body.rpartition(' else "')[0] or body
-        yield number, place, text, body.removeprefix(text)
+        yield number, position, text, body.removeprefix(text)
 
 
 def dropped_conditions(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    for number, place, text, _ in conditions_of(rule):
+    for number, position, text, _ in conditions_of(rule):
         rest = rule.conditions[:number] + rule.conditions[number + 1 :]
-        yield f"no longer: {text}", made(rule, conditions=rest, text=with_clause(rule, place, None))
+        yield f"no longer: {text}", made(rule, conditions=rest, text=with_clause(rule, position, None))
 
 
 def weakened_conditions(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    for number, place, text, reason in conditions_of(rule):
+    for number, position, text, reason in conditions_of(rule):
         for tree in changed(text, weaker):
             weak = Condition(compile_expression(tree, rule.name), rule.conditions[number].reason)
             conditions = (*rule.conditions[:number], weak, *rule.conditions[number + 1 :])
             clause = f"if {ast.unparse(tree)}{reason}"
-            yield f"{text} → {ast.unparse(tree)}", made(rule, conditions=conditions, text=with_clause(rule, place, clause))
+            yield f"{text} → {ast.unparse(tree)}", made(rule, conditions=conditions, text=with_clause(rule, position, clause))
 
 
 def weaker(node: ast.expr) -> Iterator[ast.expr]:
@@ -111,10 +111,10 @@ def weaker(node: ast.expr) -> Iterator[ast.expr]:
 def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iterator[ast.expr]:
     """The expression with one of its parts changed, for every part and every change of it."""
     tree = ast.parse(text, mode="eval").body
-    for place, node in enumerate(ast.walk(tree)):
+    for position, node in enumerate(ast.walk(tree)):
         for other in change(node):
             whole = copy.deepcopy(tree)
-            yield _Put(list(ast.walk(whole))[place], other).visit(whole)
+            yield _Put(list(ast.walk(whole))[position], other).visit(whole)
 
 
 class _Put(ast.NodeTransformer):
@@ -148,18 +148,18 @@ def another_order(node: ast.expr) -> Iterator[ast.expr]:
 def of_expressions(change: Callable[[ast.expr], Iterable[ast.expr]]) -> Callable[[Rule], Iterator[tuple[str, Rule]]]:
     """Changes of what is computed for the right side: its literals, and numbers that a `let` defines."""
 
-    def found(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    def result(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield from of_operators(lambda op: _literals(op, change))(rule)
         names = [name for name, _ in rule.lets]
-        for place, clause in enumerate(clauses_of(rule)):
+        for position, clause in enumerate(clauses_of(rule)):
             name, _, text = (part.strip() for part in clause.removeprefix("let ").partition("="))
             if clause.startswith("let ") and name in names:
                 for tree in changed(text, change):
                     lets = tuple((n, compile_expression(tree, rule.name) if n == name else let) for n, let in rule.lets)
                     new = f"let {name} = {ast.unparse(tree)}"
-                    yield f"{clause} → {ast.unparse(tree)}", made(rule, lets=lets, text=with_clause(rule, place, new))
+                    yield f"{clause} → {ast.unparse(tree)}", made(rule, lets=lets, text=with_clause(rule, position, new))
 
-    return found
+    return result
 
 
 def _literals(op: Op, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iterator[tuple[str, Op]]:
@@ -184,12 +184,12 @@ def literal(tree: ast.expr) -> Literal:
 def of_operators(change: Callable[[Op], Iterable[tuple[str, object]]]) -> Callable[[Rule], Iterator[tuple[str, Rule]]]:
     """Changes of one operator of the right side: into another, or into one of its inputs."""
 
-    def found(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    def result(rule: Rule) -> Iterator[tuple[str, Rule]]:
         for op in rule.target_ops:
             for what, other in change(op):
                 yield what, with_target(rule, tuple((name, rewritten(p, op.key, other)) for name, p in rule.target))
 
-    return found
+    return result
 
 
 def rewritten(pattern, key: int, other):

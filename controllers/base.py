@@ -6,7 +6,7 @@ A controller sees batched latent observations, a dict of NumPy arrays
     h       float32 [B, H]      the recurrent state of the world model
     counts  int32   [B, N + 1]  locations per xfer, of which those below the count are valid; 0: the xfer is not
                                 valid now. The last xfer is NO-OP, which always has one
-    kind_counts
+    class_counts
             int32   [B, K]      the same by the kind of place (worldmodel/base.py); an xfer's locations are ordered by it
     step    int32   [B]         how many steps the episode has had
 
@@ -50,7 +50,7 @@ class LatentShapes:
 
     z: int
     h: int
-    xfers: int  # N + 1, with NO-OP
+    n_xfer_ids: int  # N + 1, with NO-OP
     locations: int  # L
     kinds: int  # K
     table: str  # a digest of which rule each kind is of and what it was worth
@@ -59,19 +59,19 @@ class LatentShapes:
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
         """Raises RLFlowError if the spaces are not the latent ones."""
         try:
-            (z,), (h,), counted, (kinds,) = (observation_space[key].shape for key in ("z", "h", "counts", "kind_counts"))
-            xfers, locations = action_space.nvec.tolist()
-            of_kinds = observation_space["kind_counts"].kinds, observation_space["kind_counts"].worth
-            agree = counted == (xfers,) and all(of_kind.shape == (kinds,) for of_kind in of_kinds)
+            (z,), (h,), counted, (kinds,) = (observation_space[key].shape for key in ("z", "h", "counts", "class_counts"))
+            n_xfer_ids, locations = action_space.nvec.tolist()
+            of_kinds = observation_space["class_counts"].kinds, observation_space["class_counts"].worth
+            agree = counted == (n_xfer_ids,) and all(of_kind.shape == (kinds,) for of_kind in of_kinds)
         except (KeyError, TypeError, ValueError, AttributeError):
             agree = False
         if not agree:
             raise RLFlowError(
-                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], kind_counts [K] with their kinds and worth) "
+                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], class_counts [K] with their kinds and worth) "
                 f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
         digest = hashlib.sha256(b"".join(of_kind.tobytes() for of_kind in of_kinds)).hexdigest()
-        return cls(z, h, xfers, locations, kinds, digest[:16])
+        return cls(z, h, n_xfer_ids, locations, kinds, digest[:16])
 
 
 class Controller:
@@ -85,7 +85,7 @@ class Controller:
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         self.config = config
         self.shapes = LatentShapes.of(observation_space, action_space)
-        self.kinds, self.worth = observation_space["kind_counts"].kinds, observation_space["kind_counts"].worth  # [K] each
+        self.kinds, self.worth = observation_space["class_counts"].kinds, observation_space["class_counts"].worth  # [K] each
         self.seed = seed
         self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
         self.training_seed: int | None = None
@@ -166,9 +166,9 @@ class Controller:
         return env
 
     def batch(self, observation: Mapping[str, np.ndarray], counted: str = "counts") -> list[np.ndarray]:
-        """[z, h, counts] in the dtypes stated above, checked to be batched; with `counted` "kind_counts", those of the kinds."""
+        """[z, h, counts] in the dtypes stated above, checked to be batched; with `counted` "class_counts", those of the kinds."""
         s = self.shapes
-        size = {"counts": s.xfers, "kind_counts": s.kinds}[counted]
+        size = {"counts": s.n_xfer_ids, "class_counts": s.kinds}[counted]
         expected = {"z": (np.float32, (s.z,)), "h": (np.float32, (s.h,)), counted: (np.int32, (size,))}
         arrays = [np.asarray(observation[key], dtype) for key, (dtype, _) in expected.items()]
         for (key, (_, shape)), array in zip(expected.items(), arrays, strict=True):
@@ -186,14 +186,14 @@ def _read_description(folder: Path | str) -> dict:
     return description
 
 
-def differences(found: Mapping, expected: Mapping) -> str:
+def differences(result: Mapping, expected: Mapping) -> str:
     """'z 32, not 64; …' for the keys in which two mappings differ."""
-    keys = [key for key in {**expected, **found} if found.get(key) != expected.get(key)]
-    return "; ".join(f"{key} {found.get(key)}, not {expected.get(key)}" for key in keys)
+    keys = [key for key in {**expected, **result} if result.get(key) != expected.get(key)]
+    return "; ".join(f"{key} {result.get(key)}, not {expected.get(key)}" for key in keys)
 
 
-def same_shapes(found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
+def same_shapes(result: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
     """Raises RLFlowError naming the arrays of a checkpoint that are missing, superfluous or of another shape."""
-    shapes = {key: tuple(array.shape) for key, array in found.items()}
+    shapes = {key: tuple(array.shape) for key, array in result.items()}
     if shapes != dict(expected):
         raise RLFlowError(f"the checkpoint is of another shape: {differences(shapes, expected)}")

@@ -58,8 +58,8 @@ class CMAES(Controller):
         super().__init__(config, observation_space, action_space, seed)
         self.history = np.zeros(0)  # fitness of all individuals so far
         self.best_return, self.env_steps = -np.inf, 0
-        self.xfers = np.append(self.kinds, self.shapes.xfers - 1)  # of each choice: the kinds, and NO-OP
-        self.know(np.ones(len(self.xfers), bool))
+        self.xfer_ids = np.append(self.kinds, self.shapes.n_xfer_ids - 1)  # of each choice: the kinds, and NO-OP
+        self.know(np.ones(len(self.xfer_ids), bool))
 
     def know(self, reachable: np.ndarray) -> None:
         """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
@@ -100,19 +100,19 @@ class CMAES(Controller):
 
     def choices(self, observation) -> np.ndarray:
         """int32 [B, K + 1]: how many places of each kind there are; of NO-OP one."""
-        *_, counts = self.batch(observation, "kind_counts")
+        *_, counts = self.batch(observation, "class_counts")
         return np.concatenate([counts, np.ones_like(counts[:, :1])], axis=1)
 
     def actions(self, policy, weights, observation, *seeds) -> np.ndarray:
         """int64 [B, 2]: what `mode` or `sample` answers for weights float32 [P, D], as actions."""
         z, h, _ = self.batch(observation)
         counts = self.choices(observation)
-        chosen, place = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
+        chosen, position = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
         choice = np.flatnonzero(self.reachable)[chosen]
         # The places of a rule are ordered by kind.
-        before, first = np.cumsum(counts, axis=1) - counts, np.searchsorted(self.xfers, self.xfers)[choice]
+        before, first = np.cumsum(counts, axis=1) - counts, np.searchsorted(self.xfer_ids, self.xfer_ids)[choice]
         row = np.arange(len(counts))
-        return np.stack([self.xfers[choice], before[row, choice] - before[row, first] + place], axis=1).astype(np.int64)
+        return np.stack([self.xfer_ids[choice], before[row, choice] - before[row, first] + position], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         self.resume(folder, seed)
@@ -160,7 +160,7 @@ class CMAES(Controller):
     def look_around(self, env, seed) -> None:
         """Plays at random, to learn which kinds can be reached."""
         rng = np.random.default_rng([seed, 2])
-        reachable = np.zeros(len(self.xfers), bool)
+        reachable = np.zeros(len(self.xfer_ids), bool)
         observation, _ = env.reset(seed=derive_seed(seed, 3))
         for _ in range(LOOK_AROUND):
             reachable |= (self.choices(observation) > 0).any(axis=0)
@@ -219,7 +219,7 @@ class CMAES(Controller):
         }
 
     def restore(self, arrays):
-        known = {"reachable": (len(self.xfers),)}
+        known = {"reachable": (len(self.xfer_ids),)}
         same_shapes({key: array for key, array in arrays.items() if key in known}, known)
         self.know(arrays["reachable"])
         size, told = (self.scores.size,), (len(arrays.get("history", ())),)

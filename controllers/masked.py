@@ -18,9 +18,9 @@ LIMIT = 1e30  # logits are clipped to ±LIMIT, so that differences of two of the
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def count_of(counts: tf.Tensor, xfer: tf.Tensor) -> tf.Tensor:
+def count_of(counts: tf.Tensor, xfer_id: tf.Tensor) -> tf.Tensor:
     """int32 [B]: of counts int32 [B, N + 1] those of `xfer` int32 [B]."""
-    return tf.gather(counts, xfer, batch_dims=1)
+    return tf.gather(counts, xfer_id, batch_dims=1)
 
 
 class MaskedCategorical:
@@ -71,29 +71,29 @@ class TwoStage:
 
     def __init__(
         self,
-        xfer_logits: tf.Tensor,
-        xfers: tf.Tensor,
+        rule_logits: tf.Tensor,
+        xfer_ids: tf.Tensor,
         locations: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
     ):
-        self.xfers, self._locations = MaskedCategorical(xfer_logits, xfers), locations
+        self.xfer_ids, self._locations = MaskedCategorical(rule_logits, xfer_ids), locations
 
-    def locations(self, xfer: tf.Tensor) -> MaskedCategorical:
+    def locations(self, xfer_id: tf.Tensor) -> MaskedCategorical:
         """The distribution over the locations of `xfer` int32 [B]."""
-        logits, count = self._locations(xfer)
+        logits, count = self._locations(xfer_id)
         return MaskedCategorical(logits, tf.sequence_mask(count, logits.shape[1]))
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
         """int32 [B, 2] (xfer, location); `seeds` int [2, 2] holds one seed for each stage."""
-        xfer = self.xfers.sample(seeds[0])
-        return tf.stack([xfer, self.locations(xfer).sample(seeds[1])], axis=1)
+        xfer_id = self.xfer_ids.sample(seeds[0])
+        return tf.stack([xfer_id, self.locations(xfer_id).sample(seeds[1])], axis=1)
 
     def mode(self) -> tf.Tensor:
         """int32 [B, 2]: the best xfer, then its best location.
 
         That is greedy in each stage, as the paper decodes; it need not be the most probable pair.
         """
-        xfer = self.xfers.mode()
-        return tf.stack([xfer, self.locations(xfer).mode()], axis=1)
+        xfer_id = self.xfer_ids.mode()
+        return tf.stack([xfer_id, self.locations(xfer_id).mode()], axis=1)
 
     def log_prob(self, actions: tf.Tensor) -> tf.Tensor:
         """float32 [B], the joint log-probability of int32 [B, 2]; -inf if either half is masked."""
@@ -105,6 +105,6 @@ class TwoStage:
         The joint entropy is H(xfer) + Σ_x π(x) H(location | x). For an xfer drawn from π the second value is
         an unbiased estimate of it that evaluates one row of location logits instead of N + 1.
         """
-        xfer, location = actions[:, 0], actions[:, 1]
-        second = self.locations(xfer)
-        return self.xfers.log_prob(xfer) + second.log_prob(location), self.xfers.entropy() + second.entropy()
+        xfer_id, location = actions[:, 0], actions[:, 1]
+        second = self.locations(xfer_id)
+        return self.xfer_ids.log_prob(xfer_id) + second.log_prob(location), self.xfer_ids.entropy() + second.entropy()

@@ -30,7 +30,7 @@ EXCURSION = 20  # random steps after that, on average
 class PlannerConfig:
     steps: int = 10_000  # substitutions that may be tried in the dream
     annealing: float = 0.5  # share of them for annealing, after beam search
-    doubt_limit: float = 0.25  # steps that the world model doubts more are not planned
+    uncertainty_limit: float = 0.25  # steps that the world model doubts more are not planned
 
     def __post_init__(self):
         if self.steps < 1 or not 0 <= self.annealing <= 1:
@@ -56,13 +56,13 @@ class Planner(Controller):
 
     @property
     def nothing(self) -> Plan:
-        return Plan(np.zeros((0, 2), np.int64), np.zeros((0, self.shapes.xfers), np.int32), 0.0)
+        return Plan(np.zeros((0, 2), np.int64), np.zeros((0, self.shapes.n_xfer_ids), np.int32), 0.0)
 
     def act(self, observation, greedy=True, rng=None):
         """int64 [B, 2]: greedily the plan's action of this step; NO-OP behind its end, or where the action is not there."""
         *_, counts = self.batch(observation)
         steps = np.minimum(np.asarray(observation["step"]), len(self.plan.actions))
-        no_op = np.array([[self.shapes.xfers - 1, 0]])
+        no_op = np.array([[self.shapes.n_xfer_ids - 1, 0]])
         actions = np.concatenate([self.plan.actions, no_op])[steps]
         if greedy:
             there = actions[:, 1] < np.take_along_axis(counts, actions[:, :1], axis=1)[:, 0]
@@ -80,7 +80,7 @@ class Planner(Controller):
         env = self.open(make_env, SHOTS)
         try:
             if hasattr(env, "searchable"):
-                detail = self.search(env.searchable(self.config.doubt_limit), seed, teller)
+                detail = self.search(env.searchable(self.config.uncertainty_limit), seed, teller)
             else:
                 detail = self.shoot(env, seed, teller)
         finally:
@@ -101,19 +101,19 @@ class Planner(Controller):
             for method, share in (("beam", 1 - self.config.annealing), ("annealing", self.config.annealing)):
                 if not (limit := int(share * self.config.steps / len(origins))):
                     continue
-                found = run_search(method, origin, Limits(interactions=limit), seed, teller, **options[method])
-                better = [(self.env_steps + steps, runtime) for _, steps, runtime in found.trace if runtime < best]
-                self.env_steps += found.interactions
-                best = min(best, found.state.cost.runtime_ps)
+                result = run_search(method, origin, Limits(interactions=limit), seed, teller, **options[method])
+                better = [(self.env_steps + steps, runtime) for _, steps, runtime in result.trace if runtime < best]
+                self.env_steps += result.interactions
+                best = min(best, result.state.cost.runtime_ps)
                 teller.tell([(steps, {"best_runtime_ms": runtime / 1e9}) for steps, runtime in (*better, (self.env_steps, best))])
-                plans.append((found.state.cost.runtime_ps, before + found.actions, f"{method}, which ended by '{found.stop}'"))
+                plans.append((result.state.cost.runtime_ps, before + result.actions, f"{method}, which ended by '{result.stop}'"))
         _, actions, finder = min(plans, key=lambda plan: plan[0])
         path, counts, state = needed(start, actions), [], start
         numbers = numbered(start, path)[1]
-        for xfer, location in numbers:
+        for xfer_id, location in numbers:
             counts.append(np.append(state.counts, 1).astype(np.int32))
-            state = state.follow(state.table.location(xfer, location))
-        self.plan = Plan(np.array(numbers, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.xfers), state.gained)
+            state = state.follow(state.table.location(xfer_id, location))
+        self.plan = Plan(np.array(numbers, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.n_xfer_ids), state.gained)
         return f"{len(numbers)} substitutions, found by {finder}"
 
     def shoot(self, env, seed: int, teller: "Teller") -> str:
@@ -149,7 +149,7 @@ class Planner(Controller):
 
     def restore(self, arrays):
         length = len(arrays.get("actions", ()))
-        same_shapes(arrays, {"actions": (length, 2), "counts": (length, self.shapes.xfers), "worth": (), "env_steps": ()})
+        same_shapes(arrays, {"actions": (length, 2), "counts": (length, self.shapes.n_xfer_ids), "worth": (), "env_steps": ()})
         self.plan, self.env_steps = Plan(arrays["actions"], arrays["counts"], float(arrays["worth"])), int(arrays["env_steps"])
 
 
@@ -157,8 +157,8 @@ def needed(start, actions: list[tuple[int, int]]) -> Path | None:
     """The path of the actions without those that its end can do without: each that gained nothing is left out, with all that was there
     through it alone, if the end is no dearer then."""
     kept, gains, state = [], [], start
-    for xfer, location in actions:
-        match = state.table.location(xfer, location)
+    for xfer_id, location in actions:
+        match = state.table.location(xfer_id, location)
         state, before = state.follow(match), state
         kept.append(match)
         gains.append(before.cost.runtime_ps - state.cost.runtime_ps)

@@ -126,14 +126,14 @@ class TwoStagePolicy(Policy):
 
     def add_heads(self, config):
         s, hidden = self.shapes, config.hidden
-        self.xfer_head = self.linear(hidden, s.xfers, 0.01, "xfer_head")
-        self.embedding = self.linear(s.xfers, config.embedding, 1.0, "xfer_embedding")
+        self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "xfer_head")
+        self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
         self.location_hidden = self.linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
         self.location_head = self.linear(hidden, s.locations, 0.01, "location_head")
 
     @property
     def counted(self):
-        return self.shapes.xfers
+        return self.shapes.n_xfer_ids
 
     @property
     def memory(self):
@@ -144,7 +144,7 @@ class TwoStagePolicy(Policy):
         return {"xfers": counts > 0, "count": count_of(counts, choice[:, 0])}
 
     def acting(self, features, counts):
-        return self._distribution(features, counts > 0, lambda xfer: count_of(counts, xfer))
+        return self._distribution(features, counts > 0, lambda xfer_id: count_of(counts, xfer_id))
 
     def learning(self, features, memory):
         return self._distribution(features, memory["xfers"], lambda _: memory["count"])
@@ -152,35 +152,35 @@ class TwoStagePolicy(Policy):
     def action(self, counts, choice):
         return choice
 
-    def _distribution(self, features, xfers, count) -> TwoStage:
+    def _distribution(self, features, xfer_ids, count) -> TwoStage:
         """`xfers` bool [B, N + 1]; `count(xfer)` gives the locations of an xfer int32 [B]."""
 
-        def locations(xfer):
-            x = tf.concat([features, self.embedding(tf.one_hot(xfer, self.shapes.xfers))], axis=1)
-            return self.location_head(tf.tanh(self.location_hidden(x))), count(xfer)
+        def locations(xfer_id):
+            x = tf.concat([features, self.embedding(tf.one_hot(xfer_id, self.shapes.n_xfer_ids))], axis=1)
+            return self.location_head(tf.tanh(self.location_hidden(x))), count(xfer_id)
 
-        return TwoStage(self.xfer_head(features), xfers, locations)
+        return TwoStage(self.rule_head(features), xfer_ids, locations)
 
 
-class KindPolicy(Policy):
+class MatchClassPolicy(Policy):
     """kinds: int32 [K], the rule of each; worth: float32 [K], the mean reward of each in the data."""
 
-    looks_at = "kind_counts"
+    looks_at = "class_counts"
 
     def __init__(self, shapes, config, rng, kinds: np.ndarray, worth: np.ndarray):
-        self.xfers = np.append(kinds, shapes.xfers - 1).astype(np.int32)
-        self.start = np.searchsorted(self.xfers, self.xfers)  # the first kind of the same rule
+        self.xfer_ids = np.append(kinds, shapes.n_xfer_ids - 1).astype(np.int32)
+        self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first kind of the same rule
         usual = np.median(worth[worth > 0]) if (worth > 0).any() else 1.0
         # NO-OP is worth nothing. A logarithm of large worths, that small ones be told from nothing, and large ones tried seldom.
         self.descent = (config.descent * np.arcsinh(np.append(worth, 0.0) / usual)).astype(np.float32)
         super().__init__(shapes, config, rng)
 
     def add_heads(self, config):
-        self.kind_head = self.linear(config.hidden, len(self.xfers), 0.0, "kind_head")
+        self.kind_head = self.linear(config.hidden, len(self.xfer_ids), 0.0, "kind_head")
 
     @property
     def counted(self):
-        return len(self.xfers) - 1
+        return len(self.xfer_ids) - 1
 
     @property
     def memory(self):
@@ -204,4 +204,4 @@ class KindPolicy(Policy):
         """The first place of the kind: a rule's locations are ordered by kind."""
         before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier kinds
         location = count_of(before, choice) - count_of(before, tf.gather(self.start, choice))
-        return tf.stack([tf.gather(self.xfers, choice), location], axis=1)
+        return tf.stack([tf.gather(self.xfer_ids, choice), location], axis=1)

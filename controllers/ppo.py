@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.evaluation import play
-from controllers.policies import KindPolicy, TwoStagePolicy
+from controllers.policies import MatchClassPolicy, TwoStagePolicy
 from rlflow.common.errors import RLFlowError
 
 
@@ -124,7 +124,7 @@ class PPO(Controller):
         rng = np.random.default_rng(self.seed)
         if self.config.policy == "two-stage":
             return TwoStagePolicy(self.shapes, self.config, rng)
-        return KindPolicy(self.shapes, self.config, rng, self.kinds, self.worth)
+        return MatchClassPolicy(self.shapes, self.config, rng, self.kinds, self.worth)
 
     def seen(self, observation):
         """[z, h, the counts that the policy looks at]."""

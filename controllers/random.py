@@ -15,9 +15,9 @@ def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """int64 [B, 2], uniform over the valid pairs of counts int32 [B, N + 1]."""
     ends = np.cumsum(counts, axis=1, dtype=np.int64)
     pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of xfer, then location
-    xfer = np.sum(ends <= pick[:, None], axis=1)
-    row = np.arange(len(xfer))
-    return np.stack([xfer, pick - (ends[row, xfer] - counts[row, xfer])], axis=1)
+    xfer_id = np.sum(ends <= pick[:, None], axis=1)
+    row = np.arange(len(xfer_id))
+    return np.stack([xfer_id, pick - (ends[row, xfer_id] - counts[row, xfer_id])], axis=1)
 
 
 @dataclass(frozen=True)

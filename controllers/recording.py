@@ -19,7 +19,7 @@ from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
 EXCURSION = 30  # steps of exploring in an episode, at least; it explores as far as it came
-SAMPLED = 4  # every so many episodes of a round are the controller's own
+SAMPLED = 4  # every so many episodes of an iteration are the controller's own
 
 
 class Way(NamedTuple):
@@ -42,21 +42,21 @@ class Recorder(gymnasium.Wrapper):
     known = NOWHERE
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        found = self.env.reset(seed=seed, options=options)
+        result = self.env.reset(seed=seed, options=options)
         self.actions, self.states, self.copied = [], [self.env.unwrapped.state], 0
-        return found
+        return result
 
     def step(self, action):
         step, action = len(self.actions), (int(action[0]), int(action[1]))
         if self.copied == step and self.known.actions[step : step + 1] == [action]:
-            found = self.env.recall(action, self.known.states[step + 1])
+            result = self.env.recall(action, self.known.states[step + 1])
             self.copied += 1
         else:
-            found = self.env.step(action)
-        if found[-1]["valid"]:
+            result = self.env.step(action)
+        if result[-1]["valid"]:
             self.actions.append(action)
             self.states.append(self.env.unwrapped.state)
-        return found
+        return result
 
 
 class Player:
@@ -74,7 +74,7 @@ class Player:
         return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Episode k of a round: greedy; then mostly ones that leave the greedy one at some step, for what the model does not know.
+        """Episode k of an iteration: greedy; then mostly ones that leave the greedy one at some step, for what the model does not know.
 
         Where the environment can restore a state, none of them walks where the greedy one went.
         """
@@ -95,14 +95,14 @@ class Player:
         return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer, restored)
 
     def _moves(self, episode: Episode) -> list[tuple[int, int]]:
-        return [(xfer, location) for xfer, location in episode.actions.tolist() if xfer < self.env.task.no_op]
+        return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < self.env.task.no_op]
 
     def _gone(self, first: Episode) -> Way:
         """Where the greedy episode went. If it was played before a restart, its steps were counted then."""
         if self._trunk is None:
             moves, states = self._moves(first), [self.env.task.initial]
-            for xfer, location in moves:
-                states.append(states[-1].apply(xfer, location))
+            for xfer_id, location in moves:
+                states.append(states[-1].apply(xfer_id, location))
             self._trunk = Way(moves, states)
         return self._trunk
 
@@ -150,7 +150,7 @@ def _played(episodes: Sequence[Episode]) -> int:
 def _stored(path: Path, first: int) -> list[Episode]:
     """The shard's episodes; none if it is not there, damaged, or does not begin with the episode of this index."""
     try:
-        found = read_shard(path)
+        result = read_shard(path)
     except RLFlowError:
         return []
-    return found if [episode.index for episode in found] == list(range(first, first + len(found))) else []
+    return result if [episode.index for episode in result] == list(range(first, first + len(result))) else []

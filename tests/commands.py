@@ -18,7 +18,7 @@ TINY = (
     "controller.ppo.hidden=8", "controller.ppo.max_steps=5",
     "controller.cma-es.generations=2", "controller.cma-es.popsize=4", "controller.cma-es.dreams=1",
     "controller.cma-es.max_steps=5", "controller.random.dreams=2", "controller.random.max_steps=5",
-    "eval.samples=2", "eval.measure_seconds=0", "search.beam.width=2", "search.beam.depth=2", "search.annealing.rounds=2",
+    "eval.samples=2", "eval.measure_seconds=0", "search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=2",
 )  # fmt: skip
 EDITS = (*TINY, "world_model.name=edits")
 

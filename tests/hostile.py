@@ -33,8 +33,8 @@ def tried(path: str, rules) -> dict:
     with os.fdopen(reader, "rb") as file:
         said = file.read()
     _, status, usage = os.wait4(child, 0)
-    found = json.loads(said) if said else {"error": f"died with status {status}", "kind": "death", "seconds": None}
-    return found | {"peak": 1024 * usage.ru_maxrss}
+    result = json.loads(said) if said else {"error": f"died with status {status}", "kind": "death", "seconds": None}
+    return result | {"peak": 1024 * usage.ru_maxrss}
 
 
 def outcome(path: str, rules) -> dict:

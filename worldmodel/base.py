@@ -19,12 +19,12 @@ from rlflow.env.state import RewriteState
 
 
 class Observer(Protocol):
-    """Follows one real episode. z: float32 [Z]; h: float32 [H]; counts: int32 [N], locations per rule; kind_counts: int32 [K]."""
+    """Follows one real episode. z: float32 [Z]; h: float32 [H]; counts: int32 [N], locations per rule; class_counts: int32 [K]."""
 
     z: np.ndarray
     h: np.ndarray
     counts: np.ndarray
-    kind_counts: np.ndarray
+    class_counts: np.ndarray
 
     def begin(self, state: RewriteState) -> None:
         """A new episode starts here."""
@@ -45,16 +45,16 @@ class Imagined(NamedTuple):
 
     rewards: np.ndarray
     terminated: np.ndarray
-    doubt: np.ndarray
+    uncertainty: np.ndarray
 
 
 class Imagination(Protocol):
-    """n dreams side by side, from one start. z: float32 [n, Z]; h: float32 [n, H]; counts: int32 [n, N] and kind_counts: int32 [n, K], as shown."""
+    """n dreams side by side, from one start. z: float32 [n, Z]; h: float32 [n, H]; counts: int32 [n, N] and class_counts: int32 [n, K], as shown."""
 
     z: np.ndarray
     h: np.ndarray
     counts: np.ndarray
-    kind_counts: np.ndarray
+    class_counts: np.ndarray
 
     def restart(self, rows: np.ndarray) -> None:
         """Puts the dreams in rows, bool [n], back to the start."""
@@ -76,7 +76,7 @@ class Replay(NamedTuple):
     rewards: np.ndarray
     terminated: np.ndarray
     counts: np.ndarray
-    doubt: np.ndarray
+    uncertainty: np.ndarray
 
 
 class UnpredictableRewardError(RLFlowError):

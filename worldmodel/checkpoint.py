@@ -33,5 +33,5 @@ def _variables(module: tf.Module, prefix: str) -> dict[str, tf.Variable]:
     def is_variable(value):
         return isinstance(value, tf.Variable)
 
-    found = module._flatten(predicate=is_variable, with_path=True)  # tf.Module documents it for subclasses
-    return {prefix + "/".join(map(str, path)): variable for path, variable in found}
+    result = module._flatten(predicate=is_variable, with_path=True)  # tf.Module documents it for subclasses
+    return {prefix + "/".join(map(str, path)): variable for path, variable in result}

@@ -7,12 +7,12 @@ Curve = list[tuple[int, float]]  # (step, value), steps ascending
 
 def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
     """Every scalar of every folder below `folder`: path below it → tag → curve. What a kill left half written ends its file."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    result: dict[str, dict[str, dict[int, float]]] = {}
     for path in sorted(folder.rglob("events.out.tfevents.*")):
-        tags = found.setdefault(str(path.parent.relative_to(folder)), {})
+        tags = result.setdefault(str(path.parent.relative_to(folder)), {})
         for step, tag, value in _scalars(path):
             tags.setdefault(tag, {})[step] = value  # a restart repeats steps: the last one counts
-    return {name: {tag: sorted(curve.items()) for tag, curve in sorted(tags.items())} for name, tags in found.items()}
+    return {name: {tag: sorted(curve.items()) for tag, curve in sorted(tags.items())} for name, tags in result.items()}
 
 
 def _scalars(path: Path):

@@ -26,11 +26,11 @@ class Dreams:
 
     def __init__(
         self, model: WorldModel, start: RewriteState, n: int, max_steps: int, temperature: float,
-        doubt_limit: float | None, doubt_penalty: float,
+        uncertainty_limit: float | None, uncertainty_penalty: float,
     ):
         self.spec, self.max_steps, self.temperature = model.spec, max_steps, temperature
-        self.doubt_limit = np.inf if doubt_limit is None else doubt_limit
-        self.doubt_penalty = doubt_penalty
+        self.uncertainty_limit = np.inf if uncertainty_limit is None else uncertainty_limit
+        self.uncertainty_penalty = uncertainty_penalty
         self.imagined = model.imagine(start, n)
         self.steps = np.zeros(n, np.int64)
 
@@ -43,13 +43,13 @@ class Dreams:
     def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Takes actions int [n, 2]; gives rewards float64 [n], terminated and truncated bool [n]."""
         valid = spaces.valid_actions(actions, self.imagined.counts)
-        noop = valid & (actions[:, 0] == self.spec.n_xfers)
+        noop = valid & (actions[:, 0] == self.spec.n_rules)
         moves = valid & ~noop
         told = self.imagined.advance(actions, moves, self.temperature, seed)
         self.steps = self.steps + 1
-        doubt = np.where(moves, told.doubt, 0.0)
-        halted = doubt > self.doubt_limit
-        gained = np.where(halted, np.minimum(told.rewards, 0.0), told.rewards) - self.doubt_penalty * doubt
+        uncertainty = np.where(moves, told.uncertainty, 0.0)
+        halted = uncertainty > self.uncertainty_limit
+        gained = np.where(halted, np.minimum(told.rewards, 0.0), told.rewards) - self.uncertainty_penalty * uncertainty
         rewards = np.where(moves, gained, np.where(noop, 0.0, INVALID_REWARD))
         terminated = noop | halted | (moves & told.terminated)
         return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
@@ -57,13 +57,13 @@ class Dreams:
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
         imagined = self.imagined
-        return spaces.observation(imagined.z, imagined.h, imagined.counts, imagined.kind_counts, self.steps)
+        return spaces.observation(imagined.z, imagined.h, imagined.counts, imagined.class_counts, self.steps)
 
 
 class DreamVectorEnv(VectorEnv):
     """`num_envs` dreams from one start, all advanced by one call of the model; AutoresetMode.SAME_STEP.
 
-    searchable(doubt_limit), where the model has it: the start as a state that `rlflow.search` can search from.
+    searchable(uncertainty_limit), where the model has it: the start as a state that `rlflow.search` can search from.
 
     Args:
       model: the world model.
@@ -71,23 +71,23 @@ class DreamVectorEnv(VectorEnv):
       num_envs: how many dreams.
       max_steps: a dream is truncated after so many steps.
       temperature: τ of the model (RLFlow, section 3.3.2); 0 is deterministic.
-      doubt_limit: a step that the model doubts more than this ends the dream, and what it promises is not paid (MOReL's halt state,
+      uncertainty_limit: a step that the model doubts more than this ends the dream, and what it promises is not paid (MOReL's halt state,
         Kidambi et al. 2020); None: never.
-      doubt_penalty: what a unit of doubt takes off the reward of its step.
+      uncertainty_penalty: what a unit of doubt takes off the reward of its step.
     """
 
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(
         self, model: WorldModel, start: RewriteState, num_envs: int, max_steps: int = 50, temperature: float = 1.0,
-        doubt_limit: float | None = None, doubt_penalty: float = 0.0,
+        uncertainty_limit: float | None = None, uncertainty_penalty: float = 0.0,
     ):
         self.num_envs = num_envs
         self.single_observation_space = spaces.observation_space(model)
         self.single_action_space = spaces.action_space(model.spec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._dreams = Dreams(model, start, num_envs, max_steps, temperature, doubt_limit, doubt_penalty)
+        self._dreams = Dreams(model, start, num_envs, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
         self._seed, self._draws = 0, 0
         if hasattr(model, "searchable"):
             self.searchable = partial(model.searchable, start)
@@ -119,11 +119,11 @@ class DreamEnv(gymnasium.Env):
 
     def __init__(
         self, model: WorldModel, start: RewriteState, max_steps: int = 50, temperature: float = 1.0,
-        doubt_limit: float | None = None, doubt_penalty: float = 0.0,
+        uncertainty_limit: float | None = None, uncertainty_penalty: float = 0.0,
     ):
         self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)
-        self._dreams = Dreams(model, start, 1, max_steps, temperature, doubt_limit, doubt_penalty)
+        self._dreams = Dreams(model, start, 1, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
         self._seed = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:

@@ -35,7 +35,7 @@ class Stretches(NamedTuple):
 
 def fidelity(
     model: WorldModel, episodes: Sequence[Episode], training: Sequence[Episode] | None = None,
-    horizons: Sequence[int] = HORIZONS, rank_steps: int = RANK_STEPS, doubt_limit: float = 0.0, seed: int = 0,
+    horizons: Sequence[int] = HORIZONS, rank_steps: int = RANK_STEPS, uncertainty_limit: float = 0.0, seed: int = 0,
 ) -> dict:
     """How well the model predicts these episodes; JSON-able.
 
@@ -43,7 +43,7 @@ def fidelity(
       training: what the means of the baseline `rule_mean` are taken over; by default the episodes themselves, which
         flatters it.
       rank_steps: length of the action sequences whose returns are ranked.
-      doubt_limit: a step is in doubt if the model's doubt is above this.
+      uncertainty_limit: a step is in doubt if the model's doubt is above this.
       seed: draws the action sequences that are ranked, and the bootstrap.
 
     Returns: {"episodes": how many, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
@@ -70,7 +70,7 @@ def fidelity(
     means = _rule_means(training or episodes)
     parts = _compare(model, episodes, means, (anywhere, first, *ranked), min(longest, max(*horizons, rank_steps)))
     tables = [
-        {str(k): _table(part, part.stretches.left >= k, k, doubt_limit) for k in horizons} for part in parts[:2]
+        {str(k): _table(part, part.stretches.left >= k, k, uncertainty_limit) for k in horizons} for part in parts[:2]
     ]
     ranks = [_ranks(part, rank_steps, seed) for part in parts[2:]]
     return {
@@ -106,8 +106,8 @@ def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) ->
     def stacked(field: str) -> np.ndarray:
         return np.stack([_steps(episodes[row], start, horizon, field) for row, start, _ in zip(*stretches, strict=True)])
 
-    doubt = np.zeros((len(stretches.rows), horizon), np.float32)
-    return Replay(stacked("rewards").astype(np.float64), stacked("terminated"), stacked("counts"), doubt)
+    uncertainty = np.zeros((len(stretches.rows), horizon), np.float32)
+    return Replay(stacked("rewards").astype(np.float64), stacked("terminated"), stacked("counts"), uncertainty)
 
 
 def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray:
@@ -172,16 +172,16 @@ def _compare(
     """One replay for all kinds of stretches; an entry for each."""
     stretches = Stretches(*map(np.concatenate, zip(*kinds, strict=True)))
     real = happened(episodes, stretches, horizon)
-    xfers = np.stack([_steps(episodes[row], start, horizon, "actions")[:, 0] for row, start, _ in zip(*stretches, strict=True)])
+    xfer_ids = np.stack([_steps(episodes[row], start, horizon, "actions")[:, 0] for row, start, _ in zip(*stretches, strict=True)])
     before = np.stack([episodes[row].counts[start] for row, start, _ in zip(*stretches, strict=True)])
     predicted = model.replay(episodes, stretches.rows, stretches.starts, horizon)
     nothing = Replay(
-        np.zeros_like(real.rewards), np.zeros_like(real.terminated), np.broadcast_to(before[:, None], real.counts.shape), real.doubt
+        np.zeros_like(real.rewards), np.zeros_like(real.terminated), np.broadcast_to(before[:, None], real.counts.shape), real.uncertainty
     )
     told = {
-        "model": predicted._replace(terminated=predicted.terminated | (xfers == model.spec.n_xfers)),
+        "model": predicted._replace(terminated=predicted.terminated | (xfer_ids == model.spec.n_rules)),
         "no_change": nothing,
-        "rule_mean": nothing._replace(rewards=means[xfers]),
+        "rule_mean": nothing._replace(rewards=means[xfer_ids]),
     }
     ends = np.cumsum([len(kind.rows) for kind in kinds])
     parts = [slice(end - len(kind.rows), end) for kind, end in zip(kinds, ends, strict=True)]
@@ -197,24 +197,24 @@ def _part(replay: Replay, rows: slice) -> Replay:
 
 def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
     """The mean reward of each xfer, NO-OP included, [N + 1]; 0 of one that was never played."""
-    xfers = np.concatenate([episode.actions[:, 0] for episode in episodes])
+    xfer_ids = np.concatenate([episode.actions[:, 0] for episode in episodes])
     rewards = np.concatenate([episode.rewards for episode in episodes])
     size = episodes[0].counts.shape[1] + 1
-    return np.bincount(xfers, rewards, size) / np.maximum(np.bincount(xfers, minlength=size), 1)
+    return np.bincount(xfer_ids, rewards, size) / np.maximum(np.bincount(xfer_ids, minlength=size), 1)
 
 
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def _table(part: Compared, alive: np.ndarray, horizon: int, doubt_limit: float) -> dict:
+def _table(part: Compared, alive: np.ndarray, horizon: int, uncertainty_limit: float) -> dict:
     """All that is said of one horizon; alive: bool [S], the stretches that are so long."""
     real, told = part.real, part.told
-    doubted = told["model"].doubt[:, :horizon] > doubt_limit
-    sure = alive & ~doubted.any(axis=1)
+    uncertain = told["model"].uncertainty[:, :horizon] > uncertainty_limit
+    sure = alive & ~uncertain.any(axis=1)
     return {
         "starts": int(alive.sum()),
         **{name: _errors(real, told[name], alive, horizon) for name in PREDICTORS},
-        "in_doubt": float(doubted[alive].mean()) if alive.any() else None,
+        "in_doubt": float(uncertain[alive].mean()) if alive.any() else None,
         "without_doubt": {"starts": int(sure.sum()), **_errors(real, told["model"], sure, horizon)},
     }
 
@@ -230,14 +230,14 @@ def _errors(real: Replay, told: Replay, rows: np.ndarray, horizon: int) -> dict[
     ended, ends = (replay.terminated[rows, horizon - 1] for replay in (real, told))
     hits, either = ((counts > 0) & (shown > 0)).sum(), (counts > 0) | (shown > 0)
     unexplained = _ratio(np.square(reward - expected).sum(), np.square(reward - reward.mean()).sum())
-    found = (
+    result = (
         float(error), _ratio(error, size), float(np.abs(reward - expected).mean()), None if unexplained is None else 1 - unexplained,
         _ratio(hits, (shown > 0).sum()), _ratio(hits, (counts > 0).sum()),
         _ratio(2 * hits, (shown > 0).sum() + (counts > 0).sum()),
         float(((counts > 0) == (shown > 0)).all(axis=1).mean()), float((counts == shown).all(axis=1).mean()),
         _ratio((either & (counts == shown)).sum(), either.sum()), float((ends == ended).mean()),
     )  # fmt: skip
-    return dict(zip(ERRORS, found, strict=True))
+    return dict(zip(ERRORS, result, strict=True))
 
 
 def _ratio(part: float, whole: float) -> float | None:
@@ -259,14 +259,14 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
     little they differ; and rewriting has many equal returns.
     """
     returns = part.real.rewards[:, :steps].sum(axis=1)
-    found = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
+    result = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
     for name in ("model", "rule_mean"):
         said = part.told[name].rewards[:, :steps].sum(axis=1)
         correlation, interval = _rank_correlation(returns, said, part.stretches.rows, seed) if len(said) else (None, None)
-        found[name] = {
+        result[name] = {
             "returns": said.tolist(), "correlation": correlation, "interval": interval, "concordance": _concordance(returns, said),
         }  # fmt: skip
-    return found
+    return result
 
 
 def _rank_correlation(real: np.ndarray, said: np.ndarray, rows: np.ndarray, seed: int) -> tuple[float | None, list[float] | None]:

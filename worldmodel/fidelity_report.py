@@ -28,29 +28,29 @@ def markdown_table(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_fidelity(folder: Path, found: dict[str, dict]) -> Path:
+def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
     """Writes world-model.md and world-model.png. `found`: a `fidelity` for each kind of episode, some with "improvement"."""
     path = folder / "world-model.md"
-    plot(found, folder / "world-model.png")
+    plot(outcome, folder / "world-model.png")
     sections = [
         "# Dream and reality",
         "Open loop: the real graph at the start of a stretch and the actions that were played, nothing else. *any*: stretches that "
         "start anywhere; *first*: at the start of an episode. *no change* and *rule mean* are the baselines: nothing happens; each "
         "rule is worth its mean.",
         "![errors over the horizon, and dreamt against real return](world-model.png)",
-        *(f"## {name}: {result['episodes']} episodes\n\n{_sentences(result)}\n\n{markdown_table(result)}" for name, result in found.items()),
+        *(f"## {name}: {result['episodes']} episodes\n\n{_sentences(result)}\n\n{markdown_table(result)}" for name, result in outcome.items()),
     ]
     write_text(path, "\n\n".join(sections))
     return path
 
 
-def plot(found: dict[str, dict], path: Path) -> None:
+def plot(outcome: dict[str, dict], path: Path) -> None:
     """The model's errors over the horizon beside the baselines', and dreamt against real returns; a colour for each entry."""
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
     figure = Figure(figsize=(13, 4), layout="constrained")
     rewards, masks, returns = figure.subplots(1, 3)
-    for k, (name, result) in enumerate(found.items()):
+    for k, (name, result) in enumerate(outcome.items()):
         colour, horizons = f"C{k}", result["horizons"]
         for predictor, style in (("model", "-"), ("rule_mean", "--"), ("no_change", ":")):
             label = f"{name}: {PREDICTORS[predictor]}"

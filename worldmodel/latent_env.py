@@ -35,7 +35,7 @@ class LatentEnv(gymnasium.Wrapper):
 
     def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
         before, real = self.env.unwrapped.state, action
-        if action[0] < self.model.spec.n_xfers and spaces.valid_actions(np.asarray(action), self._counts):
+        if action[0] < self.model.spec.n_rules and spaces.valid_actions(np.asarray(action), self._counts):
             real = np.array(self._observer.real_action(action))
         observation, reward, terminated, truncated, info = self.env.step(real)
         info = {**info, "action": (int(real[0]), int(real[1]))}
@@ -52,7 +52,7 @@ class LatentEnv(gymnasium.Wrapper):
     def _see(self, observation: dict) -> None:
         allowed = observation["location_masks"][:-1].sum(axis=-1, dtype=np.int32)
         self._counts = np.minimum(self._observer.counts, allowed)
-        self._kind_counts = spaces.within(self._observer.kind_counts, self.model.kinds, self._counts)
+        self._class_counts = spaces.within(self._observer.class_counts, self.model.kinds, self._counts)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        return spaces.observation(self._observer.z, self._observer.h, self._counts, self._kind_counts, self._steps)
+        return spaces.observation(self._observer.z, self._observer.h, self._counts, self._class_counts, self._steps)

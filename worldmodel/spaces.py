@@ -9,7 +9,7 @@ from worldmodel.base import WorldModel
 Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
 
 
-class KindCounts(spaces.Box):
+class MatchClassCounts(spaces.Box):
     """How many locations of each kind there are, int32 [K]; and what it is that they count.
 
     kinds: int32 [K], the rule of each kind, ascending. worth: float32 [K], the mean reward of each kind in the data.
@@ -20,49 +20,49 @@ class KindCounts(spaces.Box):
         self.kinds, self.worth = kinds, worth
 
     def __eq__(self, other) -> bool:
-        return super().__eq__(other) and isinstance(other, KindCounts) and all(
+        return super().__eq__(other) and isinstance(other, MatchClassCounts) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in ("kinds", "worth")
         )
 
 
 def observation_space(model: WorldModel) -> spaces.Dict:
-    """z float32 [Z], h float32 [H] (the LSTM's output), counts int32 [N + 1]: locations per xfer, of NO-OP always 1; kind_counts
+    """z float32 [Z], h float32 [H] (the LSTM's output), counts int32 [N + 1]: locations per xfer, of NO-OP always 1; class_counts
     int32 [K]: the same by kind; step int32 [].
 
     The valid locations of an xfer are those below its count; an xfer without any is not valid itself. They are ordered by kind.
     """
-    n_xfers, most = model.spec.n_xfers, model.spec.max_locations
-    least = with_noop(np.zeros(n_xfers, np.int32))
+    n_rules, most = model.spec.n_rules, model.spec.max_locations
+    least = with_noop(np.zeros(n_rules, np.int32))
     return spaces.Dict({
         "z": spaces.Box(-Z_BOUND, Z_BOUND, (model.latent,), np.float32),
         "h": spaces.Box(-1, 1, (model.hidden,), np.float32),
-        "counts": spaces.Box(least, with_noop(np.full(n_xfers, most, np.int32)), dtype=np.int32),
-        "kind_counts": KindCounts(model.kinds, model.worth, most),
+        "counts": spaces.Box(least, with_noop(np.full(n_rules, most, np.int32)), dtype=np.int32),
+        "class_counts": MatchClassCounts(model.kinds, model.worth, most),
         "step": spaces.Box(0, np.iinfo(np.int32).max, (), np.int32),
     })
 
 
 def action_space(spec: EncodingSpec) -> spaces.MultiDiscrete:
     """(xfer_id, location); xfer_id N is NO-OP."""
-    return spaces.MultiDiscrete([spec.n_xfers + 1, spec.max_locations])
+    return spaces.MultiDiscrete([spec.n_rules + 1, spec.max_locations])
 
 
 def observation(
-    z: np.ndarray, h: np.ndarray, counts: np.ndarray, kind_counts: np.ndarray, step: np.ndarray | int
+    z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int
 ) -> dict[str, np.ndarray]:
     """What a controller is shown, in arrays of its own, of z [.., Z], h [.., H], counts int32 [.., N] and [.., K], and steps [..]."""
     return {
-        "z": z.copy(), "h": h.copy(), "counts": with_noop(counts), "kind_counts": kind_counts.copy(), "step": np.array(step, np.int32),
+        "z": z.copy(), "h": h.copy(), "counts": with_noop(counts), "class_counts": class_counts.copy(), "step": np.array(step, np.int32),
     }  # fmt: skip
 
 
-def within(kind_counts: np.ndarray, kinds: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
+def within(class_counts: np.ndarray, kinds: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
     """How many of each kind, int [.., K], are among the first locations of its rule: as many as the limit, int or [.., N], says."""
-    limit = np.broadcast_to(limit, (*kind_counts.shape[:-1], kinds[-1] + 1))[..., kinds]
-    ends = np.cumsum(kind_counts, axis=-1)
-    before = ends - kind_counts
+    limit = np.broadcast_to(limit, (*class_counts.shape[:-1], kinds[-1] + 1))[..., kinds]
+    ends = np.cumsum(class_counts, axis=-1)
+    before = ends - class_counts
     before = before - before[..., np.searchsorted(kinds, kinds)]  # of the same rule
-    return np.clip(limit - before, 0, kind_counts).astype(np.int32)
+    return np.clip(limit - before, 0, class_counts).astype(np.int32)
 
 
 def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:

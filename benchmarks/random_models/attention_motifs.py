@@ -30,33 +30,33 @@ def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
     if form in ("Mul", "Div"):
         z = s.op(form, z, scalar(s, z, number), bound=2 * z.bound)
     if s.chance(0.2):
-        batch, places, length = z.shape[0], z.shape[-1], z.shape[-2]
-        z = commuted(s, "Add", z, s.weight(s.pick([(1, 1, 1, places), (batch, 1, length, places), (places,)])))
+        batch, positions, length = z.shape[0], z.shape[-1], z.shape[-2]
+        z = commuted(s, "Add", z, s.weight(s.pick([(1, 1, 1, positions), (batch, 1, length, positions), (positions,)])))
     return s.op("Softmax", z, axis=s.pick([-1, -1, -1, -1, 3, 2]), bound=1)
 
 
 def heads(s: Sketch) -> None:
     """Attention of several heads, their places and features by exporters' reshapes and transposes."""
-    batch, places, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
-    sizes = [batch, places, count, depth]
+    batch, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
+    sizes = [batch, positions, count, depth]
 
     def apart(perm: list[int]) -> Tensor:
-        shape = (batch, places, count * depth)
+        shape = (batch, positions, count * depth)
         x = s.find(lambda t: t.dtype == s.float and t.shape == shape, lambda: s.input(shape))
         return transpose(s, reshape(s, x, s.pick([sizes, [0, 0, count, -1], [0, 0, count, depth]])), perm)
 
     q, k, v = (apart(perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
     z = matmul(s, scores(s, q, k), v)
-    reshape(s, transpose(s, z, [0, 2, 1, 3]), s.pick([[batch, places, count * depth], [0, 0, -1]]))
+    reshape(s, transpose(s, z, [0, 2, 1, 3]), s.pick([[batch, positions, count * depth], [0, 0, -1]]))
 
 
 def heads_apart(s: Sketch) -> None:
     """The same on tensors that have their heads already; now and then the heads share a key."""
-    batch, count, length, places, depth = (int(n) for n in s.rng.integers(1, 4, 5))
+    batch, count, length, positions, depth = (int(n) for n in s.rng.integers(1, 4, 5))
     q = s.real(rank=4) if s.chance(0.5) else s.input((batch, count, length, depth))
     batch, count, length, depth = q.shape
     shared = 1 if s.chance(0.1) else count
-    k, v = s.input((batch, shared, depth, places)), s.input((batch, shared, places, depth))
+    k, v = s.input((batch, shared, depth, positions)), s.input((batch, shared, positions, depth))
     matmul(s, scores(s, q, k), v)
 
 
@@ -64,10 +64,10 @@ def whole_attention(s: Sketch) -> None:
     """ONNX's Attention, with a scale or without, causal or not; now and then several heads share a key."""
     if s.opset < 23:
         raise Misfit
-    batch, count, length, places, depth = (int(n) for n in s.rng.integers(1, 4, 5))
+    batch, count, length, positions, depth = (int(n) for n in s.rng.integers(1, 4, 5))
     q = s.input((batch, count, length, depth))
     shared = 1 if s.chance(0.1) else count
-    k, v = (s.input((batch, shared, places, depth)) for _ in range(2))
+    k, v = (s.input((batch, shared, positions, depth)) for _ in range(2))
     attributes = {"scale": s.pick([0.5, 1.5])} if s.chance(0.85) else {}
     attributes |= {"is_causal": 1} if s.chance(0.1) else {}
     s.op("Attention", q, k, v, **attributes)
@@ -77,9 +77,9 @@ def own_attention(s: Sketch) -> None:
     """ONNX Runtime's MultiHeadAttention; of as many keys as queries, or of more."""
     if s.float == np.float64:
         raise Misfit  # ONNX Runtime has no kernel
-    batch, length, places, count, depth = (int(n) for n in s.rng.integers(1, 4, 5))
+    batch, length, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 5))
     q = s.input((batch, length, count * depth))
-    k, v = (s.input((batch, places, count * depth)) for _ in range(2))
+    k, v = (s.input((batch, positions, count * depth)) for _ in range(2))
     attributes = {"scale": s.pick([0.5, 1.5])} if s.chance(0.85) else {}
     attributes |= {"unidirectional": 1} if s.chance(0.1) else {}
     s.op("com.microsoft.MultiHeadAttention", q, k, v, num_heads=count, **attributes)

@@ -213,10 +213,10 @@ class Sketch:
         opsets = self.opsets([node])
         try:
             schema = defs.get_schema(node.op_type, opsets[-1].version, node.domain)
-            found = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets, ir_version=8)
+            result = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets, ir_version=8)
         except (shape_inference.InferenceError, onnx.checker.ValidationError, defs.SchemaError) as error:
             raise Misfit from error
-        return [_known(found[name].tensor_type) if name else (np.dtype("V"), ()) for name in node.output]
+        return [_known(result[name].tensor_type) if name else (np.dtype("V"), ()) for name in node.output]
 
     def opsets(self, nodes: list[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
         """What a model of these nodes imports; ONNX Runtime's own operators last, where there are any."""

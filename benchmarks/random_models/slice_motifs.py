@@ -118,8 +118,8 @@ def choices(s: Sketch) -> None:
         at = axis if s.chance(0.9) else 0
         if len(x.shape) <= at or x.shape[at] == 0:
             raise Misfit
-        places = s.rng.integers(0, x.shape[at], s.pick([(2,), (3,), (1,), ()]))
-        x = s.op("Gather", x, s.constant(np.asarray(places)), axis=at, bound=x.bound)
+        positions = s.rng.integers(0, x.shape[at], s.pick([(2,), (3,), (1,), ()]))
+        x = s.op("Gather", x, s.constant(np.asarray(positions)), axis=at, bound=x.bound)
 
 
 SLICE_MOTIFS = {  # → how often, as in MOTIFS

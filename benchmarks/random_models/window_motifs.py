@@ -96,18 +96,18 @@ def conv_cut(s: Sketch) -> None:
 def padded(s: Sketch) -> None:
     """Pad, once or twice, then what could pad by itself."""
     x = image(s)
-    places = len(x.shape) - 2
+    positions = len(x.shape) - 2
     x = s.op("Relu", x) if s.chance(0.6) else x
     for _ in range(s.pick([1, 1, 1, 2])):
         value = np.asarray(s.pick([0, 0, 0, 0.5]), x.dtype) if s.chance(0.4) else None
-        pads = [0, 0, *s.rng.integers(0, 2, places)] if s.chance(0.9) else [0, 1, *[1] * places]
+        pads = [0, 0, *s.rng.integers(0, 2, positions)] if s.chance(0.9) else [0, 1, *[1] * positions]
         x = s.op("Pad", x, late={"pads": np.array(pads * 2), "value": value}, bound=max(x.bound, 0.5))
     match s.pick(["conv", "conv", "MaxPool", "MaxPool", "AveragePool"]):
         case "conv":
             kernel = kernel_for(s, x)
             conv(s, x, kernel, s.chance(0.5), conv_attributes(s, x, kernel))
         case kind:
-            attributes = pool_attributes(s, kind, x) if s.chance(0.5) else {"kernel_shape": [s.pick([2, 3])] * places}
+            attributes = pool_attributes(s, kind, x) if s.chance(0.5) else {"kernel_shape": [s.pick([2, 3])] * positions}
             if min(spans(x, attributes["kernel_shape"], attributes)) < 0:
                 raise Misfit
             pool(s, kind, x, attributes)

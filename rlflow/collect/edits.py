@@ -70,7 +70,7 @@ class Edit(NamedTuple):
     nodes: tuple[NodeRecord, ...]
     rewired: tuple[tuple[int, int], ...]
     lost: tuple[MatchRecord, ...]
-    found: tuple[MatchRecord, ...]
+    result: tuple[MatchRecord, ...]
 
 
 NOTHING = Edit((), (), (), (), (), ())
@@ -84,9 +84,9 @@ def _hash(facts) -> int:
 def first_edit(state: RewriteState) -> Edit:
     """The whole state, as found."""
     nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
-    found = [_match(state.graph, state, match) for match in state.table.all_matches()]
+    result = [_match(state.graph, state, match) for match in state.table.all_matches()]
     nodes += _outputs(state.graph)
-    return Edit((), _tensors(state.graph, nodes, {}), tuple(nodes), (), (), tuple(found))
+    return Edit((), _tensors(state.graph, nodes, {}), tuple(nodes), (), (), tuple(result))
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
@@ -98,10 +98,10 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
     nodes = [record for node_id in changed if (record := _record(after, new.nodes[node_id])) != _known(before, node_id)]
     if new.outputs != old.outputs:
         nodes += [record for record, was in zip(_outputs(new), _outputs(old), strict=True) if record != was]
-    lost, found = after.table.difference(before.table)
+    lost, result = after.table.difference(before.table)
     return Edit(
         tuple(gone), _tensors(new, nodes, old.types), tuple(nodes), rewired_tensors(old, before.task.rules[match.xfer_id], match),
-        tuple(_match(old, before, match) for match in lost), tuple(_match(new, after, match) for match in found),
+        tuple(_match(old, before, match) for match in lost), tuple(_match(new, after, match) for match in result),
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarr
         flat.append(len(edit.rewired))
         for pair in edit.rewired:
             flat += pair
-        for matches in (edit.lost, edit.found):
+        for matches in (edit.lost, edit.appeared):
             flat.append(len(matches))
             for match in matches:
                 _pack_match(flat, match)
@@ -204,11 +204,11 @@ def _hang_together(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
             return False
         tensors.update(tensor.id for tensor in edit.tensors)
         nodes.update(node.id for node in edit.nodes)
-        matches.update(edit.found)
+        matches.update(edit.appeared)
         named = [t for node in edit.nodes for t in (*node.inputs, *node.outputs)] + [t for pair in edit.rewired for t in pair]
         if not tensors.issuperset(named) or not all(set(node.outputs) - {ABSENT} for node in edit.nodes):
             return False
-        if not all(m.xfer_id >= 0 and nodes.issuperset(m.nodes) and tensors.issuperset(m.operands) and m.operands for m in edit.found):
+        if not all(m.xfer_id >= 0 and nodes.issuperset(m.nodes) and tensors.issuperset(m.operands) and m.operands for m in edit.appeared):
             return False
     return True
 
@@ -222,8 +222,8 @@ def _unpack_edit(numbers: Iterator[int]) -> Edit:
         nodes.append(NodeRecord(node_id, op, kind, _some(numbers), _some(numbers), runtime))
     rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
     lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    found = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    return Edit(gone, tensors, tuple(nodes), rewired, lost, found)
+    result = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
+    return Edit(gone, tensors, tuple(nodes), rewired, lost, result)
 
 
 def _unpack_match(numbers: Iterator[int]) -> MatchRecord:

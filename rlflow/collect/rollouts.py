@@ -210,10 +210,10 @@ def collect(
 def _steps_on_disk(path: Path, indices: list[int]) -> int | None:
     """Steps of these episodes, None if the shard lacks one of them or is damaged."""
     try:
-        found = read_shard(path)[: len(indices)]  # an earlier run may have asked for more
+        result = read_shard(path)[: len(indices)]  # an earlier run may have asked for more
     except RLFlowError:
         return None
-    return sum(map(len, found)) if [episode.index for episode in found] == indices else None
+    return sum(map(len, result)) if [episode.index for episode in result] == indices else None
 
 
 def _await_file(path: Path, written: str) -> None:

@@ -119,8 +119,8 @@ def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | N
     Args:
       passes: operators that a path may lead through; None for all.
     """
-    found = set(node_ids)
-    frontier = found
+    result = set(node_ids)
+    frontier = result
     for step in range(reach):
         around = set()
         for node_id in frontier & graph.nodes.keys():
@@ -129,9 +129,9 @@ def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | N
                 continue
             around.update(graph.producers[t] for t in node.reads() if t in graph.producers)
             around.update(c for t in node.outputs for c in graph.consumers.get(t, ()))
-        frontier = around - found
-        found = found | frontier
-    return found
+        frontier = around - result
+        result = result | frontier
+    return result
 
 
 def peak_memory(graph: Graph) -> int:
@@ -141,7 +141,7 @@ def peak_memory(graph: Graph) -> int:
     the end. Weights are not counted; a tensor of unknown shape counts as 0 bytes.
     """
     order = [n for n in graph.order if not graph.nodes[n].constant]
-    last_use = {tensor: place for place, n in enumerate(order) for tensor in graph.nodes[n].reads()}
+    last_use = {tensor: position for position, n in enumerate(order) for tensor in graph.nodes[n].reads()}
     last_use |= {tensor: len(order) for tensor in graph.outputs}
 
     def size(tensor: int) -> int:
@@ -152,13 +152,13 @@ def peak_memory(graph: Graph) -> int:
     for tensor in set(graph.inputs) & last_use.keys():
         dying.setdefault(last_use[tensor], []).append(tensor)
     peak = live
-    for place, node_id in enumerate(order):
+    for position, node_id in enumerate(order):
         for tensor in graph.nodes[node_id].outputs:
             if tensor != ABSENT:
                 live += size(tensor)
-                dying.setdefault(last_use.get(tensor, place), []).append(tensor)
+                dying.setdefault(last_use.get(tensor, position), []).append(tensor)
         peak = max(peak, live)
-        live -= sum(size(tensor) for tensor in dying.pop(place, ()))
+        live -= sum(size(tensor) for tensor in dying.pop(position, ()))
     return peak
 
 

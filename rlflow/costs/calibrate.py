@@ -39,8 +39,8 @@ def calibrate(database: TimingDatabase, threads: int) -> Machine:
 
 def calibrated(database: TimingDatabase, threads: int) -> Machine | None:
     """The constants of this machine, if they have been measured."""
-    found = {name: database.look_up(f"roofline: {name}", threads) for name in Machine._fields}
-    return _machine(found) if all(found.values()) else None
+    result = {name: database.look_up(f"roofline: {name}", threads) for name in Machine._fields}
+    return _machine(result) if all(result.values()) else None
 
 
 def _machine(timings: dict[str, Timing]) -> Machine:

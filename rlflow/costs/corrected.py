@@ -167,7 +167,7 @@ def read_measurements(path: Path | str) -> tuple[list[Measurement], int]:
     """
     result = read_json(path)
     try:
-        found = [
+        outcome = [
             Measurement(name, one["parts_ps"], one["launches"], one["measured_ms"])
             for name, model in result["figures"]["models"].items() for one in model["graphs"]
         ]  # fmt: skip
@@ -177,7 +177,7 @@ def read_measurements(path: Path | str) -> tuple[list[Measurement], int]:
         raise RLFlowError(f"{path} is no result of benchmarks.cost_trust: {error!r}") from error
     if where != (machine(), onnxruntime.__version__):
         raise RLFlowError(f"{path} was measured on another machine or with another ONNX Runtime")
-    return found, threads
+    return outcome, threads
 
 
 # -- learning --------------------------------------------------------------------------------------
@@ -191,30 +191,30 @@ def fit(measurements: Sequence[Measurement], threads: int = 1) -> Correction:
     if not measurements:
         raise RLFlowError("a correction of costs is learned from measured graphs; there is none")
     strength, errors = _choose(measurements)
-    found = _solve(measurements, strength)
+    result = _solve(measurements, strength)
     return Correction(
-        **found, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements), threads=threads,
+        **result, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements), threads=threads,
         error=None if errors is None else {"mean": float(np.mean(np.abs(errors))), "greatest": float(np.max(np.abs(errors)))},
     )  # fmt: skip
 
 
 def leave_one_model_out(measurements: Sequence[Measurement]) -> dict[str, np.ndarray]:
     """Model → corrected / measured − 1 of its graphs by a correction that saw none of them (the ridge neither)."""
-    found = {}
+    result = {}
     for model in dict.fromkeys(m.model for m in measurements):
         others = [m for m in measurements if m.model != model]
         if others:
-            found[model] = fit(others).error_on([m for m in measurements if m.model == model])
-    return found
+            result[model] = fit(others).error_on([m for m in measurements if m.model == model])
+    return result
 
 
 def leave_variants_out(measurements: Sequence[Measurement], folds: int = 2) -> dict[str, np.ndarray]:
     """The same for graphs whose model was seen, but in other variants: every fold's from all others."""
-    place: dict[str, int] = defaultdict(int)
+    position: dict[str, int] = defaultdict(int)
     fold_of = []
     for m in measurements:
-        fold_of.append(place[m.model] % folds)
-        place[m.model] += 1
+        fold_of.append(position[m.model] % folds)
+        position[m.model] += 1
     errors: dict[str, list[float]] = defaultdict(list)
     for fold in range(folds):
         known = [m for m, f in zip(measurements, fold_of, strict=True) if f != fold]
@@ -222,7 +222,7 @@ def leave_variants_out(measurements: Sequence[Measurement], folds: int = 2) -> d
         if known and unseen:
             for m, error in zip(unseen, fit(known).error_on(unseen), strict=True):
                 errors[m.model].append(float(error))
-    return {model: np.array(found) for model, found in errors.items()}
+    return {model: np.array(result) for model, result in errors.items()}
 
 
 def _choose(measurements: Sequence[Measurement]) -> tuple[float, np.ndarray | None]:
@@ -236,7 +236,7 @@ def _choose(measurements: Sequence[Measurement]) -> tuple[float, np.ndarray | No
         for model in models:
             correction = Correction(**_solve([m for m in measurements if m.model != model], strength))
             errors.append(correction.error_on([m for m in measurements if m.model == model]))
-        loss = np.mean([np.mean(np.square(found)) for found in errors])
+        loss = np.mean([np.mean(np.square(result)) for result in errors])
         if best is None or loss < best[0]:
             best = loss, strength, np.concatenate(errors)
     return best[1:]
@@ -257,21 +257,21 @@ def _solve(measurements: Sequence[Measurement], strength: float) -> dict:
     aims = np.zeros(len(ridge))
     aims[0] = 1
     equations = np.vstack([np.hstack([0 * weights, weights * rows]), strength**0.5 * ridge])
-    found = _bounded(equations, np.concatenate([weights[:, 0], strength**0.5 * aims]))
-    factors = dict(zip(kinds, found[1:-1].tolist(), strict=True))
-    return {"common": float(found[0]), "factors": factors, "overhead_ps": float(found[-1] / unit)}
+    result = _bounded(equations, np.concatenate([weights[:, 0], strength**0.5 * aims]))
+    factors = dict(zip(kinds, result[1:-1].tolist(), strict=True))
+    return {"common": float(result[0]), "factors": factors, "overhead_ps": float(result[-1] / unit)}
 
 
 def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
     """Least squares with every unknown in [LEAST, MOST] and the last one ≥ 0: what leaves its bounds is fixed at them."""
     low, high = np.full(equations.shape[1], LEAST), np.full(equations.shape[1], MOST)
     low[-1], high[-1] = 0, np.inf
-    free, found = np.ones(len(low), bool), np.zeros(len(low))
+    free, result = np.ones(len(low), bool), np.zeros(len(low))
     while True:
-        rest = aims - equations[:, ~free] @ found[~free]
-        found[free] = np.linalg.lstsq(equations[:, free], rest, rcond=None)[0]
-        outside = (found < low) | (found > high)
+        rest = aims - equations[:, ~free] @ result[~free]
+        result[free] = np.linalg.lstsq(equations[:, free], rest, rcond=None)[0]
+        outside = (result < low) | (result > high)
         if not outside.any():
-            return found
-        found = np.clip(found, low, high)
+            return result
+        result = np.clip(result, low, high)
         free &= ~outside

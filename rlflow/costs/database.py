@@ -82,8 +82,8 @@ class TimingDatabase:
         """All rows, or those of so many threads, or of machines whose name holds the text."""
         where, values = _where(threads, machine)
         with self.connected() as connection:
-            found = connection.execute(f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values).fetchall()
-        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+            result = connection.execute(f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values).fetchall()
+        return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
         """Deletes what `rows` would give; returns how many."""
@@ -133,25 +133,25 @@ def summary(rows: list[dict]) -> list[dict]:
     return [
         {
             **dict(zip(("operator", "threads", "machine", "onnxruntime"), key, strict=True)),
-            "count": len(found),
-            "median_us": statistics.median(row["median_ns"] for row in found) / 1e3,
-            "first": min(row["date"] for row in found),
-            "last": max(row["date"] for row in found),
+            "count": len(result),
+            "median_us": statistics.median(row["median_ns"] for row in result) / 1e3,
+            "first": min(row["date"] for row in result),
+            "last": max(row["date"] for row in result),
         }
-        for key, found in sorted(groups.items())
+        for key, result in sorted(groups.items())
     ]
 
 
 def operators(signature: str) -> str:
     """The operators of a signature, e.g. 'Conv + Relu'; of other rows their name."""
-    found = re.findall(r"\('[^']*','([^']+)',\d+,", signature)
-    return " + ".join(found) or re.sub(r"\W*(\w[\w: ]*).*", r"\1", signature)
+    result = re.findall(r"\('[^']*','([^']+)',\d+,", signature)
+    return " + ".join(result) or re.sub(r"\W*(\w[\w: ]*).*", r"\1", signature)
 
 
-def summary_table(found: list[dict]) -> str:
+def summary_table(result: list[dict]) -> str:
     """Markdown."""
     lines = ["| operator | threads | machine | onnxruntime | timings | median, µs | from | to |", "| --- |" + " --- |" * 7]
-    for row in found:
+    for row in result:
         shown = (row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"], f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10])
         lines.append(f"| {' | '.join(map(str, shown))} |")
     return "\n".join(lines)

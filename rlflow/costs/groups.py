@@ -61,21 +61,21 @@ class Groups:
         return [reorder for node in group for reorder in self.layout.reorders(node, inner)]
 
     def _group(self, anchor: Node) -> tuple[Node, ...]:
-        found = self._anchored.get(anchor.id)
-        if found is None:
+        result = self._anchored.get(anchor.id)
+        if result is None:
             grow = _GROW.get(anchor.op)
-            found = self._anchored[anchor.id] = tuple(grow(self, anchor)) if grow else (anchor,)
-        return found
+            result = self._anchored[anchor.id] = tuple(grow(self, anchor)) if grow else (anchor,)
+        return result
 
     def _anchors_near(self, node: Node) -> Iterator[Node]:
         """The anchors, but the node itself, that are no further away than its kind may be from one."""
         graph, seen, frontier = self.graph, {node.id}, [node]
-        up_alone = node.op in BEHIND
+        up_single = node.op in BEHIND
         for _ in range(INNER[node.op]):
             around = []
             for near in frontier:
                 ids = [graph.producers[t] for t in near.inputs if t in graph.producers]
-                if not up_alone:
+                if not up_single:
                     ids += [reader for t in near.outputs for reader in graph.consumers.get(t, ())]
                 for node_id in ids:
                     if node_id not in seen:
@@ -264,7 +264,7 @@ class Groups:
         if len({self.graph.types.get(t) for t in (*total.inputs, x)}) != 1:
             return []
         offsets = (self._offset(tensor, [total]) for tensor in total.inputs)
-        return [*next((found for found in offsets if found and self.graph.is_constant(found[0].inputs[1])), []), total]
+        return [*next((result for result in offsets if result and self.graph.is_constant(result[0].inputs[1])), []), total]
 
     def _offset(self, x: int, nodes: list[Node]) -> list[Node]:
         """The sum with one constant number for each feature that gives x, where `nodes` alone read it."""
@@ -302,7 +302,7 @@ class Groups:
             return None
         first, last, axis, *step = [int(slot.load().reshape(-1)[0]) for slot in slots]
         size = kind.shape[axis]
-        first, last = (min(place + size if place < 0 else place, size) for place in (first, last))
+        first, last = (min(position + size if position < 0 else position, size) for position in (first, last))
         return (axis % len(kind.shape), first, last) if step in ([], [1]) and first >= 0 else None
 
     # -- questions ---------------------------------------------------------------------------------
@@ -322,8 +322,8 @@ class Groups:
 
     def _number(self, node: Node, slots: tuple[int, ...]) -> int | None:
         """The constant input, among `slots`, that is one number and leaves the shape of the other as it is."""
-        found = [node.inputs[k] for k in slots if self.graph.is_constant(node.inputs[k]) and self.graph.types[node.inputs[k]].size == 1]
-        return found[0] if found and len(varying(self.graph, node)) == 1 else None
+        result = [node.inputs[k] for k in slots if self.graph.is_constant(node.inputs[k]) and self.graph.types[node.inputs[k]].size == 1]
+        return result[0] if result and len(varying(self.graph, node)) == 1 else None
 
     def _read_by(self, tensor: int, nodes: list[Node]) -> bool:
         ids = {node.id for node in nodes}

@@ -36,9 +36,9 @@ _KINDS = CONVOLUTIONS | POOLS | CARRIERS | FUSED
 @cache
 def block() -> int:
     """How many channels ONNX Runtime puts in a block on this machine; 0 if it has no blocked layout here."""
-    found = optimised(_point_convolution())
-    (conv,) = [node for node in found.graph.node if node.op_type == "Conv"]
-    (weight,) = [tensor for tensor in found.graph.initializer if tensor.name == conv.input[1]]
+    result = optimised(_point_convolution())
+    (conv,) = [node for node in result.graph.node if node.op_type == "Conv"]
+    (weight,) = [tensor for tensor in result.graph.initializer if tensor.name == conv.input[1]]
     return weight.dims[0] if conv.domain else 0
 
 
@@ -138,10 +138,10 @@ class Layout:
             return False
         if node.op not in CARRIERS:
             depth = DEPTH  # its own shapes decide, or those of the convolution that it is part of
-        found = self._blocked.get((node.id, depth))
-        if found is None:
-            found = self._blocked[node.id, depth] = self._runs_blocked(node, depth)
-        return found
+        result = self._blocked.get((node.id, depth))
+        if result is None:
+            result = self._blocked[node.id, depth] = self._runs_blocked(node, depth)
+        return result
 
     def is_blocked(self, tensor: int) -> bool:
         """Whether the tensor comes in blocks."""

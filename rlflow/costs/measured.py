@@ -21,8 +21,8 @@ from rlflow.graph.onnx_runtime import machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_model
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
-ROUND = 2  # sessions of a round: once the original's is made first, once the candidate's
-MIN_ROUNDS = 3  # before an early stop; fewer than this and the interval says little
+SESSION_PAIR = 2  # sessions of a session pair: once the original's is made first, once the candidate's
+MIN_SESSION_PAIRS = 3  # before an early stop; fewer than this and the interval says little
 TOGETHER = 2_000_000_000  # bytes of two models, up to which both have a session at once: each holds all its weights
 MARGIN = 0.01  # two copies of one file differ by more than this now and then: less is never claimed
 RESAMPLES = 1000
@@ -50,20 +50,20 @@ class Ratio(NamedTuple):
 
 
 def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
-    """The geometric mean of the sessions' median ratios, and its interval by a bootstrap over rounds.
+    """The geometric mean of the sessions' median ratios, and its interval by a bootstrap over session pairs.
 
     Two sessions of one file can differ for as long as they live, so that pairs of one session are not
     independent; and the one that was made second is often 2 % faster or slower than the first, whichever file
-    it holds. So a session and the next one, made in the other order, are a round, and rounds are what is drawn (of a
-    round alone its sessions). With few of them plain percentiles are too narrow: the deviations are widened
+    it holds. So a session and the next one, made in the other order, are a session pair, and session pairs are what is drawn (of a
+    session pair alone its sessions). With few of them plain percentiles are too narrow: the deviations are widened
     by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
 
     Args:
       sessions: for each of at least two sessions its pairs' ratios, candidate / original.
     """
     medians = [np.log(np.median(ratios)) for ratios in sessions]
-    rounds = [np.mean(medians[k : k + ROUND]) for k in range(0, len(medians), ROUND)]
-    units = np.array(rounds if len(rounds) > 1 else medians)
+    session_pairs = [np.mean(medians[k : k + SESSION_PAIR]) for k in range(0, len(medians), SESSION_PAIR)]
+    units = np.array(session_pairs if len(session_pairs) > 1 else medians)
     n, middle = len(units), np.mean(units)
     means = units[np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))].mean(axis=1)
     widen = (n / (n - 1)) ** 0.5 * STUDENT[min(n - 1, len(STUDENT)) - 1] / NORMAL
@@ -85,7 +85,7 @@ def measure(
 
     One pair of sessions lives at a time. Within it the models run in turns, the first one alternating, and
     every turn gives one ratio. Models that are large together (TOGETHER) have their sessions one after the
-    other instead. It stops early, between rounds of two sessions, when the interval is clear.
+    other instead. It stops early, between pairs of two sessions, when the interval is clear.
 
     What other processes do is kept out as far as it can be: with one thread the time is that of its core, and
     runs during which the system took a core away do not count, where enough others are had.
@@ -110,18 +110,18 @@ def measure(
     inputs = random_inputs(original, seed, shapes)
     side_by_side = _bytes(original) + _bytes(candidate) <= TOGETHER
     runs_of = _side_by_side if side_by_side else _one_after_the_other
-    rounds = max(-(-sessions // ROUND), 1)
+    session_pairs = max(-(-sessions // SESSION_PAIR), 1)
     sides: list[list[Run]] = []
     times: list[np.ndarray] = []
     ratio, stopped = None, "all sessions measured"
-    for done in range(1, rounds + 1):
-        for first in range(ROUND):
-            runs = runs_of((original, candidate), inputs, threads, seconds / (ROUND * rounds), first)
+    for done in range(1, session_pairs + 1):
+        for first in range(SESSION_PAIR):
+            runs = runs_of((original, candidate), inputs, threads, seconds / (SESSION_PAIR * session_pairs), first)
             sides += runs
             times.append(_pairs(runs))
-        if done >= min(MIN_ROUNDS, rounds):
+        if done >= min(MIN_SESSION_PAIRS, session_pairs):
             ratio = ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in times], seed)
-            if ratio.clear and done < rounds:
+            if ratio.clear and done < session_pairs:
                 stopped = "the interval is clear"
                 break
     original_ms, candidate_ms = 1e3 * np.median(np.concatenate(times), axis=0)

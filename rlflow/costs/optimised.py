@@ -10,7 +10,7 @@ from rlflow.common.errors import first_line
 from rlflow.graph.onnx_runtime import PROVIDERS
 
 
-class CannotRunAlone(Exception):
+class NoTimingOfItsOwn(Exception):
     """Why operators have no timing of their own."""
 
 
@@ -24,5 +24,5 @@ def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
         except Exception as error:  # ONNX Runtime raises its own, undocumented classes
-            raise CannotRunAlone(first_line(error)) from error
+            raise NoTimingOfItsOwn(first_line(error)) from error
         return onnx.load(options.optimized_model_filepath)

@@ -19,7 +19,7 @@ from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.layout import Layout, is_removed
-from rlflow.costs.optimised import CannotRunAlone
+from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
 from rlflow.costs.timing import empty_model, group_model, in_blocks, reorder_model, time_model
 from rlflow.graph.model import ABSENT, Graph, Node
@@ -99,7 +99,7 @@ class ProfiledCost:
 
         try:
             runtime_ps = self._runtime_ps(name, build)
-        except CannotRunAlone as error:
+        except NoTimingOfItsOwn as error:
             self.fallbacks[name] = str(error)
             runtime_ps = sum(self._calibrated.node_cost(graph, node).runtime_ps for node in group)
         return NodeCost(runtime_ps, sum(e.flops for e in estimates), _moved(graph, group), 1)
@@ -113,11 +113,11 @@ class ProfiledCost:
     def _with_reorders(self, cost: NodeCost, groups: Groups, group: tuple[Node, ...]) -> NodeCost:
         for op, kind in groups.reorders(group):
             key = (op, kind)
-            found = self._memo.get(key)
-            if found is None:
+            result = self._memo.get(key)
+            if result is None:
                 runtime = self._runtime_ps(text(key), lambda op=op, kind=kind: (reorder_model(op, kind), False))
-                found = self._memo[key] = NodeCost(runtime, 0, 2 * kind.nbytes, 1)
-            cost = NodeCost(*[a + b for a, b in zip(cost, found, strict=True)])
+                result = self._memo[key] = NodeCost(runtime, 0, 2 * kind.nbytes, 1)
+            cost = NodeCost(*[a + b for a, b in zip(cost, result, strict=True)])
         return cost
 
     # -- timings -----------------------------------------------------------------------------------
@@ -128,17 +128,17 @@ class ProfiledCost:
 
     def _median_ns(self, name: str, build: Callable[[], tuple[onnx.ModelProto, bool]]) -> float:
         """The stored time of a run of the model that `build` makes; times it first where none is stored."""
-        found = self.database.look_up(name, self.threads)
-        if found is None:
+        result = self.database.look_up(name, self.threads)
+        if result is None:
             with self.database.lock():
-                found = self.database.look_up(name, self.threads)  # another process may have timed it while we waited
-                if found is None:
+                result = self.database.look_up(name, self.threads)  # another process may have timed it while we waited
+                if result is None:
                     if time.monotonic() >= self.deadline:
                         raise TimeIsUp
                     model, optimise = build()
-                    found = time_model(model, self.threads, self.budget_ms, optimise)
-                    self.database.store(name, self.threads, found)
-        return found.median
+                    result = time_model(model, self.threads, self.budget_ms, optimise)
+                    self.database.store(name, self.threads, result)
+        return result.median
 
 
 def _moved(graph: Graph, group: tuple[Node, ...]) -> int:

@@ -32,10 +32,10 @@ def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
     """The signatures of nodes in topological order; of several nodes also which inputs are the same tensors."""
     if len(group) == 1:
         return (signature(graph, group[0]),)
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     return tuple(
         [
-            (signature(graph, node), tuple([places.setdefault(tensor, len(places)) for tensor in (*node.inputs, *node.outputs)]))
+            (signature(graph, node), tuple([positions.setdefault(tensor, len(positions)) for tensor in (*node.inputs, *node.outputs)]))
             for node in group
         ]
     )

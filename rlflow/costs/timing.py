@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from rlflow.common.errors import first_line
 from rlflow.costs.layout import block
-from rlflow.costs.optimised import CannotRunAlone, optimised
+from rlflow.costs.optimised import NoTimingOfItsOwn, optimised
 from rlflow.costs.signature import has_content
 from rlflow.graph.fold import constant_cone, evaluate
 from rlflow.graph.model import ABSENT, Constant, Graph, Interface, Node, TensorType
@@ -61,9 +61,9 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
     reads = [t for t in dict.fromkeys(t for node in group for t in node.reads()) if t not in made]
     if any(node.captured or has_subgraph(node.attributes) for node in group):
-        raise CannotRunAlone("it holds a subgraph")
+        raise NoTimingOfItsOwn("it holds a subgraph")
     if any(graph.types.get(t) is None or graph.types[t].shape is None for t in reads):
-        raise CannotRunAlone("the shape of an input is not known")
+        raise NoTimingOfItsOwn("the shape of an input is not known")
     constants = {t: _stand_in(graph, t) for t in reads if graph.is_constant(t)}
     inputs = [t for t in reads if t not in constants]
     inner = {t for node in group for t in node.inputs}
@@ -136,8 +136,8 @@ def in_blocks(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.Mo
         weight = np.ones((kind.shape[1], 1, 1, 1), np.float32)
         graph.initializer.append(onnx.numpy_helper.from_array(weight, f"weight of {name}"))
         graph.node.insert(0, helper.make_node("Conv", [f"image of {name}", f"weight of {name}"], [name]))
-    found = optimised(model)
-    return _without_borders(found, blocked)
+    result = optimised(model)
+    return _without_borders(result, blocked)
 
 
 def _without_borders(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.ModelProto:
@@ -188,7 +188,7 @@ def time_model(model: onnx.ModelProto, threads: int, budget_ms: float, optimise:
             for run in runs:
                 run()
     except Exception as error:  # ONNX Runtime raises its own, undocumented classes
-        raise CannotRunAlone(first_line(error)) from error
+        raise NoTimingOfItsOwn(first_line(error)) from error
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     calm, all_times = [], []
     start = time.perf_counter_ns()

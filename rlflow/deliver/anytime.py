@@ -69,7 +69,7 @@ def stoppable(seconds: float | None = None) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Found:
+class BestSoFar:
     """What was found so far, for each of those who found something; FILE holds it at any moment.
 
     A search that had ended, with these options and within no more seconds, is not repeated. What one that was stopped or
@@ -128,10 +128,10 @@ class Found:
 class Watch:
     """Looks at a running search now and then: tells and keeps its best so far. It is told of every substitution, as tqdm is."""
 
-    def __init__(self, found: Found, name: str, bar, left: Callable[[], float]):
+    def __init__(self, result: BestSoFar, name: str, bar, left: Callable[[], float]):
         """left: seconds that the searches still have."""
-        self.found, self.name, self.bar, self.left = found, name, bar, left
-        self.search, self.kept, self.next_look = None, found.task.initial.cost.runtime_ps, 0.0
+        self.result, self.name, self.bar, self.left = result, name, bar, left
+        self.search, self.kept, self.next_look = None, result.task.initial.cost.runtime_ps, 0.0
 
     def update(self, n: int) -> None:
         self.bar.update(n)
@@ -141,8 +141,8 @@ class Watch:
         if self.search.best.cost.runtime_ps < self.kept:
             self.kept = self.search.best.cost.runtime_ps
             state, actions = numbered(self.search.start, self.search.best_path)
-            self.found.offer(Candidate(self.name, state, actions, self.search.interactions, began))
-        self.bar.set_postfix_str(f"{self.found}, {max(self.left(), 0):.0f} s left", refresh=False)
+            self.result.offer(Candidate(self.name, state, actions, self.search.interactions, began))
+        self.bar.set_postfix_str(f"{self.result}, {max(self.left(), 0):.0f} s left", refresh=False)
         self.next_look = self.search.seconds + max(LOOK_EVERY, SPARE * (self.search.seconds - began))
 
     def set_postfix_str(self, *_, **__) -> None:
@@ -154,7 +154,7 @@ def methods(cost: CostModel) -> tuple[str, ...]:
     return METHODS[1:] if isinstance(cost, AnalyticCost) else METHODS
 
 
-def search_all(found: Found, options: Mapping, seconds: float, seed: int, deadline: float = math.inf) -> dict:
+def search_all(result: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf) -> dict:
     """METHODS on the real graph, each with its share of what time the ones before it left.
 
     The descent may take all of it: where that does not end, no other one comes to its first step, as these know all
@@ -169,24 +169,24 @@ def search_all(found: Found, options: Mapping, seconds: float, seed: int, deadli
     Returns: {"found": for each method its record, without the substitutions}.
     Raises Stop as soon as one was interrupted, or if the original could not be priced by the deadline.
     """
-    end, names = time.monotonic() + seconds, methods(found.task.cost)
+    end, names = time.monotonic() + seconds, methods(result.task.cost)
     limits = {"interactions": options["interactions"], "memory_mb": options["memory_mb"]}
     with progress_bar(None, "optimise", " substitutions") as bar:
-        _price(found.task, deadline)
+        _count_cost(result.task, deadline)
         for k, name in enumerate(names):
             asked = {"seconds": seconds, **limits, **options[name]}
-            if not found.ended(name, asked):
+            if not result.ended(name, asked):
                 left = end - time.monotonic()
                 share = left if name == "descent" else left / (len(names) - k)
-                watch = Watch(found, name, bar, lambda: end - time.monotonic())
-                stop = _search(found, name, asked, options[name], Limits(share, limits["interactions"], limits["memory_mb"] * 2**20), seed, watch)
-                say(f"{name} stopped by '{stop}': {found}")
+                watch = Watch(result, name, bar, lambda: end - time.monotonic())
+                stop = _search(result, name, asked, options[name], Limits(share, limits["interactions"], limits["memory_mb"] * 2**20), seed, watch)
+                say(f"{name} stopped by '{stop}': {result}")
                 if stop == "interrupted":
                     raise Stop(stop)
-    return {"found": {name: {key: value for key, value in found.records[name].items() if key != "actions"} for name in names}}
+    return {"found": {name: {key: value for key, value in result.records[name].items() if key != "actions"} for name in names}}
 
 
-def _price(task: Task, deadline: float) -> None:
+def _count_cost(task: Task, deadline: float) -> None:
     try:
         with timing_until(task.cost, deadline):
             _ = task.initial
@@ -194,16 +194,16 @@ def _price(task: Task, deadline: float) -> None:
         raise Stop("the time is up") from up
 
 
-def _search(found: Found, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch) -> str:
+def _search(outcome: BestSoFar, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch) -> str:
     """Searches, keeps what came out, and says why it ended."""
 
     def watched(search: Search) -> str:
         watch.search = search
         return SEARCHES.get(name)(search, **options)
 
-    with timing_until(found.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, found.task.initial, limits, seed, watch)
-    found.offer(Candidate(name, result.state, result.actions, result.interactions, result.seconds), result.stop, asked)
+    with timing_until(outcome.task.cost, time.monotonic() + limits.seconds):
+        result = run_search(watched, outcome.task.initial, limits, seed, watch)
+    outcome.offer(Candidate(name, result.state, result.actions, result.interactions, result.seconds), result.stop, asked)
     return result.stop
 
 
@@ -214,16 +214,16 @@ def until_faster(budget: Budget) -> Callable[[dict], bool]:
     """
     began = time.monotonic()
 
-    def go_on(found: dict) -> bool:
-        if not any(one["equal"] for one in found.values()):
+    def go_on(result: dict) -> bool:
+        if not any(one["equal"] for one in result.values()):
             return True
-        checks = sum(one["same_as"] is None for one in found.values())
+        checks = sum(one["same_as"] is None for one in result.values())
         one_check = (time.monotonic() - began) / max(checks, 1)
-        return one_check <= budget.left and not any((one["measured"] or {}).get("verdict") == "faster" for one in found.values())
+        return one_check <= budget.left and not any((one["measured"] or {}).get("verdict") == "faster" for one in result.values())
 
     return go_on
 
 
-def first_equal(found: dict) -> bool:
+def first_equal(result: dict) -> bool:
     """`go_on` where somebody waits: the cheapest that is equal is enough."""
-    return not any(one["equal"] for one in found.values())
+    return not any(one["equal"] for one in result.values())

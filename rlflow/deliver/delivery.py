@@ -74,7 +74,7 @@ def improvement(before: float, after: float) -> float:
 
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
-    shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda found: True,
+    shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
 ) -> dict:
     """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
@@ -91,37 +91,37 @@ def deliver(
       `reason`, `optimised`, the path of the delivered file, and `fault_report`, that of the report if there is one.
     """
     initial = task.initial
-    found: dict[str, dict] = {}
+    result: dict[str, dict] = {}
     checked: dict[str, Candidate] = {}  # by name, without what is to blame
     comparison = None
     with progress_bar(len(candidates), "check and measure", "candidate") as bar:
         for candidate in candidates:
-            if found and not go_on(found):
+            if result and not go_on(result):
                 break
-            twin = _same_graph(candidate, candidates[: len(found)], task)
+            twin = _same_graph(candidate, candidates[: len(result)], task)
             if twin == "original":
                 checks = dict(zip(CHECKS, (True, 0.0, [], None, []), strict=True))
             elif twin is not None:
-                checks = {key: found[twin][key] for key in CHECKS}
+                checks = {key: result[twin][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[twin].state, actions=checked[twin].actions)
             else:
                 comparison = comparison or _comparison(source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
             checked[candidate.name] = candidate
-            found[candidate.name] = _describe(task, candidate) | {"same_as": twin} | checks
+            result[candidate.name] = _describe(task, candidate) | {"same_as": twin} | checks
             bar.update(1)
-    report = folder / FAULT_REPORT if any(one["left_out"] for one in found.values()) else None
+    report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
-        write_fault_report(report, Path(source).name, machine(), versions(), found, task.rules)
+        write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
-    name, reason = _choose(initial, list(checked.values()), found)
+    name, reason = _choose(initial, list(checked.values()), result)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
         chosen = checked[name]
         costs = {
             "estimated": {"original_ms": initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
-            "measured": found[name]["measured"],
+            "measured": result[name]["measured"],
         }
         receipt = make_receipt(
             task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes, options.exact
@@ -136,7 +136,7 @@ def deliver(
         "peak_memory_bytes": peak_memory(task.graph),
     }
     return {
-        "original": original, "candidates": found, "delivered": name, "reason": reason, "optimised": str(path),
+        "original": original, "candidates": result, "delivered": name, "reason": reason, "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
     }  # fmt: skip
@@ -241,14 +241,14 @@ def _describe(task: Task, candidate: Candidate) -> dict:
     }
 
 
-def _choose(initial: RewriteState, candidates: Sequence[Candidate], found: dict[str, dict]) -> tuple[str, str]:
+def _choose(initial: RewriteState, candidates: Sequence[Candidate], result: dict[str, dict]) -> tuple[str, str]:
     """(name of the candidate or "original", why)."""
     better = [c for c in candidates if c.state.cost.runtime_ps < initial.cost.runtime_ps]
-    equal = [c for c in better if found[c.name]["equal"]]
+    equal = [c for c in better if result[c.name]["equal"]]
     if not equal:
-        faults = better or any(found[c.name]["left_out"] for c in candidates)
+        faults = better or any(result[c.name]["left_out"] for c in candidates)
         return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} tells why" if faults else "no gain was found"
-    verdicts = {c.name: (found[c.name]["measured"] or {}).get("verdict") for c in equal}
+    verdicts = {c.name: (result[c.name]["measured"] or {}).get("verdict") for c in equal}
     kept = [c for c in equal if verdicts[c.name] != "slower"]
     if not kept:
         return "original", "the candidates were estimated to be faster but measured to be slower"

@@ -68,8 +68,8 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
         equal, wrong = 0, len(chain.steps)
         while wrong - equal > 1:
             middle = (equal + wrong) // 2
-            found = compare(chain.states[middle])
-            equal, wrong, findings = (middle, wrong, findings) if found.ok else (equal, middle, found)
+            result = compare(chain.states[middle])
+            equal, wrong, findings = (middle, wrong, findings) if result.ok else (equal, middle, result)
         repair.blame(chain.steps[wrong - 1], "onnxruntime" if findings.blames_onnxruntime else "rule", findings.failures()[0].message)
         before, chain = chain, repair.without_known_faults()
         findings = compare(chain.states[-1])
@@ -157,7 +157,7 @@ class _Repair:
         """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
         self._leave_out(step, blame, message)
         xfer_id = self.actions[step][0]
-        blamed = sum(self.actions[other][0] == xfer_id and found.message != SAME_RULE for other, found in self.out.items())
+        blamed = sum(self.actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items())
         if blamed >= TWICE:
             for other, (rule, _) in enumerate(self.actions):
                 if rule == xfer_id and other not in self.out:
@@ -189,13 +189,13 @@ def write_fault_report(path: Path, model: str, machine: str, versions: dict[str,
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
     lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part with its own optimisations alone; else a rule is.", ""]
-    for name, found in candidates.items():
-        blamed = [each for each in found["left_out"] if each["blame"] != "needed"]
+    for name, result in candidates.items():
+        blamed = [each for each in result["left_out"] if each["blame"] != "needed"]
         if blamed:
             lines += [f"## Found by {name}", "", "| step | rule | location | to blame | what was wrong after it |", "| ---: | --- | ---: | --- | --- |"]
             lines += [f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |" for each in blamed]
-            lines += ["", f"{len(found['left_out']) - len(blamed)} others needed what these made, or were not tried.", ""]
-    names = {each["rule"] for found in candidates.values() for each in found["left_out"] if each["blame"] != "needed"}
+            lines += ["", f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.", ""]
+    names = {each["rule"] for result in candidates.values() for each in result["left_out"] if each["blame"] != "needed"}
     lines += ["## The rules", ""]
     for rule in rules:
         if rule.name in names:

@@ -37,7 +37,7 @@ class EncodingSpec:
     node_features: int
     edge_features: int
     global_features: int
-    n_xfers: int
+    n_rules: int
     max_locations: int
 
     def to_dict(self) -> dict:
@@ -61,8 +61,8 @@ EDGE_FEATURES = 3
 GLOBAL_FEATURES = 5
 
 
-def encoding_spec(n_xfers: int, max_locations: int) -> EncodingSpec:
-    return EncodingSpec(N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_xfers, max_locations)
+def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
+    return EncodingSpec(N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_rules, max_locations)
 
 
 def node_features(graph: Graph, node: Node, cost: NodeCost) -> tuple[float, ...]:
@@ -157,9 +157,9 @@ def arrays(entries: Entries, graph: Graph, cost: GraphCost, initial: np.ndarray)
     Globals: the totals, as multiples of the initial graph's.
     """
     order = [node_id for node_id in graph.order if node_id in entries]
-    place = dict(zip(order, range(len(order)), strict=True))
+    position = dict(zip(order, range(len(order)), strict=True))
     rows = [entries[node_id] for node_id in order]
-    senders = [place[sender] for row in rows for sender in row.senders]
+    senders = [position[sender] for row in rows for sender in row.senders]
     degrees = [len(row.senders) for row in rows]
     return GraphArrays(
         np.array([row.op for row in rows], np.int32),

@@ -116,8 +116,8 @@ class GraphRewriteEnv(gym.Env):
 
     def action_masks(self) -> np.ndarray:
         """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: xfers, then locations of any xfer."""
-        xfers, locations = self._masks()
-        return np.concatenate([xfers, locations.any(axis=0)]).astype(bool)
+        xfer_ids, locations = self._masks()
+        return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
 
     def render(self) -> str | None:
         if self.render_mode != "ansi":
@@ -212,6 +212,6 @@ class GraphRewriteEnv(gym.Env):
 
 def _padded(array: np.ndarray, size: int) -> np.ndarray:
     """The array with zeros up to `size` along its first axis."""
-    found = np.zeros((size, *array.shape[1:]), array.dtype)
-    found[: len(array)] = array
-    return found
+    result = np.zeros((size, *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result

@@ -35,7 +35,7 @@ class Task:
         return RewriteState(self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes)))
 
     @property
-    def is_priced(self) -> bool:
+    def cost_is_known(self) -> bool:
         """Whether what `initial` costs is known; before that its operators may have to be timed."""
         return "initial" in self.__dict__
 
@@ -121,8 +121,8 @@ class RewriteState:
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
         """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""
         shown = [node_id for node_id in self.graph.order if node_id in self.entries]
-        place = {node_id: row for row, node_id in enumerate(shown)}
-        return np.array([place[node_id] for node_id in nodes if node_id in place], np.int32)
+        position = {node_id: row for row, node_id in enumerate(shown)}
+        return np.array([position[node_id] for node_id in nodes if node_id in position], np.int32)
 
     @property
     def hash(self) -> str:
@@ -154,6 +154,6 @@ class RewriteState:
     def valid_actions(self) -> np.ndarray:
         """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""
         counts = self.counts
-        xfers = np.repeat(np.arange(len(counts)), counts)
-        locations = np.arange(len(xfers)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.append(np.stack([xfers, locations], axis=1), [[self.task.no_op, 0]], axis=0)
+        xfer_ids = np.repeat(np.arange(len(counts)), counts)
+        locations = np.arange(len(xfer_ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.append(np.stack([xfer_ids, locations], axis=1), [[self.task.no_op, 0]], axis=0)

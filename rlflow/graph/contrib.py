@@ -46,9 +46,9 @@ def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
 
     def infer(context) -> None:
         schema = defs.get_schema(op, 13)
-        found = (context.get_attribute(name) for name in schema.attributes if name not in without)
+        result = (context.get_attribute(name) for name in schema.attributes if name not in without)
         inputs = [_type(context, slot) for slot in range(min(n_inputs, context.get_num_inputs()))]
-        _give(context, _inferred(op, [a for a in found if a is not None], inputs))
+        _give(context, _inferred(op, [a for a in result if a is not None], inputs))
 
     return infer
 
@@ -56,8 +56,8 @@ def _as(op: str, n_inputs: int, without: tuple[str, ...] = ()) -> Callable:
 def _conv(context) -> None:
     """The type that Conv gives; the summand Z must have it too."""
     _as("Conv", 2, ACTIVATION)(context)
-    summand, found = _type(context, 3), context.get_output_type(0)
-    sizes = [[dim.dim_value for dim in kind.tensor_type.shape.dim] for kind in (summand, found) if kind is not None]
+    summand, result = _type(context, 3), context.get_output_type(0)
+    sizes = [[dim.dim_value for dim in kind.tensor_type.shape.dim] for kind in (summand, result) if kind is not None]
     if summand is not None and sizes[0] != sizes[-1] and all(map(all, sizes)):
         raise shape_inference.InferenceError("the summand has another shape than the convolution's result")
 
@@ -84,10 +84,10 @@ def _attention(context) -> None:
         raise shape_inference.InferenceError("query, key and value do not belong together")
     if any(kind.tensor_type.shape.dim[2].dim_value % heads for kind in (query, value)):
         raise shape_inference.InferenceError("the features are not so many heads")
-    found = TypeProto()
-    found.CopyFrom(value)
-    found.tensor_type.shape.dim[1].CopyFrom(length)
-    _give(context, found)
+    result = TypeProto()
+    result.CopyFrom(value)
+    result.tensor_type.shape.dim[1].CopyFrom(length)
+    _give(context, result)
 
 
 def _type(context, slot: int) -> TypeProto | None:
@@ -119,12 +119,12 @@ def _swapped(kind: TypeProto | None) -> TypeProto | None:
     """The last two sizes exchanged; a vector stays as it is."""
     if kind is None or len(kind.tensor_type.shape.dim) < 2:
         return kind
-    found = TypeProto()
-    found.CopyFrom(kind)
+    result = TypeProto()
+    result.CopyFrom(kind)
     *_, rows, columns = kind.tensor_type.shape.dim
-    found.tensor_type.shape.dim[-2].CopyFrom(columns)
-    found.tensor_type.shape.dim[-1].CopyFrom(rows)
-    return found
+    result.tensor_type.shape.dim[-2].CopyFrom(columns)
+    result.tensor_type.shape.dim[-1].CopyFrom(rows)
+    return result
 
 
 # -- the operators ---------------------------------------------------------------------------------

@@ -220,8 +220,8 @@ class Graph:
     @cached_property
     def _walk(self) -> Order:
         edit, self._edit = self._edit, None  # used once; a reference kept would keep the graph before alive
-        found = after(edit) if edit is not None else None
-        return found or walk(
+        result = after(edit) if edit is not None else None
+        return result or walk(
             [self.producers[tensor] for tensor in self.outputs if tensor in self.producers],
             lambda node_id: self._sources(self.nodes[node_id]),
         )
@@ -254,12 +254,12 @@ class Graph:
             return refs[tensor]
 
         digest.update(repr([self.types.get(tensor) for tensor in self.inputs]).encode())
-        for place, node_id in enumerate(self.order):
+        for position, node_id in enumerate(self.order):
             node = self.nodes[node_id]
             captured = [(name, ref(tensor)) for name, tensor in node.captured]
             digest.update(repr((node.key(), [ref(t) for t in node.inputs], captured)).encode())
             for slot, tensor in enumerate(node.outputs):
-                refs.setdefault(tensor, f"n{place}.{slot}")
+                refs.setdefault(tensor, f"n{position}.{slot}")
         digest.update(repr([ref(tensor) for tensor in self.outputs]).encode())
         return digest.hexdigest()
 

@@ -153,9 +153,9 @@ class _Reader:
         graph = self.proto.graph
         named = {entry.value for a in graph.quantization_annotation for entry in a.quant_parameter_tensor_names}
         read = {tensor for node in self.nodes for tensor in node.reads()} | {self.ids.get(v.name) for v in graph.output}
-        alone = [(t.name, self.ids[t.name]) for t in graph.initializer if t.name in named]
-        alone = [(name, tensor) for name, tensor in alone if tensor in self.constants and tensor not in read]
-        return [numpy_helper.from_array(self.constants[tensor].load(), name) for name, tensor in alone]
+        single = [(t.name, self.ids[t.name]) for t in graph.initializer if t.name in named]
+        single = [(name, tensor) for name, tensor in single if tensor in self.constants and tensor not in read]
+        return [numpy_helper.from_array(self.constants[tensor].load(), name) for name, tensor in single]
 
     def load_inner_weights(self, input_names: set[str]) -> None:
         """Reads external data that does not become a weight, or that may steer a shape.

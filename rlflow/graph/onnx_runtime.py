@@ -77,7 +77,7 @@ def has_kernel(
       type_of, load: type and, where it is constant, content of the tensors that the node reads and writes.
     """
     tensors = [t for t in dict.fromkeys((*node.inputs, *node.outputs)) if t != ABSENT]
-    names = {ABSENT: ""} | {tensor: f"t{place}" for place, tensor in enumerate(tensors)}
+    names = {ABSENT: ""} | {tensor: f"t{position}" for position, tensor in enumerate(tensors)}
     proto = node_proto(graph, replace(node, name=""), names.__getitem__, load)
     used = {*proto.input, *proto.output}
     kinds = tuple((names[t], type_of(t)) for t in tensors if names[t] in used)

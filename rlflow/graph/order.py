@@ -85,7 +85,7 @@ class _Walk:
     def events(self) -> Iterator[tuple[int | None, int | None]]:
         """(new node, None) where it is met and where it is done; (None, number) for the moments in between that stay."""
         children = {node: self.tree_children(node) for node in self.edit.removed}
-        below = {child for found in children.values() for child in found}
+        below = {child for result in children.values() for child in result}
         hooks = sorted(self.edit.removed.keys() - below, key=self.discovered.__getitem__)
         for hook in hooks:  # a removed node that was discovered from one that stays
             targets = self.edit.targets[hook]
@@ -150,8 +150,8 @@ def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple
         step = (right - left) // (len(waiting) + 1)
         if waiting and step == 0:
             raise _Elsewhere  # too many rewrites in one place: number afresh
-        for place, new in enumerate(waiting, start=1):
-            number = left + place * step
+        for position, new in enumerate(waiting, start=1):
+            number = left + position * step
             if new in begun:
                 yield new, begun.pop(new), number
             else:

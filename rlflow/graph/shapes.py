@@ -87,10 +87,10 @@ def _infer(op, domain, version, attributes, n_outputs, inputs, values) -> tuple[
     types = {n: helper.make_tensor_type_proto(t.dtype, t.shape) for n, t in zip(names, inputs, strict=False) if n}
     data = {f"i{k}": numpy_helper.from_array(np.array(v, np.dtype(d)).reshape(s)) for k, v, d, s in values}
     schema = defs.get_schema(op, version, domain)
-    found = shape_inference.infer_node_outputs(
+    result = shape_inference.infer_node_outputs(
         schema, node, types, data, opset_imports=[helper.make_opsetid(domain, version)], ir_version=10
     )
-    return tuple(tensor_type(found.get(name)) for name in outputs)
+    return tuple(tensor_type(result.get(name)) for name in outputs)
 
 
 def tensor_type(proto: onnx.TypeProto | None) -> TensorType | None:
@@ -120,12 +120,12 @@ def infer_types(
     )
     version = schema_version(op, domain, opset)
     try:
-        found = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
+        result = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
     except INFERENCE_ERRORS as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
-    if any(t is None or t.shape is None for t in found):
+    if any(t is None or t.shape is None for t in result):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
-    reason = misfit(op, dict(attributes), inputs, values, found) if not domain else None
+    reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
     if reason is not None:
         raise RLFlowError(f"{op} does not fit its inputs: {reason}")
-    return found
+    return result

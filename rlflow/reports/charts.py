@@ -34,9 +34,9 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     for value in _inside(MaxNLocator(5).tick_values(y_low, y_high), y_low, y_high):
         drawn.append(tag("path", class_="axis", d=f"M{LEFT} {y(value):.1f}H{WIDTH - 10}"))
         drawn.append(tag("text", f"{value:g}", x=LEFT - 6, y=f"{y(value) + 4:.0f}", text_anchor="end", class_="faint"))
-    for place, line in enumerate(series.values()):
+    for position, line in enumerate(series.values()):
         path = "L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in thinned(line))
-        drawn.append(tag("path", class_=f"series s{place % COLOURS}", d=path and f"M{path}", stroke_dasharray=None if place < COLOURS else "5 3"))
+        drawn.append(tag("path", class_=f"series s{position % COLOURS}", d=path and f"M{path}", stroke_dasharray=None if position < COLOURS else "5 3"))
     drawn.append(tag("text", x_label, x=WIDTH - 10, y=HEIGHT - 4, text_anchor="end"))
     if marker:
         drawn.append(tag(
@@ -47,11 +47,11 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
 
 
 def legend(names) -> Safe:
-    def sample(place: int) -> Safe:
-        line = tag("path", d="M0 5H20", class_=f"series s{place % COLOURS}", stroke_dasharray=None if place < COLOURS else "5 3")
+    def sample(position: int) -> Safe:
+        line = tag("path", d="M0 5H20", class_=f"series s{position % COLOURS}", stroke_dasharray=None if position < COLOURS else "5 3")
         return tag("svg", line, width=20, height=10, style="display:inline-block")
 
-    return join([(sample(place), f" {short(name)}   ") for place, name in enumerate(names)])
+    return join([(sample(position), f" {short(name)}   ") for position, name in enumerate(names)])
 
 
 def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -76,7 +76,7 @@ def intervals(rows: Sequence[tuple[str, Mapping]], x_label: str) -> Safe:
     """A dot for each mean and a line for its interval, one row for each (name, {mean, low, high}); None is not drawn."""
     from matplotlib.ticker import MaxNLocator
 
-    known = [value for _, found in rows for value in (found["mean"], found["low"], found["high"]) if value is not None]
+    known = [value for _, result in rows for value in (result["mean"], result["low"], result["high"]) if value is not None]
     low, high = _span([0.0, *known])
     left, height = 280, 20 * len(rows) + BOTTOM
 
@@ -86,13 +86,13 @@ def intervals(rows: Sequence[tuple[str, Mapping]], x_label: str) -> Safe:
     drawn = [tag("path", class_="marker", d=f"M{x(0):.1f} 0V{height - BOTTOM}")]
     for value in _inside(MaxNLocator(5).tick_values(low, high), low, high):
         drawn.append(tag("text", f"{value:g}", x=f"{x(value):.0f}", y=height - BOTTOM + 14, text_anchor="middle", class_="faint"))
-    for place, (name, found) in enumerate(rows):
-        y = 20 * place + 10
+    for position, (name, result) in enumerate(rows):
+        y = 20 * position + 10
         drawn.append(tag("text", short(name), x=left - 10, y=y + 4, text_anchor="end"))
-        if found["low"] is not None:
-            drawn.append(tag("path", class_="series s0", d=f"M{x(found['low']):.1f} {y}H{x(found['high']):.1f}"))
-        if found["mean"] is not None:
-            drawn.append(tag("circle", class_="s0", cx=f"{x(found['mean']):.1f}", cy=y, r=3))
+        if result["low"] is not None:
+            drawn.append(tag("path", class_="series s0", d=f"M{x(result['low']):.1f} {y}H{x(result['high']):.1f}"))
+        if result["mean"] is not None:
+            drawn.append(tag("circle", class_="s0", cx=f"{x(result['mean']):.1f}", cy=y, r=3))
     drawn.append(tag("text", x_label, x=WIDTH - 10, y=height - 4, text_anchor="end"))
     chart = tag("svg", drawn, viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img", aria_label=x_label)
     return tag("figure", tag("div", chart, class_="wide"))

@@ -40,9 +40,9 @@ class Run:
     @property
     def shown(self) -> str:
         """The candidate whose rules are told: the learned controller, else what was delivered, else the lowest estimate."""
-        found = self.outcome["candidates"]
-        chosen = [name for name in ("controller", self.outcome["delivered"]) if name in found]
-        return chosen[0] if chosen else min(found, key=lambda name: found[name]["estimated_ms"])
+        result = self.outcome["candidates"]
+        chosen = [name for name in ("controller", self.outcome["delivered"]) if name in result]
+        return chosen[0] if chosen else min(result, key=lambda name: result[name]["estimated_ms"])
 
 
 def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
@@ -80,15 +80,15 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
 def candidate_rows(run: Run) -> list[dict]:
     """One dict for each candidate of a run; what was not measured is None."""
     rows = []
-    for name, found in run.outcome["candidates"].items():
-        measured = found["measured"] or {}
+    for name, result in run.outcome["candidates"].items():
+        measured = result["measured"] or {}
         low, high = measured.get("interval", (None, None))
         rows.append({
             "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name, "delivered": name == run.outcome["delivered"],
-            "equal": found["equal"], "estimated_ms": found["estimated_ms"], "estimated_percent": found["estimated_improvement_percent"],
+            "equal": result["equal"], "estimated_ms": result["estimated_ms"], "estimated_percent": result["estimated_improvement_percent"],
             "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"), "ratio_low": low, "ratio_high": high,
-            "verdict": measured.get("verdict"), "substitutions": found["substitutions"], "interactions": found["interactions"],
-            "seconds": found["seconds"],
+            "verdict": measured.get("verdict"), "substitutions": result["substitutions"], "interactions": result["interactions"],
+            "seconds": result["seconds"],
         })  # fmt: skip
     return rows
 
@@ -108,11 +108,11 @@ def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | Non
 
 def summary(rows: Sequence[Mapping]) -> list[dict]:
     """One dict for each model, controller and candidate: `runs`, `verdicts` (verdict → runs), and `mean_interval` of each of FIGURES."""
-    found: dict[tuple, list[Mapping]] = {}
+    result: dict[tuple, list[Mapping]] = {}
     for row in rows:
-        found.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
+        result.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
     entries = []
-    for (model, controller, candidate), group in found.items():
+    for (model, controller, candidate), group in result.items():
         verdicts = [row["verdict"] for row in group if row["verdict"]]
         entry = {"model": model, "controller": controller, "candidate": candidate, "runs": len(group)}
         entry["verdicts"] = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
@@ -122,11 +122,11 @@ def summary(rows: Sequence[Mapping]) -> list[dict]:
 
 def times(runs: Sequence[Run]) -> list[dict]:
     """One dict for each model, controller and stage: `mean_interval` of its seconds."""
-    found: dict[tuple, list[float]] = {}
+    result: dict[tuple, list[float]] = {}
     for run in runs:
         for stage, seconds in run.stage_seconds.items():
-            found.setdefault((run.model, run.controller, stage), []).append(seconds)
-    return [{"model": m, "controller": c, "stage": stage, **mean_interval(values)} for (m, c, stage), values in found.items()]
+            result.setdefault((run.model, run.controller, stage), []).append(seconds)
+    return [{"model": m, "controller": c, "stage": stage, **mean_interval(values)} for (m, c, stage), values in result.items()]
 
 
 def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:

@@ -25,25 +25,25 @@ def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
     """Writes everything into the folder; returns what comparison.json holds: `runs`, `summary`, `times` and `rules`."""
     rows = [row for run in runs for row in candidate_rows(run)]
     counts = rule_counts(runs)
-    found = {
+    result = {
         "runs": rows, "summary": summary(rows), "times": times(runs),
         "rules": [{"rule": rule, "model": model, "mean_count": count} for (rule, model), count in counts.items()],
     }  # fmt: skip
-    write_json(folder / "comparison.json", found)
+    write_json(folder / "comparison.json", result)
     for name in ("runs", "times", "rules"):
-        write_text(folder / f"{name}.csv", as_csv(found[name]))
-    write_text(folder / "summary.csv", as_csv([flat(entry) for entry in found["summary"]]))
-    write_text(folder / "report.md", _markdown(folder, found, counts, curves_of(runs)))
-    write_text(folder / "report.html", _html(found, counts, curves_of(runs)))
-    return found
+        write_text(folder / f"{name}.csv", as_csv(result[name]))
+    write_text(folder / "summary.csv", as_csv([flat(entry) for entry in result["summary"]]))
+    write_text(folder / "report.md", _markdown(folder, result, counts, curves_of(runs)))
+    write_text(folder / "report.html", _html(result, counts, curves_of(runs)))
+    return result
 
 
 def flat(entry: Mapping) -> dict:
     """A row of the summary without dicts in it: `estimated_percent.mean`, …"""
-    found = {}
+    result = {}
     for key, value in entry.items():
-        found |= {f"{key}.{part}": v for part, v in value.items()} if isinstance(value, dict) and key != "verdicts" else {key: value}
-    return found | {"verdicts": verdicts(entry)}
+        result |= {f"{key}.{part}": v for part, v in value.items()} if isinstance(value, dict) and key != "verdicts" else {key: value}
+    return result | {"verdicts": verdicts(entry)}
 
 
 def verdicts(entry: Mapping) -> str:
@@ -52,27 +52,27 @@ def verdicts(entry: Mapping) -> str:
 
 def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
     """(model, tag) → name of the run's curve → curve: how the runs of a model learn, together."""
-    found: dict[tuple[str, str], dict[str, list]] = {}
+    result: dict[tuple[str, str], dict[str, list]] = {}
     for run in runs:
         for name, key, curve in learning_curves(run.curves):
-            lines_of = found.setdefault((run.model, key), {})
+            lines_of = result.setdefault((run.model, key), {})
             lines_of[f"{name}, seed {run.seed}" + ("" if f"{name}, seed {run.seed}" not in lines_of else f" ({run.folder.name})")] = curve
-    return found
+    return result
 
 
-def interval_text(found: Mapping, digits: int = 2) -> str:
+def interval_text(result: Mapping, digits: int = 2) -> str:
     """A mean with its interval, as far as they are known."""
-    if found["mean"] is None:
+    if result["mean"] is None:
         return "–"
-    text = f"{found['mean']:.{digits}f}"
-    return text if found["low"] is None else f"{text} ({found['low']:.{digits}f} – {found['high']:.{digits}f})"
+    text = f"{result['mean']:.{digits}f}"
+    return text if result["low"] is None else f"{text} ({result['low']:.{digits}f} – {result['high']:.{digits}f})"
 
 
 def name_of(entry: Mapping) -> str:
     """The model and the candidate; of the controller which one, of a control beside which one it was run."""
-    found = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
+    result = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
     beside = f" (beside {entry['controller']})" if entry["candidate"] != "controller" and entry["controller"] != NONE else ""
-    return f"{short(entry['model'])}: {found}{beside}"
+    return f"{short(entry['model'])}: {result}{beside}"
 
 
 def cells(entry: Mapping) -> list[str]:
@@ -91,13 +91,13 @@ def time_cells(entry: Mapping) -> list[str]:
 # -- Markdown and PNG ------------------------------------------------------------------------------
 
 
-def _markdown(folder: Path, found: Mapping, counts: Mapping, curves: Mapping) -> str:
-    plots = {"gains": _plot_gains(folder, found["summary"]), "rules": _plot_rules(folder, counts), "curves": _plot_curves(folder, curves)}
+def _markdown(folder: Path, result: Mapping, counts: Mapping, curves: Mapping) -> str:
+    plots = {"gains": _plot_gains(folder, result["summary"]), "rules": _plot_rules(folder, counts), "curves": _plot_curves(folder, curves)}
     pictures = {name: f"\n\n![{name}]({path.name})" if path else "" for name, path in plots.items()}
     sections = [
-        "# Runs compared", NOTE, "## Improvement\n\n" + _rows(HEAD, map(cells, found["summary"])) + pictures["gains"],
+        "# Runs compared", NOTE, "## Improvement\n\n" + _rows(HEAD, map(cells, result["summary"])) + pictures["gains"],
         f"## Rules applied\n\n{RULES}" + (pictures["rules"] or "\n\nNone."),
-        "## Time\n\n" + _rows(("model", "controller", "stage", "runs", "seconds"), map(time_cells, found["times"])),
+        "## Time\n\n" + _rows(("model", "controller", "stage", "runs", "seconds"), map(time_cells, result["times"])),
     ]  # fmt: skip
     sections += [f"## Training{pictures['curves']}"] if curves else []
     return "\n\n".join(sections) + "\n"
@@ -112,11 +112,11 @@ def _plot_gains(folder: Path, entries: Sequence[Mapping]) -> Path:
     figure = make_figure(8, 0.32 * len(entries) + 1.2)
     axes = figure.subplots(1, 2, sharey=True)
     for plane, key, label in zip(axes, ("estimated_percent", "measured_percent"), ("estimated", "measured"), strict=True):
-        for place, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             if entry[key]["mean"] is not None:
                 low, high = (entry[key][end] if entry[key]["low"] is not None else entry[key]["mean"] for end in ("low", "high"))
-                plane.plot([low, high], [place, place], color="C0")
-                plane.plot(entry[key]["mean"], place, "o", color="C0", markersize=4)
+                plane.plot([low, high], [position, position], color="C0")
+                plane.plot(entry[key]["mean"], position, "o", color="C0", markersize=4)
         plane.axvline(0, color="grey", linewidth=0.8)
         plane.set_xlabel(f"{label} improvement (%)")
     axes[0].set_yticks(range(len(entries)), map(name_of, entries))
@@ -155,17 +155,17 @@ def _plot_curves(folder: Path, curves: Mapping[tuple[str, str], Mapping[str, lis
 # -- HTML ------------------------------------------------------------------------------------------
 
 
-def _html(found: Mapping, counts: Mapping, curves: Mapping) -> str:
+def _html(result: Mapping, counts: Mapping, curves: Mapping) -> str:
     rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))
-    measured = any(entry["measured_percent"]["mean"] is not None for entry in found["summary"])
+    measured = any(entry["measured_percent"]["mean"] is not None for entry in result["summary"])
     charts = [
-        intervals([(name_of(entry), entry[f"{key}_percent"]) for entry in found["summary"]], f"{key} improvement (%)")
+        intervals([(name_of(entry), entry[f"{key}_percent"]) for entry in result["summary"]], f"{key} improvement (%)")
         for key in ("estimated", *(["measured"] if measured else []))
     ]  # fmt: skip
     sections = [
-        ("Improvement", [table(HEAD, map(cells, found["summary"]), numbers=(3, 4, 5, 6, 8, 9)), *charts]),
+        ("Improvement", [table(HEAD, map(cells, result["summary"]), numbers=(3, 4, 5, 6, 8, 9)), *charts]),
         ("Rules applied", [tag("p", RULES, class_="faint"), heatmap(rules, models, counts, "rule") if rules else tag("p", "None.")]),
-        ("Time", [table(("model", "controller", "stage", "runs", "seconds"), map(time_cells, found["times"]), numbers=(3, 4))]),
+        ("Time", [table(("model", "controller", "stage", "runs", "seconds"), map(time_cells, result["times"]), numbers=(3, 4))]),
         ("Training", [_chart(model, key, named) for (model, key), named in curves.items()] or [tag("p", "No curves.")]),
     ]  # fmt: skip
     body = [tag("section", tag("h2", title), content) for title, content in sections]

@@ -28,7 +28,7 @@ class Drawing(NamedTuple):
     kinds: dict[int, str]
     before: list[Edge]
     after: list[Edge]
-    places: dict[int, tuple[float, int]]
+    positions: dict[int, tuple[float, int]]
 
 
 def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
@@ -45,7 +45,7 @@ def look(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
     """Equal for two regions whose pictures are the same up to costs and names."""
     number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
     nodes = [(kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())]
-    was, now = ([(number[e.source], number[e.target], e.folded > 0) for e in found] for found in (drawing.before, drawing.after))
+    was, now = ([(number[e.source], number[e.target], e.folded > 0) for e in result] for result in (drawing.before, drawing.after))
     return tuple(nodes), tuple(was), tuple(now)
 
 
@@ -110,7 +110,7 @@ def _middle(values: list[float], otherwise: float) -> float:
 
 def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe:
     """Both, side by side."""
-    columns, rows = (max(place[axis] for place in drawing.places.values()) for axis in (0, 1))
+    columns, rows = (max(position[axis] for position in drawing.positions.values()) for axis in (0, 1))
     size = round(columns * COLUMN + WIDE + COLUMN // 2 + 2 * MARGIN), round(rows * ROW + HIGH + 2 * MARGIN)
     panels = [
         tag("div", tag("div", title, class_="faint"), _panel(state, drawing, links, size, title))
@@ -121,16 +121,16 @@ def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe
 
 def _panel(state: RewriteState, drawing: Drawing, links: list[Edge], size: tuple[int, int], title: str) -> Safe:
     seen = [node_id for node_id in drawing.kinds if node_id in state.graph.nodes]
-    boxes = [_box(state, node_id, drawing.kinds[node_id], drawing.places[node_id]) for node_id in seen]
+    boxes = [_box(state, node_id, drawing.kinds[node_id], drawing.positions[node_id]) for node_id in seen]
     width, height = size
-    places = {node_id: drawing.places[node_id] for node_id in seen}
-    arrows = [_arrow(places, link) for link in links]
+    positions = {node_id: drawing.positions[node_id] for node_id in seen}
+    arrows = [_arrow(positions, link) for link in links]
     return tag("svg", arrows, boxes, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=title)
 
 
-def _box(state: RewriteState, node_id: int, kind: str, place: tuple[float, int]) -> Safe:
+def _box(state: RewriteState, node_id: int, kind: str, position: tuple[float, int]) -> Safe:
     node, cost = state.graph.nodes[node_id], state.graph_cost.nodes[node_id].runtime_ps
-    x, y = _corner(place)
+    x, y = _corner(position)
     shapes = [state.graph.types[t].shape for t in node.outputs if t in state.graph.types]
     about = [short(node.name), *("×".join(map(str, shape)) for shape in shapes if shape is not None)]
     label = node.op if len(node.op) <= CHARACTERS else f"{node.op[: CHARACTERS - 1]}…"
@@ -141,16 +141,16 @@ def _box(state: RewriteState, node_id: int, kind: str, place: tuple[float, int])
     )  # fmt: skip
 
 
-def _corner(place: tuple[float, int]) -> tuple[int, int]:
-    return round(MARGIN + place[0] * COLUMN), MARGIN + place[1] * ROW
+def _corner(position: tuple[float, int]) -> tuple[int, int]:
+    return round(MARGIN + position[0] * COLUMN), MARGIN + position[1] * ROW
 
 
-def _arrow(places: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
+def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
     """From the foot of a box to the head of another, around a box that lies between them."""
-    (x, y), (end, below) = _corner(places[edge.source]), _corner(places[edge.target])
+    (x, y), (end, below) = _corner(positions[edge.source]), _corner(positions[edge.target])
     x, y, end = x + WIDE // 2, y + HIGH, end + WIDE // 2
-    (column, first), (last_column, last) = places[edge.source], places[edge.target]
-    between = [c for c, row in places.values() if first < row < last and abs(c - (column + last_column) / 2) < 0.5]
+    (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
+    between = [c for c, row in positions.values() if first < row < last and abs(c - (column + last_column) / 2) < 0.5]
     aside, bend = (COLUMN, (below - y) // 3) if between else (0, (below - y) // 2)
     drawn = [tag("path", d=f"M{x} {y}C{x + aside} {y + bend} {end + aside} {below - bend} {end} {below}", class_="edge folded" if edge.folded else "edge")]
     if edge.folded:

@@ -58,8 +58,8 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
 def shown_candidate(outcome: dict) -> str:
     """Whose steps are shown first: what was delivered, else what had the lowest estimate."""
-    found = outcome["candidates"]
-    return outcome["delivered"] if outcome["delivered"] in found else min(found, key=lambda name: found[name]["estimated_ms"])
+    result = outcome["candidates"]
+    return outcome["delivered"] if outcome["delivered"] in result else min(result, key=lambda name: result[name]["estimated_ms"])
 
 
 def _section(title: str, *content) -> Safe:
@@ -83,10 +83,10 @@ def _headline(model: str, outcome: dict) -> Safe:
 
 
 def _candidates(outcome: dict) -> Safe:
-    found = outcome["candidates"]
-    largest = max((candidate["estimated_improvement_percent"] for candidate in found.values()), default=0.0)
+    result = outcome["candidates"]
+    largest = max((candidate["estimated_improvement_percent"] for candidate in result.values()), default=0.0)
     rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", "", "", "", "", "", "", "", ""]]
-    for name, candidate in found.items():
+    for name, candidate in result.items():
         measured, gain = candidate["measured"], candidate["estimated_improvement_percent"]
         verdict = "the original" if candidate["same_as"] == "original" else "not measured"
         if measured:
@@ -101,10 +101,10 @@ def _candidates(outcome: dict) -> Safe:
         "found by", "estimated ms", "estimated gain", "", "measured, of the original's latency (95 % interval)", "checks", "substitutions",
         "real interactions", "seconds", "activations, MB",
     )  # fmt: skip
-    learned, notes = found.get("controller"), ["Seconds are of acting or searching."]
+    learned, notes = result.get("controller"), ["Seconds are of acting or searching."]
     if learned:
         notes.append("random is the best graph that random play of as many interactions met; greedy is steepest descent.")
-        better = [name for name in found if found[name]["estimated_ms"] < learned["estimated_ms"]]
+        better = [name for name in result if result[name]["estimated_ms"] < learned["estimated_ms"]]
         notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
     return join([table(head, rows, numbers=(1, 2, 6, 7, 8, 9)), tag("p", " ".join(notes), class_="faint")])
 
@@ -139,7 +139,7 @@ def _table(steps: Sequence[Step]) -> Safe:
     for number, step in enumerate(steps[:STEPS]):
         rule = [step.rule, tag("div", step.why, class_="faint"), _loss(*losses[number]) if number in losses else None]
         cells = [
-            number + 1, rule, short(step.place), f"{step.before_ps / 1e9:.6g}", f"{step.after_ps / 1e9:.6g}", time_text(step.gain_ps, "+"),
+            number + 1, rule, short(step.position), f"{step.before_ps / 1e9:.6g}", f"{step.after_ps / 1e9:.6g}", time_text(step.gain_ps, "+"),
             f"{100 * (first - step.after_ps) / first:.3f} %" if first else "",
         ]  # fmt: skip
         rows.append(tag("tr", [tag("td", cell, class_="n" if k in (0, 3, 4, 5, 6) else None) for k, cell in enumerate(cells)], class_="worse" if number in losses else None))
@@ -159,39 +159,39 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
 
 
 def _graph(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Safe]:
-    found = regions(before, after, steps)
-    gone, new = (sum(len(ids) for ids in (getattr(region, key) for region in found)) for key in ("removed", "added"))
+    result = regions(before, after, steps)
+    gone, new = (sum(len(ids) for ids in (getattr(region, key) for region in result)) for key in ("removed", "added"))
     kept = sum(not node.constant for node in before.graph.nodes.values()) - gone
     about = (
         f"{gone} operators went (red), {new} came (green), {kept} stayed. Only the neighbours of what changed are drawn (grey; with a "
         "broken line where another place changes them), ⋯ stands for a chain between them. Below its name is what an operator is estimated to cost; free is "
         "what runs within another one's kernel, or is folded."
     )
-    drawings = [(region, draw(before, after, region)) for region in found if region.removed or region.added]
+    drawings = [(region, draw(before, after, region)) for region in result if region.removed or region.added]
     pictures, left = [], BOXES
     for alike in _alike(before, after, drawings):
         size = len(alike[0][1].kinds)
         drawn = size <= left
         left -= size if drawn else 0
-        pictures.append(_place(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
+        pictures.append(_position(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
     return [tag("p", about), *pictures]
 
 
 def _alike(before: RewriteState, after: RewriteState, drawings: list[tuple[Region, Drawing]]) -> list[list[tuple[Region, Drawing]]]:
     """The regions, those together that look the same; those first that gain most together."""
-    found: dict[tuple, list] = {}
+    result: dict[tuple, list] = {}
     for region, drawing in drawings:
-        found.setdefault(look(before, after, drawing), []).append((region, drawing))
-    return sorted(found.values(), key=lambda alike: -sum(region.gain_ps for region, _ in alike))
+        result.setdefault(look(before, after, drawing), []).append((region, drawing))
+    return sorted(result.values(), key=lambda alike: -sum(region.gain_ps for region, _ in alike))
 
 
-def _place(before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool) -> Safe:
+def _position(before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool) -> Safe:
     region, drawing = alike[0]
     rules = list(dict.fromkeys(steps[number].rule for number in region.steps))
-    gain = sum(found.gain_ps for found, _ in alike)
+    gain = sum(result.gain_ps for result, _ in alike)
     where = f"{len(alike)} places alike, here the one at" if len(alike) > 1 else "at"
-    summary = f"{', '.join(rules)}: {time_text(gain, '+')}, {where} {short(steps[region.steps[0]].place)}"
-    numbers = ", ".join(str(number + 1) for found, _ in alike for number in found.steps)
+    summary = f"{', '.join(rules)}: {time_text(gain, '+')}, {where} {short(steps[region.steps[0]].position)}"
+    numbers = ", ".join(str(number + 1) for result, _ in alike for number in result.steps)
     hidden = f" {region.hidden} more neighbours are not drawn." if region.hidden else ""
     content = tag("div", picture(before, after, drawing), class_="scroll") if drawn else tag("p", "Not drawn: the page would be too large.")
     caption = tag("figcaption", f"Steps {numbers}.{hidden}")
@@ -202,7 +202,7 @@ def _place(before: RewriteState, after: RewriteState, alike: list, steps: Sequen
 
 
 def _rules(outcome: dict) -> Safe:
-    counts = {(rule, name): count for name, found in outcome["candidates"].items() for rule, count in found["rules"].items()}
+    counts = {(rule, name): count for name, result in outcome["candidates"].items() for rule, count in result["rules"].items()}
     return heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts, "rule") if counts else tag("p", "None.")
 
 
@@ -220,14 +220,14 @@ def _training(curves: dict) -> Safe | None:
 
 
 def _dream(dreamt: list[dict]) -> Safe | None:
-    rows = [[f"{found['temperature']:g}", f"{found['dreamt_return']:.3f}", f"{found['real_return']:.3f}"] for found in dreamt]
+    rows = [[f"{result['temperature']:g}", f"{result['dreamt_return']:.3f}", f"{result['real_return']:.3f}"] for result in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     return _section("Dream and reality", table(head, rows, numbers=(0, 1, 2))) if rows else None
 
 
 def _times(stages: dict, outcome: dict) -> Safe:
     seconds = {f"stage {name}": stage["seconds"] for name, stage in stages.items()}
-    seconds |= {f"finding the graph: {name}": found["seconds"] for name, found in outcome["candidates"].items()}
+    seconds |= {f"finding the graph: {name}": result["seconds"] for name, result in outcome["candidates"].items()}
     largest = max(seconds.values(), default=0.0)
     return table(("", "seconds", ""), [[name, f"{value:.1f}", bar(value, largest)] for name, value in seconds.items()], numbers=(1,))
 

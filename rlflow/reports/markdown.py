@@ -39,9 +39,9 @@ def summary_line(outcome: dict) -> str:
     """One sentence for a person: how much was gained, estimated and measured apart."""
     if outcome["delivered"] == "original":
         return f"No gain: {outcome['reason']}; the original is returned."
-    found = outcome["candidates"][outcome["delivered"]]
-    text = f"Estimated {found['estimated_improvement_percent']:.1f} % faster (found by {outcome['delivered']})"
-    measured = found["measured"]
+    result = outcome["candidates"][outcome["delivered"]]
+    text = f"Estimated {result['estimated_improvement_percent']:.1f} % faster (found by {outcome['delivered']})"
+    measured = result["measured"]
     return f"{text}; {measured_text(measured)}." if measured else f"{text}; not measured."
 
 
@@ -70,18 +70,18 @@ def _candidates(outcome: dict) -> str:
         "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
         f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",
     ]
-    for name, found in outcome["candidates"].items():
-        measured = found["measured"]
-        ratio, verdict = "not measured", "same graph as the original" if found["same_as"] == "original" else ""
+    for name, result in outcome["candidates"].items():
+        measured = result["measured"]
+        ratio, verdict = "not measured", "same graph as the original" if result["same_as"] == "original" else ""
         if measured:
             ratio = f"{measured['ratio']:.3f} ({measured['interval'][0]:.3f} – {measured['interval'][1]:.3f})"
             verdict = measured["verdict"]
-        if not found["equal"]:
+        if not result["equal"]:
             verdict = "NOT EQUAL, dropped"
-        error = found["max_relative_error"]
+        error = result["max_relative_error"]
         rows.append(
-            f"| {name} | {found['estimated_ms']:.4f} | {found['estimated_improvement_percent']:.2f} % | {ratio} | "
-            f"{verdict} | {found['substitutions']} | {found['interactions']} | {found['seconds']:.1f} | "
+            f"| {name} | {result['estimated_ms']:.4f} | {result['estimated_improvement_percent']:.2f} % | {ratio} | "
+            f"{verdict} | {result['substitutions']} | {result['interactions']} | {result['seconds']:.1f} | "
             f"{error if not isinstance(error, float) else f'{error:.1e}'} |"
         )
     return "\n".join(rows)
@@ -90,8 +90,8 @@ def _candidates(outcome: dict) -> str:
 def _controls_note(outcome: dict) -> str:
     learned = outcome["candidates"].get("controller")
     lines = ["`random` is the best graph that random play of as many interactions met; `greedy` is steepest descent."]
-    for name, found in outcome["candidates"].items():
-        if learned and name != "controller" and found["estimated_ms"] < learned["estimated_ms"]:
+    for name, result in outcome["candidates"].items():
+        if learned and name != "controller" and result["estimated_ms"] < learned["estimated_ms"]:
             lines.append(f"The control `{name}` beats the learned controller here.")
     return "\n\n" + "\n".join(lines)
 
@@ -111,8 +111,8 @@ def _dream(outcome: dict, fidelity: dict | None) -> str:
         ]
         for steps, horizon in fidelity["horizons"].items():
             for predictor in ("model", "no_change", "rule_mean"):
-                found = [horizon[predictor][key] for key in FIDELITY]
-                cells = " | ".join("–" if value is None else f"{value:.3f}" for value in found)
+                result = [horizon[predictor][key] for key in FIDELITY]
+                cells = " | ".join("–" if value is None else f"{value:.3f}" for value in result)
                 rows.append(f"| {steps} | {predictor} | {cells} |")
     return "\n".join(rows)
 
@@ -128,7 +128,7 @@ def _equality(outcome: dict) -> str:
 
 def left_out_text(outcome: dict) -> str:
     """A sentence on what was left out, where something was."""
-    counts = [f"{len(found['left_out'])} of {name}" for name, found in outcome["candidates"].items() if found["left_out"]]
+    counts = [f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]]
     return f"\n\nRewrites that were left out, since outputs part after them: {', '.join(counts)}; see fault-report.md." if counts else ""
 
 
@@ -153,8 +153,8 @@ def make_figure(width: float, height: float):
 def _plot_paths(folder: Path, outcome: dict) -> Path:
     figure = make_figure(7, 3.5)
     axes = figure.subplots()
-    for name, found in outcome["candidates"].items():
-        axes.plot(found["path_ms"], label=name, marker="." if len(found["path_ms"]) < 30 else None)
+    for name, result in outcome["candidates"].items():
+        axes.plot(result["path_ms"], label=name, marker="." if len(result["path_ms"]) < 30 else None)
     axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
     axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
     axes.legend()
@@ -163,7 +163,7 @@ def _plot_paths(folder: Path, outcome: dict) -> Path:
 
 def _plot_rules(folder: Path, outcome: dict) -> Path | None:
     names = list(outcome["candidates"])
-    rules = sorted({rule for found in outcome["candidates"].values() for rule in found["rules"]})
+    rules = sorted({rule for result in outcome["candidates"].values() for rule in result["rules"]})
     if not rules:
         return None
     counts = [[outcome["candidates"][name]["rules"].get(rule, 0) for name in names] for rule in rules]

@@ -45,15 +45,15 @@ def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) ->
 
     Their `removed` are exactly the nodes of `before` that `after` lacks, each in one region; so with `added`.
     """
-    found = []
+    result = []
     for numbers in groups(steps):
         members = {n for number in numbers for n in steps[number].removed | steps[number].added}
         removed = frozenset(n for n in members if shown(before.graph, n))
         added = frozenset(n for n in members if shown(after.graph, n))
         around = sorted((neighbours(before.graph, removed) | neighbours(after.graph, added)) - members)
         gain = sum(steps[number].gain_ps for number in numbers)
-        found.append(Region(tuple(numbers), gain, removed, added, frozenset(around[:AROUND]), max(0, len(around) - AROUND)))
-    return sorted(found, key=lambda region: (-region.gain_ps, region.steps))
+        result.append(Region(tuple(numbers), gain, removed, added, frozenset(around[:AROUND]), max(0, len(around) - AROUND)))
+    return sorted(result, key=lambda region: (-region.gain_ps, region.steps))
 
 
 def shown(graph: Graph, node_id: int) -> bool:
@@ -66,24 +66,24 @@ def neighbours(graph: Graph, node_ids: Iterable[int]) -> set[int]:
 
 
 def sources(graph: Graph, node_id: int) -> list[int]:
-    found = dict.fromkeys(graph.producers[t] for t in graph.nodes[node_id].reads() if t in graph.producers)
-    return [n for n in found if shown(graph, n)]
+    result = dict.fromkeys(graph.producers[t] for t in graph.nodes[node_id].reads() if t in graph.producers)
+    return [n for n in result if shown(graph, n)]
 
 
 def readers(graph: Graph, node_id: int) -> list[int]:
-    found = dict.fromkeys(c for t in graph.nodes[node_id].outputs for c in graph.consumers.get(t, ()))
-    return [n for n in found if shown(graph, n)]
+    result = dict.fromkeys(c for t in graph.nodes[node_id].outputs for c in graph.consumers.get(t, ()))
+    return [n for n in result if shown(graph, n)]
 
 
 def edges(graph: Graph, node_ids: frozenset[int]) -> list[Edge]:
     """The edges between these nodes, and the chains of single operators that lead from one of them to another."""
-    found = []
+    result = []
     for node_id in sorted(node_ids & graph.nodes.keys()):
         for reader in readers(graph, node_id):
             end, folded = (reader, 0) if reader in node_ids else _follow(graph, reader, node_ids)
             if end is not None:
-                found.append(Edge(node_id, end, folded))
-    return found
+                result.append(Edge(node_id, end, folded))
+    return result
 
 
 def _follow(graph: Graph, node_id: int, ends: frozenset[int]) -> tuple[int | None, int]:

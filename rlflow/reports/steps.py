@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
     rule: str
     why: str
-    place: str
+    position: str
     before_ps: int
     after_ps: int
     removed: frozenset[int]
@@ -45,11 +45,11 @@ def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState,
         added = frozenset(n for n in after.graph.changed if n in after.graph.nodes and n not in state.graph.nodes)
         needs = {makers.get(n) for n in {*match.nodes, *removed}} | {openers.get(_key(match))}
         rule = task.rules[match.xfer_id]
-        place = place_of(state.graph, match.nodes)
-        steps.append(Step(rule.name, rule.why, place, state.cost.runtime_ps, after.cost.runtime_ps, removed, added, frozenset(needs - {None})))
-        lost, found = after.table.difference(state.table)
+        position = position_of(state.graph, match.nodes)
+        steps.append(Step(rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added, frozenset(needs - {None})))
+        lost, result = after.table.difference(state.table)
         makers |= dict.fromkeys(added, number)
-        openers |= dict.fromkeys(set(map(_key, found)) - set(map(_key, lost)), number)
+        openers |= dict.fromkeys(set(map(_key, result)) - set(map(_key, lost)), number)
         state = after
     return state, steps
 
@@ -58,7 +58,7 @@ def _key(match: Match) -> tuple:
     return match.xfer_id, match.nodes
 
 
-def place_of(graph: Graph, nodes: Sequence[int]) -> str:
+def position_of(graph: Graph, nodes: Sequence[int]) -> str:
     """The name of the first matched node, or of a tensor that it gives."""
     node = graph.nodes[nodes[0]]
     return node.name or " ".join(graph.interface.names.get(t, f"t{t}") for t in node.outputs if t >= 0)
@@ -66,7 +66,7 @@ def place_of(graph: Graph, nodes: Sequence[int]) -> str:
 
 def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
     """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together, ps)."""
-    found = {}
+    result = {}
     for number, step in enumerate(steps):
         if step.gain_ps < 0:
             after = {number}
@@ -74,8 +74,8 @@ def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
                 if steps[later].needs & after:
                     after.add(later)
             after.remove(number)
-            found[number] = sorted(after), sum(steps[later].gain_ps for later in after)
-    return found
+            result[number] = sorted(after), sum(steps[later].gain_ps for later in after)
+    return result
 
 
 def groups(steps: Sequence[Step]) -> list[list[int]]:

@@ -61,7 +61,7 @@ def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
         for node in plan.added
     ]  # fmt: skip
     return graph.rewrite(
-        removed=sorted({match.nodes[place] for place in rule.root_places}),
+        removed=sorted({match.nodes[position] for position in rule.root_positions}),
         added=added,
         types={real(number): kind for number, kind in plan.types},
         constants={real(number): constant for number, constant in plan.constants},
@@ -73,12 +73,12 @@ def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
 
 def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
     """The tensors of a match: what its variables hold, then the outputs that are replaced."""
-    found: list[int] = []
+    result: list[int] = []
     for name in rule.tensor_names:
         value = bindings[name]
-        found += value if isinstance(value, tuple) else (value,)
-    found += [graph.nodes[nodes[place]].outputs[slot] for place, slot in rule.replaced]
-    return found
+        result += value if isinstance(value, tuple) else (value,)
+    result += [graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced]
+    return result
 
 
 def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, int], ...]:
@@ -106,32 +106,32 @@ class Plans:
         if reason:
             raise Refused(reason)
         key = facts(graph, rule, nodes, bindings)
-        found = self._known.get(key)
-        if found is None:
+        result = self._known.get(key)
+        if result is None:
             if len(self._known) >= MAX_PLANS:
                 self._known.clear()
-            found = self._known[key] = plan_or_reason(graph, rule, nodes, bindings)
-        if isinstance(found, str):
-            raise Refused(found)
-        return found
+            result = self._known[key] = plan_or_reason(graph, rule, nodes, bindings)
+        if isinstance(result, str):
+            raise Refused(result)
+        return result
 
 
 def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
     """All that conditions and the right side may depend on; equal facts have one answer."""
     types = graph.types
-    found = [rule.name, *[bindings[name] for name in rule.attribute_names]]
+    result = [rule.name, *[bindings[name] for name in rule.attribute_names]]
     for name in rule.tensor_names:
         value = bindings[name]
         tensors = value if isinstance(value, tuple) else (value,)
-        found.append(len(tensors))
+        result.append(len(tensors))
         for tensor in tensors:
             constant = graph.constants.get(tensor)
-            found.append(types.get(tensor))
-            found.append(graph.is_constant(tensor) if constant is None else content_of_constant(constant))
+            result.append(types.get(tensor))
+            result.append(graph.is_constant(tensor) if constant is None else content_of_constant(constant))
             if rule.counts_readers:
-                found.append(unshared(Tensor(graph, tensor)))
-    found += [types.get(graph.nodes[nodes[place]].outputs[slot]) for place, slot in rule.replaced]
-    return tuple(found)
+                result.append(unshared(Tensor(graph, tensor)))
+    result += [types.get(graph.nodes[nodes[position]].outputs[slot]) for position, slot in rule.replaced]
+    return tuple(result)
 
 
 def content_of_constant(constant: Constant) -> str | bool:
@@ -144,8 +144,8 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
     """Whether an output that the rule does not replace is used by others than the roots."""
-    removed = {nodes[place] for place in rule.root_places}
-    replaced = {graph.nodes[nodes[place]].outputs[slot] for place, slot in rule.replaced}
+    removed = {nodes[position] for position in rule.root_positions}
+    replaced = {graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced}
     for node_id in removed:
         for tensor in graph.nodes[node_id].outputs:
             if tensor not in replaced and (
@@ -319,10 +319,10 @@ class _Planner:
         if any(t != ABSENT and (kind is None or kind.shape is None) for t, kind in zip(inputs, kinds, strict=True)):
             raise Refused("the shape of a tensor is not known")
         try:
-            found = infer_types(op.op, op.domain, opset, attributes, kinds, list(map(self.value, inputs)), n_outputs)
+            result = infer_types(op.op, op.domain, opset, attributes, kinds, list(map(self.value, inputs)), n_outputs)
         except RLFlowError as error:
             raise Refused(str(error)) from error
-        return found
+        return result
 
     def value(self, number: int) -> np.ndarray | None:
         """The content of a shape, axes, …"""

@@ -69,8 +69,8 @@ def _is_rounded(text: str, rounded: set[str]) -> bool:
 
 def _rounded_names(rule: Rule) -> set[str]:
     """The rule's `let` names that stand for such numbers."""
-    found: set[str] = set()
+    result: set[str] = set()
     for name, text in re.findall(r"^\s*let (\w+) = (.*)$", rule.text, re.MULTILINE):
-        if _is_rounded(text, found):
-            found.add(name)
-    return found
+        if _is_rounded(text, result):
+            result.add(name)
+    return result

@@ -20,17 +20,17 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
     places) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one for
     which most of the rule's conditions hold, asked in their order; of several the first.
     """
-    found = []
+    result = []
     for rule in rules:
         if not names or rule.name in names:
             matches, refusals = explain(graph, rules, rule.name)
-            found.append({
+            result.append({
                 "name": rule.name, "family": rule.family, "why": rule.why, "text": rule.text,
                 "locations": [_nodes(graph, match) for match in matches],
                 "reasons": dict(Counter(refusal.reason for refusal in refusals).most_common()),
                 "nearest_miss": _nearest(graph, rule, refusals),
             })  # fmt: skip
-    return found
+    return result
 
 
 def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
@@ -38,9 +38,9 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
     applies = [entry for entry in entries if entry["locations"]]
     misses = [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
     silent = len(entries) - len(applies) - len(misses)
-    places = sum(len(entry["locations"]) for entry in applies)
+    positions = sum(len(entry["locations"]) for entry in applies)
     lines = [
-        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, at {_count(places, 'place')}; {len(misses)} nearly fit; of "
+        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, at {_count(positions, 'place')}; {len(misses)} nearly fit; of "
         f"{silent} the model does not hold the operators."
     ]
     for title, chosen, show in (("CAN BE APPLIED", applies, _fires), ("NEARLY FIT", misses, _nearly)):
@@ -54,10 +54,10 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
 
 
 def _fires(entry: dict, whole: bool) -> list[str]:
-    found = entry["locations"]
-    shown = found if whole or len(found) <= FEW + 1 else found[:FEW]
-    lines = [*_head(entry, whole, f", {_count(len(found), 'place')}"), *(f"    {_line(nodes, whole)}" for nodes in shown)]
-    lines += [f"    and {len(found) - len(shown)} more"] if len(shown) < len(found) else []
+    result = entry["locations"]
+    shown = result if whole or len(result) <= FEW + 1 else result[:FEW]
+    lines = [*_head(entry, whole, f", {_count(len(result), 'place')}"), *(f"    {_line(nodes, whole)}" for nodes in shown)]
+    lines += [f"    and {len(result) - len(shown)} more"] if len(shown) < len(result) else []
     return lines + (_reasons(entry) if whole else [])
 
 
@@ -67,9 +67,9 @@ def _nearly(entry: dict, whole: bool) -> list[str]:
     return [*_head(entry, whole), *near, *(_reasons(entry) if whole else [])]
 
 
-def _head(entry: dict, whole: bool, places: str = "") -> list[str]:
+def _head(entry: dict, whole: bool, positions: str = "") -> list[str]:
     equation = [f"      {line.strip()}" for line in entry["text"].splitlines()[1:]] if whole else []
-    return [f"  {entry['name']}{places}: {entry['why']}", *equation]
+    return [f"  {entry['name']}{positions}: {entry['why']}", *equation]
 
 
 def _reasons(entry: dict) -> list[str]:

@@ -94,9 +94,9 @@ def per_channel(tensor: Tensor, like: Tensor) -> bool:
 
 def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
     """`per_channel` for the output of a convolution with that weight [out, in / groups, …]."""
-    channels, places = dim(weight, 0), rank(weight) - 2
+    channels, positions = dim(weight, 0), rank(weight) - 2
     padded = (1,) * (rank(weight) - rank(tensor)) + shape(tensor)
-    return len(padded) == places + 2 and all(n == 1 or (k == 1 and n == channels) for k, n in enumerate(padded))
+    return len(padded) == positions + 2 and all(n == 1 or (k == 1 and n == channels) for k, n in enumerate(padded))
 
 
 def axes(tensor: Tensor, rank: int) -> tuple[int, ...]:
@@ -140,10 +140,10 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
 
 def scalar(tensor: Tensor) -> float:
     """The one element of a constant."""
-    found = tensor.graph.constants.get(tensor.id)
-    if found is None or found.type.size != 1:
+    result = tensor.graph.constants.get(tensor.id)
+    if result is None or result.type.size != 1:
         raise Unknown("a number is not known in advance")
-    return float(found.load().reshape(()))
+    return float(result.load().reshape(()))
 
 
 def attributes(pairs: tuple, name: bytes, default=None):
@@ -210,8 +210,8 @@ def compile_expression(node: ast.expr, where: str) -> Expression:
             base, bounds = build(target), [build(b) if b is not None else None for b in (lower, upper, step)]
             return lambda scope: base(scope)[slice(*(b(scope) if b else None for b in bounds))]
         case ast.Subscript(value=target, slice=index):
-            base, place = build(target), build(index)
-            return lambda scope: base(scope)[place(scope)]
+            base, position = build(target), build(index)
+            return lambda scope: base(scope)[position(scope)]
         case ast.IfExp(test=test, body=body, orelse=orelse):
             a, b, c = build(test), build(body), build(orelse)
             return lambda scope: b(scope) if a(scope) else c(scope)
@@ -235,12 +235,12 @@ def _comprehension(elt: ast.expr, generator: ast.comprehension, where: str) -> E
     names = [target.id] if isinstance(target, ast.Name) else [item.id for item in target.elts]
 
     def run(scope):
-        found = []
+        result = []
         for item in source(scope):
             inner = {**scope, **dict(zip(names, (item,) if len(names) == 1 else item, strict=True))}
             if all(test(inner) for test in tests):
-                found.append(body(inner))
-        return tuple(found)
+                result.append(body(inner))
+        return tuple(result)
 
     return run
 

@@ -128,21 +128,21 @@ class Rule:
         return tuple({output.op.key: output.op for _, output in self.source}.values())
 
     @cached_property
-    def root_places(self) -> tuple[int, ...]:
+    def root_positions(self) -> tuple[int, ...]:
         """Where the roots stand in `ops`."""
         return tuple(self.ops.index(root) for root in self.roots)
 
     @cached_property
     def replaced(self) -> tuple[tuple[int, int], ...]:
         """(place in `ops`, output slot) of every output that the target replaces."""
-        places = {op.key: place for place, op in enumerate(self.ops)}
-        return tuple((places[output.op.key], output.slot) for _, output in self.source)
+        positions = {op.key: position for position, op in enumerate(self.ops)}
+        return tuple((positions[output.op.key], output.slot) for _, output in self.source)
 
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """The tensor variables of the source, sorted."""
-        found = {pattern.name for _, output in self.source for pattern in _walk(output) if isinstance(pattern, Var | Star)}
-        return tuple(sorted(found))
+        result = {pattern.name for _, output in self.source for pattern in _walk(output) if isinstance(pattern, Var | Star)}
+        return tuple(sorted(result))
 
     @cached_property
     def attribute_names(self) -> tuple[str, ...]:
@@ -257,8 +257,8 @@ def _parse_block(lines: list[str], family: str) -> list[Rule]:
         else:
             equation.append(line.strip())
     arrow = "<=>" if "<=>" in " ".join(equation) else "=>"
-    left, found, right = "\n".join(equation).partition(arrow)
-    if not found:
+    left, result, right = "\n".join(equation).partition(arrow)
+    if not result:
         raise RLFlowError(f"rule {name}: no '=>' in its equation")
     sides = [_Side(left, name).outputs, _Side(right, name).outputs]
     directions = [(name, sides[0], sides[1], "forward ")]
@@ -458,12 +458,12 @@ def _walk(pattern):
 
 
 def _ops_of(outputs) -> dict[int, Op]:
-    found = {}
+    result = {}
     for _, output in outputs:
         for pattern in _walk(output):
             if isinstance(pattern, Op):
-                found.setdefault(pattern.key, pattern)
-    return found
+                result.setdefault(pattern.key, pattern)
+    return result
 
 
 def _variables(outputs) -> set[str]:

@@ -34,17 +34,17 @@ def matches_at(
 
     For two alike roots both orders are given, as which of them counts depends on the whole graph.
     """
-    found: dict[tuple, Match] = {}
+    result: dict[tuple, Match] = {}
     for nodes, bindings in structural_matches(graph, rule, node):
         key = nodes, tuple(sorted(bindings.items()))
-        if key in found:
+        if key in result:
             continue
         try:
-            found[key] = Match(xfer_id, nodes, bindings, plans.plan(graph, rule, nodes, bindings))
+            result[key] = Match(xfer_id, nodes, bindings, plans.plan(graph, rule, nodes, bindings))
         except Refused as refused:
             if refusals is not None:
                 refusals.append(Refusal(rule.name, nodes, str(refused)))
-    return tuple(found.values())
+    return tuple(result.values())
 
 
 # -- all local rules -------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ class _Pattern(NamedTuple):
 
     def match(self, nodes: list[int], tensors: list[int]) -> Match:
         bindings = self.attributes.copy()
-        for name, place in self.tensors.items():
-            bindings[name] = tensors[place] if isinstance(place, int) else tuple([tensors[k] for k in place])
-        return Match(self.xfer_id, tuple([nodes[place] for place in self.nodes]), bindings, self.plan)
+        for name, position in self.tensors.items():
+            bindings[name] = tensors[position] if isinstance(position, int) else tuple([tensors[k] for k in position])
+        return Match(self.xfer_id, tuple([nodes[position] for position in self.nodes]), bindings, self.plan)
 
 
 class LocalRules:
@@ -118,24 +118,24 @@ class LocalRules:
             if len(self._known) >= MAX_NEIGHBOURHOODS:
                 self._known.clear()
             known = self._known[key] = self._search(graph, node, nodes, tensors)
-        return {xfer_id: tuple([pattern.match(nodes, tensors) for pattern in found]) for xfer_id, found in known.items()}
+        return {xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()}
 
     def _search(self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]) -> dict[int, list[_Pattern]]:
         below = {graph.nodes[node_id].op for node_id in nodes[1:]}
-        found = {}
+        result = {}
         for xfer_id, rule in self._by_root[node.op].items():
             if rule.children <= below:
                 matches = matches_at(graph, xfer_id, rule, node, self._plans)
                 if matches:
-                    found[xfer_id] = [_pattern(match, rule, nodes, tensors) for match in matches]
-        return found
+                    result[xfer_id] = [_pattern(match, rule, nodes, tensors) for match in matches]
+        return result
 
 
 def _pattern(match: Match, rule: Rule, nodes: list[int], tensors: list[int]) -> _Pattern:
-    attributes, places = {}, {}
+    attributes, positions = {}, {}
     for name, value in match.bindings.items():
         if name not in rule.tensor_names:
             attributes[name] = value
         else:
-            places[name] = tuple(map(tensors.index, value)) if isinstance(value, tuple) else tensors.index(value)
-    return _Pattern(match.xfer_id, tuple(map(nodes.index, match.nodes)), attributes, places, match.plan)
+            positions[name] = tuple(map(tensors.index, value)) if isinstance(value, tuple) else tensors.index(value)
+    return _Pattern(match.xfer_id, tuple(map(nodes.index, match.nodes)), attributes, positions, match.plan)

@@ -18,7 +18,7 @@ def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
     """For two alike roots, whether the match names them against the canonical order."""
     if not rule.symmetric:
         return False
-    first, second = (nodes[place] for place in rule.root_places)
+    first, second = (nodes[position] for position in rule.root_positions)
     return graph.rank[first] > graph.rank[second]
 
 
@@ -31,7 +31,7 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
     for node_id in graph.order:
         if not graph.nodes[node_id].constant:
             matches += matches_at(graph, xfer_id, rule, graph.nodes[node_id], plans, refusals)
-    return tuple([m for m in found if not is_mirrored(graph, rule, m.nodes)] for found in (matches, refusals))
+    return tuple([m for m in result if not is_mirrored(graph, rule, m.nodes)] for result in (matches, refusals))
 
 
 # -- all rules -------------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ class MatchTable:
         """The matches of one rule, in the canonical order of the matched nodes."""
         rank, rule, at = self.graph.rank, self.rules[xfer_id], self._at[xfer_id]
         for node_id in sorted(at, key=rank.__getitem__):  # the first of a match's nodes
-            found = at[node_id]
+            result = at[node_id]
             if rule.symmetric:
-                found = [match for match in found if not is_mirrored(self.graph, rule, match.nodes)]
-            if len(found) > 1:
-                found = sorted(found, key=lambda match: [rank[n] for n in match.nodes])
-            yield from found
+                result = [match for match in result if not is_mirrored(self.graph, rule, match.nodes)]
+            if len(result) > 1:
+                result = sorted(result, key=lambda match: [rank[n] for n in match.nodes])
+            yield from result
 
     def location(self, xfer_id: int, number: int) -> Match:
         """The rule's match of that number, counted from 0 in the canonical order."""
@@ -151,15 +151,15 @@ class MatchTable:
 
     def difference(self, before: "MatchTable") -> tuple[list[Match], list[Match]]:
         """(matches of `before` that are no more, or whose replacement is another; those that are new), as `all_matches` counts."""
-        lost, found = [], []
+        lost, result = [], []
         for old, new in zip(before._at, self._at, strict=True):
             if old is not new:
                 for node_id in sorted(old.keys() | new.keys()):
                     was, now = old.get(node_id, ()), new.get(node_id, ())
                     if was is not now:
                         lost += [m for m in was if _differs(m, now)]
-                        found += [m for m in now if _differs(m, was)]
-        return lost, found
+                        result += [m for m in now if _differs(m, was)]
+        return lost, result
 
     # -- looking for matches -----------------------------------------------------------------------
 
@@ -225,40 +225,40 @@ class MatchTable:
             reads = {t for n in below for t in graph.nodes[n].inputs if t in graph.types and not graph.is_constant(t)}
             below = {graph.producers[t] for t in reads if t in graph.producers}
             tensors |= reads
-        readers, found = {n for t in tensors for n in graph.consumers[t]}, {root}
+        readers, result = {n for t in tensors for n in graph.consumers[t]}, {root}
         for _ in range(roots.depth):
-            found |= readers
+            result |= readers
             readers = {c for n in readers for t in graph.nodes[n].outputs for c in graph.consumers.get(t, ())}
-        found = [n for n in found if graph.nodes[n].op in roots.ops]
-        return [n for n in found if graph.nodes[n].op == roots.ops[0]] if len(found) >= len(roots.ops) else []
+        result = [n for n in result if graph.nodes[n].op in roots.ops]
+        return [n for n in result if graph.nodes[n].op == roots.ops[0]] if len(result) >= len(roots.ops) else []
 
     def _match_local(self, node_id: int) -> None:
         """Matches all local rules at a node anew."""
-        found = self._local_rules.matches_at(self.graph, self.graph.nodes[node_id])
-        for xfer_id in self._local_at.get(node_id, frozenset()) | found.keys():
-            self._store(xfer_id, node_id, found.get(xfer_id, ()))
-        self._local_at[node_id] = frozenset(found)
+        result = self._local_rules.matches_at(self.graph, self.graph.nodes[node_id])
+        for xfer_id in self._local_at.get(node_id, frozenset()) | result.keys():
+            self._store(xfer_id, node_id, result.get(xfer_id, ()))
+        self._local_at[node_id] = frozenset(result)
 
     def _match(self, tries: dict[int, set[int]]) -> None:
         """Matches other rules anew, each at the nodes where it is to be tried."""
         for node_id, xfer_ids in tries.items():
             node = self.graph.nodes.get(node_id)
             for xfer_id in xfer_ids:
-                found = ()
+                result = ()
                 if node is not None and not node.constant:
-                    found = matches_at(self.graph, xfer_id, self.rules[xfer_id], node, self._plans)
-                self._store(xfer_id, node_id, found)
+                    result = matches_at(self.graph, xfer_id, self.rules[xfer_id], node, self._plans)
+                self._store(xfer_id, node_id, result)
 
-    def _store(self, xfer_id: int, node_id: int, found: tuple[Match, ...]) -> None:
+    def _store(self, xfer_id: int, node_id: int, result: tuple[Match, ...]) -> None:
         old = self._at[xfer_id].get(node_id, ())
-        if old == found and all(a.plan is b.plan for a, b in zip(old, found, strict=True)):
+        if old == result and all(a.plan is b.plan for a, b in zip(old, result, strict=True)):
             return
         if xfer_id not in self._own:
             self._own.add(xfer_id)
             self._at[xfer_id] = self._at[xfer_id].copy()
-        self._totals[xfer_id] += len(found) - len(old)
-        if found:
-            self._at[xfer_id][node_id] = found
+        self._totals[xfer_id] += len(result) - len(old)
+        if result:
+            self._at[xfer_id][node_id] = result
         else:
             del self._at[xfer_id][node_id]
         if xfer_id not in self._roles.local:
@@ -267,5 +267,5 @@ class MatchTable:
                 self._part_of[member] -= part
                 if not self._part_of[member]:
                     del self._part_of[member]
-            for member in {n for match in found for n in match.nodes}:
+            for member in {n for match in result for n in match.nodes}:
                 self._part_of[member] = self._part_of.get(member, frozenset()) | part

@@ -83,18 +83,18 @@ def holds_literal(constant: Constant, literal: Literal) -> bool:
     """Whether the constant is one number (or list) that equals the literal, as its data type rounds it."""
     if constant.type.size > SHAPE_VALUE_LIMIT:
         return False
-    wanted, found = np.asarray(literal.compute({})), constant.load()
-    if found.size != wanted.size or found.dtype.kind in "OSU":
+    wanted, result = np.asarray(literal.compute({})), constant.load()
+    if result.size != wanted.size or result.dtype.kind in "OSU":
         return False
     if constant.type.dtype in FLOATS:
-        wanted = wanted.astype(found.dtype)
-    return np.array_equal(found.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64))
+        wanted = wanted.astype(result.dtype)
+    return np.array_equal(result.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64))
 
 
-def _same_attribute(wanted, found) -> bool:
-    if isinstance(wanted, float) and isinstance(found, float):
-        return abs(wanted - found) <= 1e-6 * abs(wanted)  # attributes are stored in float32
-    return wanted == found
+def _same_attribute(wanted, result) -> bool:
+    if isinstance(wanted, float) and isinstance(result, float):
+        return abs(wanted - result) <= 1e-6 * abs(wanted)  # attributes are stored in float32
+    return wanted == result
 
 
 class Attempt:

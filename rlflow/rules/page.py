@@ -57,7 +57,7 @@ def page(rules: RuleSet, proofs: Mapping[str, dict], measured: Mapping[str, dict
     for rule in rules:
         of_family.setdefault(rule.family, []).append(rule)
     parts = [INTRODUCTION, _summary(of_family, proofs)]
-    parts += [_section(family, found, proofs, measured.get(family)) for family, found in of_family.items()]
+    parts += [_section(family, result, proofs, measured.get(family)) for family, result in of_family.items()]
     return "\n".join(parts)
 
 
@@ -76,19 +76,19 @@ def about(family: str) -> tuple[str, str | None]:
 
 def _summary(of_family: dict[str, list[Rule]], proofs: Mapping[str, dict]) -> str:
     lines = ["| family | rules | exact | proved for all shapes | bounded |", "| --- | ---: | ---: | ---: | ---: |"]
-    every = [rule for found in of_family.values() for rule in found]
-    for name, found in [*((f"[{family}](#{family})", found) for family, found in of_family.items()), ("all", every)]:
-        kinds = [proofs.get(rule.name, {}).get("proof") for rule in found]
-        exact = sum(exactness(rule) == "exact" for rule in found)
-        lines.append(f"| {name} | {len(found)} | {exact} | {kinds.count('all-shapes')} | {kinds.count('bounded')} |")
+    every = [rule for result in of_family.values() for rule in result]
+    for name, result in [*((f"[{family}](#{family})", result) for family, result in of_family.items()), ("all", every)]:
+        kinds = [proofs.get(rule.name, {}).get("proof") for rule in result]
+        exact = sum(exactness(rule) == "exact" for rule in result)
+        lines.append(f"| {name} | {len(result)} | {exact} | {kinds.count('all-shapes')} | {kinds.count('bounded')} |")
     return "\n".join([*lines, ""])
 
 
-def _section(family: str, found: list[Rule], proofs: Mapping[str, dict], measured: dict | None) -> str:
+def _section(family: str, result: list[Rule], proofs: Mapping[str, dict], measured: dict | None) -> str:
     text, name = about(family)
-    typical = next((rule for rule in found if rule.name == name), found[0])
+    typical = next((rule for rule in result if rule.name == name), result[0])
     rows = [
-        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |" for rule in found
+        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |" for rule in result
     ]
     return "\n".join([
         f"## {family}", "", text, "", f"*Measured:* {_measured(measured)}", "", f"`{typical.name}`: {typical.why}", "",
@@ -107,10 +107,10 @@ def _proof(record: dict | None) -> str:
     return "all shapes" if record["proof"] == "all-shapes" else f"bounded: {_cell(record['bound'])}"
 
 
-def _measured(found: dict | None) -> str:
-    if found is None:
+def _measured(result: dict | None) -> str:
+    if result is None:
         return "not yet."
-    again = found.get("again")
+    again = result.get("again")
     if again is None:
         return "none of its rules has a place in the models that were tried as they come; they are stepping stones."
     applied = ", ".join(f"`{name}` × {n}" for name, n in again["applied"].items())

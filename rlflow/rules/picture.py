@@ -19,11 +19,11 @@ def picture(rule: Rule) -> str:
 
 def constants_of(rule: Rule) -> set[str]:
     """The tensors that the rule's conditions require to be constant."""
-    found = set()
+    result = set()
     for clause in re.findall(r"^\s*if (.*)$", rule.text, re.MULTILINE):
         for match in re.finditer(r"(not )?\bconstant\(([\w, ]*)\)", clause):
-            found |= set(match[2].split(", ")) if not match[1] else set()
-    return found
+            result |= set(match[2].split(", ")) if not match[1] else set()
+    return result
 
 
 class _Side:
@@ -77,8 +77,8 @@ class _Side:
 
 
 def _variables(op: Op) -> set[str]:
-    found = {operand.name for operand in op.inputs if isinstance(operand, Var | Star)}
-    return found.union(*(_variables(operand.op) for operand in op.inputs if isinstance(operand, Output)))
+    result = {operand.name for operand in op.inputs if isinstance(operand, Var | Star)}
+    return result.union(*(_variables(operand.op) for operand in op.inputs if isinstance(operand, Output)))
 
 
 def _label(op: Op) -> str:

@@ -13,16 +13,16 @@ from rlflow.common.errors import RLFlowError, first_line
 
 DEFAULTS = Path(__file__).parents[2] / "configs" / "default.yaml"
 FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
-NULLABLE = {"model": str, "cost.database": str, "dream.doubt_limit": float, "optimise.seconds": float}  # may be null: the type of a value
+NULLABLE = {"model": str, "cost.database": str, "dream.uncertainty_limit": float, "optimise.seconds": float}  # may be null: the type of a value
 ELEMENTS = {"env.rules": str, "collect.also": str, "dream.temperatures": float, "eval.seeds": int}
 NOT_EMPTY = ("dream.temperatures", "eval.seeds")
 
 # A number is above 0 (a count at least 1), but for these, whose smallest value is 0.
 MAY_BE_ZERO = frozenset((
     "seed", "env.alpha", "env.beta", "world_model.mdn-rnn.encoder_steps", "world_model.mdn-rnn.final_learning_rate",
-    "world_model.mdn-rnn.decay_power", "world_model.holdout", "world_model.threads", "world_model.mdn-rnn.patience", "dream.temperatures", "dream.doubt_limit", "dream.doubt_penalty",
+    "world_model.mdn-rnn.decay_power", "world_model.holdout", "world_model.threads", "world_model.mdn-rnn.patience", "dream.temperatures", "dream.uncertainty_limit", "dream.uncertainty_penalty",
     "controller.ppo.descent", "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
-    "controller.ppo.value_weight", "controller.planner.annealing", "controller.planner.doubt_limit", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
+    "controller.ppo.value_weight", "controller.planner.annealing", "controller.planner.uncertainty_limit", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
     "eval.measure_seconds", "eval.seeds", "search.beam.radius", "search.annealing.hot", "search.annealing.focus",
 ))  # fmt: skip
 AT_MOST = {

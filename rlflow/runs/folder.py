@@ -90,8 +90,8 @@ class RunFolder:
         """
         self.require("collect")
         own = read_episodes(self.path / "episodes", self.config.collect.episodes)
-        mine, found = read_json(self.path / "model.json"), {}
-        found[mine["sha256"], repr(mine["task"])] = own
+        mine, result = read_json(self.path / "model.json"), {}
+        result[mine["sha256"], repr(mine["task"])] = own
         for other in map(Path, self.config.collect.also):
             if not (other / "collect.json").exists():
                 raise RLFlowError(f"collect.also: {other} has no finished 'collect'")
@@ -103,15 +103,15 @@ class RunFolder:
                 raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error
             if different:
                 raise RLFlowError(f"collect.also: {other} was begun with other options ('{different[0]}' differs)")
-            found[key] = read_episodes(other / "episodes", episodes)
-        return own, [episode for key in sorted(found) for episode in found[key]]
+            result[key] = read_episodes(other / "episodes", episodes)
+        return own, [episode for key in sorted(result) for episode in result[key]]
 
-    def begin_rounds(self) -> Path:
-        """The folder of what the rounds of learning leave (`train-wm --rounds`), which depends on the options of this call.
+    def begin_iterations(self) -> Path:
+        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options of this call.
 
         Raises RLFlowError if it was begun with others.
         """
-        folder, options = self.path / "rounds", round_options(self.config)
+        folder, options = self.path / "iterations", iteration_options(self.config)
         if (folder / "options.json").exists():
             before = read_json(folder / "options.json")
             if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
@@ -132,10 +132,10 @@ class RunFolder:
         return read_json(file) if file.exists() else None
 
     def require(self, stage: str) -> dict:
-        found = self.results(stage)
-        if found is None:
+        result = self.results(stage)
+        if result is None:
             raise RLFlowError(f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first")
-        return found
+        return result
 
 
 def task_of(config: DictConfig) -> dict:
@@ -145,10 +145,10 @@ def task_of(config: DictConfig) -> dict:
     return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
 
 
-def round_options(config: DictConfig) -> dict:
-    """The options that what a round leaves depends on, besides those of the task."""
+def iteration_options(config: DictConfig) -> dict:
+    """The options that what an iteration leaves depends on, besides those of the task."""
     chosen = OmegaConf.to_container(config)
-    options = {f"rounds.{key}": value for key, value in chosen["rounds"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
+    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
     options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
     for group in ("world_model", "controller"):
         section = chosen[group]
@@ -194,14 +194,14 @@ def _relative(source: Path, folder: Path) -> str:
 
 def versions() -> dict[str, str]:
     """Python, the packages and the git commit that a run was made with."""
-    found = {"python": sys.version.split()[0]}
+    result = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
             continue
-    found["git_commit"] = _git_commit()
-    return found
+    result["git_commit"] = _git_commit()
+    return result
 
 
 def _git_commit() -> str:

@@ -7,7 +7,7 @@ from rlflow.search.greedy import descent
 from rlflow.search.search import Search
 
 
-def annealing(search: Search, rounds: int, steps: int, hot: float, cold: float, focus: float) -> str:
+def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float, focus: float) -> str:
     """Descends, then draws substitutions at random and accepts a loss with probability exp(-loss / temperature).
 
     What a match gains is known until something near it changes, so that what is refused costs nothing the second
@@ -15,7 +15,7 @@ def annealing(search: Search, rounds: int, steps: int, hot: float, cold: float, 
     follows, and among all matches of a large graph that would hardly ever be drawn before the loss is undone.
 
     Args:
-      rounds: coolings; each begins at the best graph so far and ends with a descent.
+      restarts: coolings; each begins at the best graph so far and ends with a descent.
       steps: draws of a cooling, for each match of the start.
       hot, cold: the first and the last temperature, in units of the mean absolute gain of the start's matches that
         gain or lose anything; the temperature falls geometrically.  hot = 0: no loss is accepted.
@@ -27,10 +27,10 @@ def annealing(search: Search, rounds: int, steps: int, hot: float, cold: float, 
         return "nothing to try"
     unit = sum(moves) / max(len(moves), 1)
     best = descent(start)
-    for _ in range(rounds):
-        found = descent(_cooled(best, steps, hot * unit, cold * unit, focus))
-        best = min(best, found, key=lambda position: position.cost)
-    return "rounds"
+    for _ in range(restarts):
+        result = descent(_cooled(best, steps, hot * unit, cold * unit, focus))
+        best = min(best, result, key=lambda position: position.cost)
+    return "restarts"
 
 
 def _cooled(position: Position, steps: int, hot: float, cold: float, focus: float) -> Position:

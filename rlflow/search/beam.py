@@ -52,9 +52,9 @@ class _Round:
         self.begun = set()
         for match in sorted(position.matches, key=lambda match: -position.gain(match)):
             if id(match) not in self.failed:
-                found, nodes = self.chain(position, match, seen)
-                if found is not None:
-                    return found
+                result, nodes = self.chain(position, match, seen)
+                if result is not None:
+                    return result
                 self.failed[id(match)] = match, nodes
         return None
 
@@ -89,10 +89,10 @@ class _Round:
 
     def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Move]]:
         """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
-        found = []
+        result = []
         for position, touched in level:
             near = position.state.near(touched, self.radius)
-            found += [
+            result += [
                 (position.cost - position.gain(m), position, touched, m) for m in position.matches if not near.isdisjoint(m.nodes)
             ]
-        return sorted(found, key=lambda candidate: candidate[0])
+        return sorted(result, key=lambda candidate: candidate[0])

@@ -1,12 +1,12 @@
 """How far from the best: a bound that no graph within a stated scope costs less than, by equality saturation.
 
-The e-graph begins with the model and the results of searches, if any are given, and grows by all rules in rounds
+The e-graph begins with the model and the results of searches, if any are given, and grows by all rules in iterations
 (rlflow.search.saturation.explore); the cheapest choice in it is an integer program (rlflow.search.saturation.extract), whose dual
 bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors onto
 classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
 and cost no more than the graph. The scope is every graph
 
-- that substitutions make of those that the e-graph began with, in any number, none needing more than `rounds` - 1 others
+- that substitutions make of those that the e-graph began with, in any number, none needing more than `iterations` - 1 others
   before it,
 - where a substitution that merges several operators never takes two that compute the same (equal operators of equal
   inputs), nor two that read a common weight: an e-graph holds every form of an operator at once, and would go on for
@@ -30,7 +30,7 @@ from rlflow.search.saturation.explore import Explorer
 from rlflow.search.saturation.extract import extract
 from rlflow.search.saturation.prices import options
 
-SHARE = 0.5  # of the seconds that are left, for the next round, and for its integer program
+SHARE = 0.5  # of the seconds that are left, for the next iteration, and for its integer program
 SMALL_GAP = 0.01  # between the best graph and the bound, with which it is worth while to go deeper
 
 
@@ -42,9 +42,9 @@ class Bound:
       lower_bound_ps: no graph in the scope costs less, to the tolerance of HiGHS (1e-6).
       best_ps, best: the cheapest graph that is known, and its cost: built from the e-graph, or one that it began with.
       scope: the graphs that the bound speaks of, in words.
-      saturated: whether more rounds would bring nothing new, so that the number of substitutions is not limited.
-      rounds: whole rounds.
-      stop: why no more rounds were taken: 'saturated', 'rounds', 'nodes', 'seconds', or 'gap': after the next one the integer
+      saturated: whether more iterations would bring nothing new, so that the number of substitutions is not limited.
+      iterations: whole iterations.
+      stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next one the integer
         program could not be solved in time.
       classes, nodes: of the e-graph, constants left out.
       seconds: all together.
@@ -55,7 +55,7 @@ class Bound:
     best: Graph
     scope: str
     saturated: bool
-    rounds: int
+    iterations: int
     stop: str
     classes: int
     nodes: int
@@ -67,15 +67,15 @@ class Bound:
 
 
 def lower_bound(
-    task: Task, seconds: float = 600.0, found: Sequence[Graph] = (), max_rounds: int = 4, max_nodes: int = 30_000,
+    task: Task, seconds: float = 600.0, result: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Bound:  # fmt: skip
     """The bound for a task within about so many seconds.
 
     Args:
       found: results of searches from the task's graph; they and what is near them are part of the scope.
-      max_rounds, max_nodes: limits of the e-graph.
-      progress: called with (whole rounds, operators) after each.
+      max_iterations, max_nodes: limits of the e-graph.
+      progress: called with (whole iterations, operators) after each.
 
     Raises:
       RLFlowError: the cost is not one of single operators, a rule asks who else reads a tensor, or scipy is missing.
@@ -85,20 +85,20 @@ def lower_bound(
     started = time.monotonic()
     end = started + seconds
     egraph = EGraph(task.graph)
-    for graph in found:
+    for graph in result:
         egraph.put(graph)
-    explorer, stop = Explorer(egraph, task.rules), "rounds"
-    cheapest = min((task.graph, *found), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
+    explorer, stop = Explorer(egraph, task.rules), "iterations"
+    cheapest = min((task.graph, *result), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
     deepest = _solved(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
-    for rounds in range(1, max_rounds + 1):
+    for iterations in range(1, max_iterations + 1):
         left_early = explorer.round(max_nodes, SHARE * (end - time.monotonic()))
         if left_early in ("nodes", "seconds"):
             stop = left_early
             break
-        solved = _solved(task, egraph, deepest.best, rounds, SHARE * (end - time.monotonic()))
+        solved = _solved(task, egraph, deepest.best, iterations, SHARE * (end - time.monotonic()))
         if progress is not None:
-            progress(rounds, len(egraph.nodes))
-        if solved.gap(solved.best_ps) > SMALL_GAP and solved.best_ps == deepest.best_ps and rounds > 1:
+            progress(iterations, len(egraph.nodes))
+        if solved.gap(solved.best_ps) > SMALL_GAP and solved.best_ps == deepest.best_ps and iterations > 1:
             stop = "gap"
             break
         deepest = solved
@@ -107,12 +107,12 @@ def lower_bound(
             break
     return replace(
         deepest, stop=stop, saturated=stop == "saturated", seconds=time.monotonic() - started,
-        scope=_scope(deepest.rounds, stop == "saturated", len(found)),
+        scope=_scope(deepest.iterations, stop == "saturated", len(result)),
     )  # fmt: skip
 
 
-def _solved(task: Task, egraph: EGraph, best: Graph, rounds: int, seconds: float) -> Bound:
-    """What an e-graph says after so many rounds; `best` is the cheapest graph that is known to be in it."""
+def _solved(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
+    """What an e-graph says after so many iterations; `best` is the cheapest graph that is known to be in it."""
     priced = options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps
     wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]
@@ -121,14 +121,14 @@ def _solved(task: Task, egraph: EGraph, best: Graph, rounds: int, seconds: float
         built = graph_of(egraph, [option.node for option in extraction.choice], task.graph)
         best_ps, best = min((best_ps, best), (graph_cost(task.cost, built).runtime_ps, built), key=lambda pair: pair[0])
     classes = len({c for option in priced for c in option.makes})
-    return Bound(extraction.bound, best_ps, best, "", False, rounds, "", classes, len(priced), 0.0)
+    return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(priced), 0.0)
 
 
-def _scope(rounds: int, saturated: bool, found: int) -> str:
-    begun = "the model" + (f" and {found} result{'s' if found > 1 else ''} of searches" if found else "")
-    if not rounds:
+def _scope(iterations: int, saturated: bool, result: int) -> str:
+    begun = "the model" + (f" and {result} result{'s' if result > 1 else ''} of searches" if result else "")
+    if not iterations:
         return f"the mixtures of {begun}"
-    how = "in any number" if saturated else f"in any number, none needing more than {rounds - 1} others before it"
+    how = "in any number" if saturated else f"in any number, none needing more than {iterations - 1} others before it"
     return (
         f"all graphs that the substitutions make of {begun}, {how}, "
         "as long as they merge no two operators that are equal or read a common weight"

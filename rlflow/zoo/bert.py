@@ -27,8 +27,8 @@ def embeddings(
 
     words = b.gather(table("word", vocabulary), input_ids)
     types = b.gather(table("token_type", 2), token_type_ids)
-    places = b.gather(table("position", positions), [range(sequence)])
-    return b.layer_norm(b.op("Add", b.op("Add", words, types), places), "LayerNorm")
+    positions = b.gather(table("position", positions), [range(sequence)])
+    return b.layer_norm(b.op("Add", b.op("Add", words, types), positions), "LayerNorm")
 
 
 def encoder_layer(b: Transformer, x: str, mask: str, sequence: int) -> str:

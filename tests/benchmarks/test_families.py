@@ -44,24 +44,24 @@ def test_what_only_takes_a_rule_back_is_not_followed(family, model, rule, undoin
 def test_every_rule_that_has_a_place_is_tried():
     rules = load_rules()
     survey = {name: families.count(name, rules, 0) for name in ("tiny_resnet18", "tiny_vit_base", "tiny_mobilenet_v2")}
-    fires = {rule for found in survey.values() for rule in found["by_rule"]}
+    fires = {rule for result in survey.values() for rule in result["by_rule"]}
     for every in (True, False):
         chosen = [pairs_of(rules, survey, family, every) for family in families.families()]
-        pairs = [(model, rule) for found in chosen for model, names in found.items() for rule in names]
+        pairs = [(model, rule) for result in chosen for model, names in result.items() for rule in names]
         assert {rule for _, rule in pairs} == fires
         assert all(survey[model]["by_rule"][rule] for model, rule in pairs)
 
 
 def tried(rule: str, ratio: float, verdict: str, equal: bool = True) -> dict:
-    found = {"steps": [[rule, ONCE]], "applied": {rule: 1}, "nodes": 9, "equal": equal, "max_relative_error": 0.0}
-    return found | ({"ratio": ratio, "interval": [ratio, ratio], "verdict": verdict} if equal else {})
+    result = {"steps": [[rule, ONCE]], "applied": {rule: 1}, "nodes": 9, "equal": equal, "max_relative_error": 0.0}
+    return result | ({"ratio": ratio, "interval": [ratio, ratio], "verdict": verdict} if equal else {})
 
 
 def test_the_best_try_is_one_that_was_shown_to_be_faster():
     tries = [tried("a", 0.7, "no difference shown"), tried("a", 0.95, "faster"), tried("b", 0.9, "slower"), tried("c", 0, "", equal=False)]
-    found = effect([{"model": "m", "nodes": 10, "rules": ["a", "b", "c"], "tries": tries}])
-    assert (found["best"]["ratio"], found["tries"]) == (0.95, 4)
-    assert {rule: one["ratio"] for rule, one in found["rules"].items()} == {"a": 0.95, "b": 0.9}
-    (bar, on_a_graph) = families.bars_of({"f": found})
+    result = effect([{"model": "m", "nodes": 10, "rules": ["a", "b", "c"], "tries": tries}])
+    assert (result["best"]["ratio"], result["tries"]) == (0.95, 4)
+    assert {rule: one["ratio"] for rule, one in result["rules"].items()} == {"a": 0.95, "b": 0.9}
+    (bar, on_a_graph) = families.bars_of({"f": result})
     assert not bar["holds"] and bar["value"] == 1 and on_a_graph["holds"]
     assert effect([])["best"] is None

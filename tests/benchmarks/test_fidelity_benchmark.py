@@ -14,9 +14,9 @@ EPISODES = toy.episodes(40, seed=9)
 def job(factor: float, controller: bool = True) -> dict:
     """What a job finds of a model whose rewards are off by the factor."""
     model = Oracle(factor)
-    found = {"interactions": 100, "training_seconds": 1.0, "random": fidelity(model, EPISODES, horizons=(1, 20), rank_steps=3)}
+    result = {"interactions": 100, "training_seconds": 1.0, "random": fidelity(model, EPISODES, horizons=(1, 20), rank_steps=3)}
     judged = {**fidelity(model, EPISODES, horizons=(1,)), "dreamt_return": 1.0, "improvement": improvement(model, EPISODES)}
-    return found | ({"controller": judged} if controller else {})
+    return result | ({"controller": judged} if controller else {})
 
 
 def test_episodes_within_a_budget_are_the_first_ones():
@@ -29,10 +29,10 @@ def test_episodes_within_a_budget_are_the_first_ones():
 
 def test_means_have_students_interval_over_the_seeds_that_have_the_figure():
     jobs = [{"a": {"b": value}} for value in (1.0, 2.0, 4.0)]
-    found = over_seeds([*jobs, {"a": {"b": None}}, {}], "a.b")
-    low, high = stats.t.interval(0.95, 2, loc=found["mean"], scale=stats.sem([1, 2, 4]))
-    assert found["mean"] == pytest.approx(7 / 3) and found["seeds"] == 3
-    assert found["half"] == pytest.approx((high - low) / 2)
+    result = over_seeds([*jobs, {"a": {"b": None}}, {}], "a.b")
+    low, high = stats.t.interval(0.95, 2, loc=result["mean"], scale=stats.sem([1, 2, 4]))
+    assert result["mean"] == pytest.approx(7 / 3) and result["seeds"] == 3
+    assert result["half"] == pytest.approx((high - low) / 2)
     assert over_seeds(jobs[:1], "a.b") == {"mean": 1.0, "half": None, "seeds": 1}
     assert over_seeds(jobs, "a.c.d") == {"mean": None, "half": None, "seeds": 0}
 

@@ -24,10 +24,10 @@ RULES = load_rules()
 def test_substitutions_keep_random_graphs_valid_and_equal(first):
     fired, looks = Counter(), Counter()
     for seed in range(first, first + GROUP):
-        found = fuzz(seed, RULES)
-        assert found.failure is None, f"\n{found.failure}"
-        fired.update(found.rules)
-        looks.update(found.looks)
+        result = fuzz(seed, RULES)
+        assert result.failure is None, f"\n{result.failure}"
+        fired.update(result.rules)
+        looks.update(result.looks)
     assert fired.total() > 10 * GROUP
     assert looks["optimised"] > looks.total() / 2, "too few graphs are compared as ONNX Runtime optimises them"
     assert len(fired) > len(RULES) / 3, "the graphs hold too little that rules are about"
@@ -120,8 +120,8 @@ def test_a_wrong_rule_is_found_and_its_graph_shrunk(equation, kind, operators):
     """Among the right rules; the report names seed and rule, and the graph in it shows the fault."""
     wrong = parse(f"wrong: a mistake\n  {equation}", "wrong")
     rules = RuleSet((*load_rules(["layout"]), *wrong))
-    found = (fuzz(seed, rules).failure for seed in range(200))
-    failure = next(failure for failure in found if failure is not None and failure.fault.kind == kind)
+    result = (fuzz(seed, rules).failure for seed in range(200))
+    failure = next(failure for failure in result if failure is not None and failure.fault.kind == kind)
     assert failure.rules == ["wrong"]
     assert f"seed {failure.seed}: after wrong: {kind}" in str(failure)
     assert failure.model in str(failure)

@@ -27,8 +27,8 @@ def result(**fields) -> dict:
 
 
 def row(page: str, name: str) -> str:
-    (found,) = [line for line in page.splitlines() if line.startswith(f"| [{name}]")]
-    return found
+    (result,) = [line for line in page.splitlines() if line.startswith(f"| [{name}]")]
+    return result
 
 
 def test_the_pages_of_the_repository_are_up_to_date():

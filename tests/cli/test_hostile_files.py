@@ -329,7 +329,7 @@ def written(folder: Path, made) -> Path:
 
 def loaded(folder: Path, kinds: dict) -> dict[str, dict]:
     """What tests/hostile.py says of each kind."""
-    paths = [written(folder / str(place), made) for place, made in enumerate(kinds.values())]
+    paths = [written(folder / str(position), made) for position, made in enumerate(kinds.values())]
     command = [sys.executable, "-m", "tests.hostile", *map(str, paths)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return dict(zip(kinds, map(json.loads, done.stdout.splitlines()), strict=True))
@@ -342,21 +342,21 @@ def refused(tmp_path_factory) -> dict[str, dict]:
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_hostile_file_is_refused_at_once(refused, kind):
-    found = refused[kind]
-    assert found["kind"] == "RLFlowError", found
-    assert REFUSED[kind][1] in found["error"] and "\n" not in found["error"]
-    assert found["seconds"] <= SECONDS and found["peak"] <= BYTES, found
+    result = refused[kind]
+    assert result["kind"] == "RLFlowError", result
+    assert REFUSED[kind][1] in result["error"] and "\n" not in result["error"]
+    assert result["seconds"] <= SECONDS and result["peak"] <= BYTES, result
 
 
 def test_what_the_hostile_files_are_made_of_is_accepted(tmp_path):
     """So that none of them is refused for what it shares with honest ones. Nothing huge is computed on the way."""
-    for kind, found in loaded(tmp_path, GOOD).items():
-        assert found["error"] is None and found["seconds"] <= SECONDS and found["peak"] <= BYTES, (kind, found)
+    for kind, result in loaded(tmp_path, GOOD).items():
+        assert result["error"] is None and result["seconds"] <= SECONDS and result["peak"] <= BYTES, (kind, result)
 
 
 def test_a_long_chain_is_loaded(tmp_path):
     """200,000 operators are no mistake: they load, in time that is bounded but not a second."""
     names = ["x", *(f"t{k}" for k in range(1, 200_000)), "y"]
     chain = model([onnx.NodeProto(op_type="Relu", input=[a], output=[b]) for a, b in pairwise(names)])
-    found = loaded(tmp_path, {"chain": lambda f: chain})["chain"]
-    assert found["error"] is None and found["seconds"] <= 60 and found["peak"] <= BYTES, found
+    result = loaded(tmp_path, {"chain": lambda f: chain})["chain"]
+    assert result["error"] is None and result["seconds"] <= 60 and result["peak"] <= BYTES, result

@@ -29,7 +29,7 @@ OPTIMISE = {  # what is written at the end of a path → how often at least, and
     "optimised.onnx": (1, False), "/eval.json": (1, False), "/x.onnx": (1, False),
 }  # fmt: skip
 MDN_RNN = ("world_model.name=mdn-rnn", "world_model.checkpoint_seconds=1e-9", "world_model.holdout=0", "world_model.mdn-rnn.encoder_steps=4", "world_model.mdn-rnn.steps=30")
-PLANNER = ("--rounds", "3", "rounds.interactions=170", "controller.name=planner")
+PLANNER = ("--iterations", "3", "iterations.interactions=170", "controller.name=planner")
 ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # what the last stages of `optimise` leave
 LEARNT = ("world-model", "train-wm.json", *ACTED)
 STAGES = {  # what is not there yet; stages by hand → when they are killed
@@ -39,10 +39,10 @@ STAGES = {  # what is not there yet; stages by hand → when they are killed
     "a world model of another kind": (LEARNT, {
         ("train-wm", *MDN_RNN): {"checkpoint.npz": (3, False), "world-model/.*": (3, True), "weights.npz": (1, False)},
     }),
-    "rounds and a planner": (LEARNT, {
+    "iterations and a planner": (LEARNT, {
         ("train-wm", *PLANNER): {
-            "rounds/1/world-model/.*": (3, False), "rounds/2/controller/.*": (2, False), "rounds/2/episodes/.*": (2, False),
-            "rounds/2/world-model/.*": (3, False), "rounds/3/episodes/.*": (2, True), "rounds/3/world-model/.*": (3, True),
+            "iterations/1/world-model/.*": (3, False), "iterations/2/controller/.*": (2, False), "iterations/2/episodes/.*": (2, False),
+            "iterations/2/world-model/.*": (3, False), "iterations/3/episodes/.*": (2, True), "iterations/3/world-model/.*": (3, True),
             "[a-z]/world-model/.*": (3, False),
         },
         ("train-controller",): {"controller.json": (1, False)},
@@ -104,22 +104,22 @@ def ends(processes, arguments: tuple[str, ...], errors: Path, death: Death = Dea
 
 def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> list[Death]:
     """A death for each of the paths."""
-    found = []
+    result = []
     for path, (writes, later) in moments.items():
         how = rng.integers(3 if later else 2)
-        found.append(Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0))
-    return found
+        result.append(Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0))
+    return result
 
 
 def left(folder: Path) -> dict[str, object]:
     """What lies in a run folder, but for times and what is made of them."""
-    found = {}
+    result = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))
         if "tensorboard" in path.parts or path.suffix in (".md", ".html") or name == "versions.json":
             continue
-        found[name] = timeless(json.loads(path.read_text().replace(str(folder), "RUN"))) if path.suffix == ".json" else path.read_bytes()
-    return found
+        result[name] = timeless(json.loads(path.read_text().replace(str(folder), "RUN"))) if path.suffix == ".json" else path.read_bytes()
+    return result
 
 
 def timeless(value):

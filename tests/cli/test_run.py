@@ -38,11 +38,11 @@ def test_help(capsys, command):
     assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
-        "optimise": ["--out", "--run", "--rounds", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
+        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"], "bound": ["--model", "--seconds"],
         "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"], "report": ["--out", "--json"],
-        "train-wm": ["--run", "--rounds N", "before and after it learnt", "rounds.interactions", "DIR/rounds"],
+        "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions", "DIR/iterations"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
 
@@ -90,7 +90,7 @@ def test_optimise_gives_a_model_that_is_equal_and_not_estimated_to_be_slower(opt
     assert outcome["delivered"] != "original"
     best = outcome["candidates"][outcome["delivered"]]
     assert best["estimated_ms"] <= outcome["original"]["estimated_ms"] and best["estimated_improvement_percent"] > 0
-    assert all(found["equal"] for found in outcome["candidates"].values())
+    assert all(result["equal"] for result in outcome["candidates"].values())
     original, faster = optimised / "run" / "model.onnx", optimised / "faster.onnx"
     onnx.checker.check_model(str(faster), full_check=True)
     findings = validate(original, faster)
@@ -172,9 +172,9 @@ def test_the_same_seed_gives_the_same_episodes_weights_and_actions(optimised, by
     one = json.loads((left / "eval" / "receipt.json").read_text())
     assert one == json.loads((right / "eval" / "receipt.json").read_text()) and one["actions"]
     outcome = json.loads((left / "eval.json").read_text())
-    for name, found in results["eval"]["candidates"].items():
+    for name, result in results["eval"]["candidates"].items():
         other = outcome["candidates"][name]
-        assert {k: v for k, v in found.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}
+        assert {k: v for k, v in result.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}
 
 
 def test_a_finished_stage_can_be_run_again_and_changes_nothing(by_hand, tmp_path, capsys):
@@ -219,12 +219,12 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     folder = shutil.copytree(optimised / "run", tmp_path / "run")
     done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "r.json")
     assert done.code == 0, done.err
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert list(found) == ["held-out random", "ppo-1"]
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert list(result) == ["held-out random", "ppo-1"]
     config = RunFolder.open(folder).config
     _, held_out = split_episodes(read_episodes(folder / "episodes", 6), config.world_model.holdout, config.seed)
-    assert json.loads((folder / "eval" / "world-model.json").read_text()) == found
-    random, controller = found.values()
+    assert json.loads((folder / "eval" / "world-model.json").read_text()) == result
+    random, controller = result.values()
     assert random["horizons"]["1"]["starts"] == sum(map(len, held_out))
     trained = json.loads((folder / "train-wm.json").read_text())["fidelity"]
     for errors in (random["horizons"]["1"], trained["horizons"]["1"]):

@@ -65,7 +65,7 @@ def follow(edits: list[Edit]):
         tensors |= {tensor.id: tensor for tensor in edit.tensors}
         for match in edit.lost:
             matches.remove(match)
-        matches += edit.found
+        matches += edit.appeared
         yield dict(nodes), dict(tensors), sorted(matches)
 
 
@@ -80,7 +80,7 @@ def test_following_the_edits_gives_every_node_and_match_of_every_state(walks):
             assert [nodes[-2 - k].inputs for k in range(len(graph.outputs))] == [(t,) for t in graph.outputs]
             assert sum(node.runtime_ps for node in nodes.values()) == real.cost.runtime_ps
             assert nodes == {node.id: node for node in first_edit(real).nodes}
-            assert matches == sorted(first_edit(real).found)
+            assert matches == sorted(first_edit(real).appeared)
             for tensor in first_edit(real).tensors:
                 assert tensors[tensor.id] == tensor
 
@@ -95,7 +95,7 @@ def test_the_kind_of_a_node_is_its_operator_and_attributes(walks):
                 attributes = sorted(attributes_of(states[0].graph, real)[0].items())
                 kinds.setdefault(node.kind, set()).add((real.op, real.domain, repr(attributes), len(real.captured)))
     assert all(len(keys) == 1 for keys in kinds.values())
-    keys = [key for found in kinds.values() for key in found]
+    keys = [key for result in kinds.values() for key in result]
     assert len(keys) == len(set(keys)) > 20
 
 
@@ -104,12 +104,12 @@ def test_an_episode_tells_the_match_of_each_action_and_its_rows(walks):
         episode = told(states, actions)
         _, taken = unpack(episode.edits)
         assert taken[-1] is None and len(episode.matched[-1]) == 0
-        for (xfer_id, location), state, found, rows in zip(actions[:-1], states, taken, episode.matched, strict=False):
+        for (xfer_id, location), state, result, rows in zip(actions[:-1], states, taken, episode.matched, strict=False):
             match = state.table.location(xfer_id, location)
-            assert (found.xfer_id, found.nodes) == (xfer_id, match.nodes)
+            assert (result.xfer_id, result.nodes) == (xfer_id, match.nodes)
             shown = [n for n in state.graph.order if not state.graph.nodes[n].constant]
             assert [shown[row] for row in rows] == [n for n in match.nodes if n in shown]
-            assert set(found.operands) <= {t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)}
+            assert set(result.operands) <= {t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)}
 
 
 def test_new_nodes_are_told_as_the_rule_made_them_wherever_they_come_to_lie(walks):
@@ -187,7 +187,7 @@ def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
                 present = set(nodes)
                 named = {t for node in nodes.values() for t in (*node.inputs, *node.outputs)}
                 assert named <= tensors.keys() | {ABSENT} and all(set(node.outputs) - {ABSENT} for node in nodes.values())
-                assert all(present.issuperset(m.nodes) and m.operands and m.xfer_id >= 0 for m in edit.found)
+                assert all(present.issuperset(m.nodes) and m.operands and m.xfer_id >= 0 for m in edit.appeared)
                 assert {t for pair in edit.rewired for t in pair} <= tensors.keys()
     assert refused > 3 * len(packed)
 

@@ -120,11 +120,11 @@ def test_a_dream_remembers_the_way_to_the_cheapest_state_that_was_met(task):
 
 def remembered(start) -> list:
     """The remembered matches, in order."""
-    path, found = start.remembered(), []
+    path, result = start.remembered(), []
     while path is not None:
         match, path = path
-        found.append(match)
-    return found[::-1]
+        result.append(match)
+    return result[::-1]
 
 
 def test_where_no_episode_gained_anything_it_is_the_start():

@@ -51,7 +51,7 @@ def connected(cluster):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def single(tmp_path_factory):
     """(spec, shards, results) of this process alone."""
     folder = tmp_path_factory.mktemp("alone")
     spec = tiny_spec(folder, max_steps=8)
@@ -61,8 +61,8 @@ def alone(tmp_path_factory):
 
 def test_jobs_run_on_both_nodes(cluster):
     with Workers("ray", 2) as pool:
-        found = set(pool.results([Job("a job", workers.slow_node, (0.3,))] * 4, ahead=4))
-        assert found == {each["NodeID"] for each in ray.nodes()} and len(found) == 2
+        result = set(pool.results([Job("a job", workers.slow_node, (0.3,))] * 4, ahead=4))
+        assert result == {each["NodeID"] for each in ray.nodes()} and len(result) == 2
     assert not ray.is_initialized()
 
 
@@ -96,8 +96,8 @@ def test_nobody_waits_for_what_is_not_wanted_any_more(connected):
     assert time.monotonic() - started < 20
 
 
-def test_a_cluster_gives_the_bytes_of_one_process(connected, alone, tmp_path, monkeypatch):
-    spec, expected, results = alone
+def test_a_cluster_gives_the_bytes_of_one_process(connected, single, tmp_path, monkeypatch):
+    spec, expected, results = single
     monkeypatch.chdir(tmp_path)  # where no node looks
     assert collect(spec, "episodes", EPISODES, 2, seed=3, executor="ray") == results
     assert shards(tmp_path / "episodes") == expected
@@ -106,35 +106,35 @@ def test_a_cluster_gives_the_bytes_of_one_process(connected, alone, tmp_path, mo
     assert all(map(equal, offline, [episode for batch in batches for episode in batch]))
 
 
-def test_a_shard_whose_worker_dies_is_played_again(connected, alone, tmp_path, monkeypatch, capfd):
-    spec, expected, results = alone
+def test_a_shard_whose_worker_dies_is_played_again(connected, single, tmp_path, monkeypatch, capfd):
+    spec, expected, results = single
     monkeypatch.setattr(rollouts, "_play_shard", workers.dies_first)
     assert collect(spec, tmp_path, EPISODES, 2, seed=3, executor="ray") == results and shards(tmp_path) == expected
     told = capfd.readouterr().err
     assert [told.count(f"the worker of shard {number} died") for number in range(4)] == [1] * 4
 
 
-def test_a_shard_that_always_kills_its_worker_is_named(connected, alone, tmp_path, monkeypatch):
+def test_a_shard_that_always_kills_its_worker_is_named(connected, single, tmp_path, monkeypatch):
     folder = tmp_path / "episodes"
     monkeypatch.setattr(rollouts, "_play_shard", workers.dies_of_shard_1)
     with pytest.raises(RLFlowError, match="^shard 1 killed its worker 3 times"):
-        collect(alone[0], folder, 2 * SHARD_EPISODES, 2, seed=3, executor="ray")
+        collect(single[0], folder, 2 * SHARD_EPISODES, 2, seed=3, executor="ray")
     assert (tmp_path / "tries").read_text() == "xxx"
-    assert shards(folder).items() <= alone[1].items() and len(shards(folder)) == 1
+    assert shards(folder).items() <= single[1].items() and len(shards(folder)) == 1
 
 
-def test_a_workers_traceback_is_shown(connected, alone, tmp_path, monkeypatch):
+def test_a_workers_traceback_is_shown(connected, single, tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts, "_play_shard", workers.fails)
     with pytest.raises(RLFlowError, match=r"^a worker failed:\nTraceback(.|\n)*in fails\n(.|\n)*ZeroDivisionError: in shard-00000"):
-        collect(alone[0], tmp_path, EPISODES, 2, seed=3, executor="ray")
+        collect(single[0], tmp_path, EPISODES, 2, seed=3, executor="ray")
     monkeypatch.undo()
     gone = rollouts.EnvSpec(str(tmp_path / "missing.onnx"))
     with pytest.raises(RLFlowError, match="^no such file: .*missing.onnx$"):
         collect(gone, tmp_path, EPISODES, 2, seed=3, executor="ray")
 
 
-def test_a_node_that_goes_loses_nothing(connected, alone, tmp_path, monkeypatch):
-    spec, expected, results = alone
+def test_a_node_that_goes_loses_nothing(connected, single, tmp_path, monkeypatch):
+    spec, expected, results = single
     """The last one: for a while Ray still counts on that node."""
     doomed = connected.add_node(**NODE)
     (tmp_path / "doomed").write_text(doomed.node_id)

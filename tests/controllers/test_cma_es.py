@@ -44,9 +44,9 @@ def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equatio
     inputs = rng.standard_normal((individuals * dreams, z + h)).astype(np.float32)
     counts = rng.integers(0, 7, (individuals * dreams, len(kinds)))
     weights = rng.standard_normal((individuals, controller.scores.size)).astype(np.float32)
-    xfers = np.array([counts[:, kinds == xfer].sum(axis=1) for xfer in range(3)] + [np.ones(len(counts), int)]).T
-    observation = {"z": inputs[:, :z], "h": inputs[:, z:], "counts": xfers, "kind_counts": counts}
-    for row, (xfer, location) in enumerate(controller.actions(controller.mode, weights, observation)):
+    xfer_ids = np.array([counts[:, kinds == xfer_id].sum(axis=1) for xfer_id in range(3)] + [np.ones(len(counts), int)]).T
+    observation = {"z": inputs[:, :z], "h": inputs[:, z:], "counts": xfer_ids, "class_counts": counts}
+    for row, (xfer_id, location) in enumerate(controller.actions(controller.mode, weights, observation)):
         x, w = inputs[row], weights[row // dreams]
         if policy == "mlp":
             first, w = w[: 8 * 3].reshape(8, 3), w[8 * 3 :]
@@ -55,11 +55,11 @@ def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equatio
         outputs = w[-1] if policy == "priorities" else x @ w[:-1] / np.sqrt(len(x)) + w[-1]
         kind = np.where(np.append(counts[row], 1) > 0, outputs[:-1], -np.inf).argmax()
         if kind == len(kinds):
-            assert (xfer, location) == (3, 0)
+            assert (xfer_id, location) == (3, 0)
         else:
             listed = [k for k in np.repeat(np.arange(5), counts[row]) if kinds[k] == kinds[kind]]  # the rule's places
-            place = np.rint((counts[row, kind] - 1) / (1 + np.exp(-outputs[-1])))
-            assert xfer == kinds[kind] and listed[location] == kind and location == listed.index(kind) + place
+            position = np.rint((counts[row, kind] - 1) / (1 + np.exp(-outputs[-1])))
+            assert xfer_id == kinds[kind] and listed[location] == kind and location == listed.index(kind) + position
 
 
 def test_the_untrained_controller_descends_by_worth():
@@ -71,7 +71,7 @@ def test_the_untrained_controller_descends_by_worth():
         counts = rng.integers(0, 2, (64, 5))
         observation = {
             "z": rng.standard_normal((64, 4)), "h": rng.standard_normal((64, 3)), "counts": np.pad(counts, [(0, 0), (0, 1)], constant_values=1),
-            "kind_counts": counts,
+            "class_counts": counts,
         }  # fmt: skip
         expected = [max([5, *np.flatnonzero(row)], key=lambda k: (np.append(worth, 0.0)[k], k == 5)) for row in counts]
         assert controller.act(observation)[:, 0].tolist() == expected
@@ -90,7 +90,7 @@ class Later(Identity):
 
     def begin(self):
         super().begin()
-        while self.xfer == self.N - 1:
+        while self.xfer_id == self.N - 1:
             super().begin()
         self._counts[-1] = 0
 

@@ -64,7 +64,7 @@ def test_play_cuts_what_does_not_end_and_refuses_what_is_no_number():
     assert lengths.max() == 2
 
     class Broken(Sacrifice):
-        def play(self, xfer, location):
+        def play(self, xfer_id, location):
             return np.nan, True
 
     with pytest.raises(RLFlowError, match="not finite"):

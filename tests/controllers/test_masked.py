@@ -21,12 +21,12 @@ def random_counts(rng):
 def two_stage(rng, scale=1.0):
     """A distribution whose location logits depend on the xfer, and its valid pairs bool [B, X, L]."""
     counts = random_counts(rng)
-    xfer_logits = (scale * rng.standard_normal((B, X))).astype(np.float32)
+    rule_logits = (scale * rng.standard_normal((B, X))).astype(np.float32)
     table = tf.constant(scale * rng.standard_normal((X, L)), tf.float32)
     distribution = TwoStage(
-        tf.constant(xfer_logits),
+        tf.constant(rule_logits),
         counts > 0,
-        lambda xfer: (tf.gather(table, xfer), count_of(counts, xfer)),
+        lambda xfer_id: (tf.gather(table, xfer_id), count_of(counts, xfer_id)),
     )
     return distribution, np.arange(L) < counts[:, :, None]
 
@@ -72,18 +72,18 @@ def test_sampling_frequencies_match_the_probabilities():
 def test_mode_is_the_best_valid_xfer_and_then_its_best_valid_location():
     distribution, valid = two_stage(np.random.default_rng(1))
     log_probs, _ = enumerate_pairs(distribution)
-    for b, (xfer, location) in enumerate(distribution.mode().numpy()):
-        assert valid[b, xfer, location]
-        assert xfer == np.exp(log_probs[b]).sum(axis=1).argmax()
-        assert location == log_probs[b, xfer].argmax()
+    for b, (xfer_id, location) in enumerate(distribution.mode().numpy()):
+        assert valid[b, xfer_id, location]
+        assert xfer_id == np.exp(log_probs[b]).sum(axis=1).argmax()
+        assert location == log_probs[b, xfer_id].argmax()
 
 
 def test_a_count_gives_the_distribution_that_a_mask_of_its_locations_gives():
     """Bit for bit, and so the same samples."""
     distribution, valid = two_stage(np.random.default_rng(4))
-    xfer = tf.constant([X - 1, 1, 1])
-    counted, row = distribution.locations(xfer), valid[np.arange(B), xfer]
-    masked = MaskedCategorical(distribution._locations(xfer)[0], tf.constant(row))
+    xfer_id = tf.constant([X - 1, 1, 1])
+    counted, row = distribution.locations(xfer_id), valid[np.arange(B), xfer_id]
+    masked = MaskedCategorical(distribution._locations(xfer_id)[0], tf.constant(row))
     np.testing.assert_array_equal(counted.valid, row)
     np.testing.assert_array_equal(counted.log_probs, masked.log_probs)
     np.testing.assert_array_equal(counted.sample(tf.constant([1, 2])), masked.sample(tf.constant([1, 2])))
@@ -99,12 +99,12 @@ def test_the_same_seeds_give_the_same_sample():
 def test_extreme_logits_never_give_a_masked_action(worst):
     """Every valid logit is as low as can be, every masked one as high."""
     counts = np.array([[0, 1, 0, 1, 1]] * B, np.int32)
-    xfer_logits = np.where([1, 0, 1, 0, 0], worst, -worst).astype(np.float32)
+    rule_logits = np.where([1, 0, 1, 0, 0], worst, -worst).astype(np.float32)
     location_logits = np.where([0, 1, 1, 1], worst, -worst).astype(np.float32)
     distribution = TwoStage(
-        tf.tile(xfer_logits[None], [B, 1]),
+        tf.tile(rule_logits[None], [B, 1]),
         counts > 0,
-        lambda xfer: (tf.tile(location_logits[None], [B, 1]), count_of(counts, xfer)),
+        lambda xfer_id: (tf.tile(location_logits[None], [B, 1]), count_of(counts, xfer_id)),
     )
     allowed = {(1, 0), (3, 0), (4, 0)}
     rng = np.random.default_rng(0)
@@ -121,7 +121,7 @@ def test_gradients_are_finite_where_logits_are_masked_and_extreme():
     logits = tf.Variable([[0.0, 1.0, 1e30], [-1e30, 5.0, 1e30]])
     valid = tf.constant([[True, True, False], [True, False, False]])
     with tf.GradientTape() as tape:
-        distribution = TwoStage(logits, valid, lambda xfer: (logits, tf.constant([2, 1])))
+        distribution = TwoStage(logits, valid, lambda xfer_id: (logits, tf.constant([2, 1])))
         log_prob, entropy = distribution.log_prob_and_entropy(tf.constant([[1, 1], [0, 0]]))
         loss = tf.reduce_sum(log_prob + entropy)
     gradient = tape.gradient(loss, logits).numpy()

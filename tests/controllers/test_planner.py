@@ -137,8 +137,8 @@ def test_the_same_seed_gives_the_same_plan_whatever_the_world_was_used_for(toy, 
     planned((fresh, task), tmp_path / "a", seed=3)
     imagined, rng = fresh.imagine(task.initial, 4), np.random.default_rng(0)
     for _ in range(10):
-        xfers = np.array([rng.choice(np.flatnonzero(row)) if row.any() else task.no_op for row in imagined.counts])
-        imagined.advance(np.stack([xfers, np.zeros(4, np.int64)], axis=1), xfers < task.no_op, 0.0, (0, 0))
+        xfer_ids = np.array([rng.choice(np.flatnonzero(row)) if row.any() else task.no_op for row in imagined.counts])
+        imagined.advance(np.stack([xfer_ids, np.zeros(4, np.int64)], axis=1), xfer_ids < task.no_op, 0.0, (0, 0))
     for folder, system in (("b", (fresh, task)), ("c", toy)):
         planned(system, tmp_path / folder, seed=3)
     assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b") == bytes_of(tmp_path / "c")
@@ -204,8 +204,8 @@ class Lock(Identity):
     def latent(self):
         return np.zeros(self.Z)
 
-    def play(self, xfer, location):
-        return float(xfer == self.right[self.t]), xfer != self.right[self.t]
+    def play(self, xfer_id, location):
+        return float(xfer_id == self.right[self.t]), xfer_id != self.right[self.t]
 
 
 def test_a_saved_plan_acts_the_same(tmp_path):

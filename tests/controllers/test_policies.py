@@ -17,9 +17,9 @@ def controller(worth=WORTH, **options) -> PPO:
 
 def observations(n: int = 300):
     rng = np.random.default_rng(0)
-    kind_counts = rng.integers(0, 3, (n, len(KINDS))) * rng.integers(0, 2, (n, len(KINDS)))
-    counts = np.stack([np.append(np.bincount(KINDS, row, N), 1) for row in kind_counts])
-    return {"z": rng.standard_normal((n, 2)), "h": rng.standard_normal((n, 3)), "counts": counts, "kind_counts": kind_counts}
+    class_counts = rng.integers(0, 3, (n, len(KINDS))) * rng.integers(0, 2, (n, len(KINDS)))
+    counts = np.stack([np.append(np.bincount(KINDS, row, N), 1) for row in class_counts])
+    return {"z": rng.standard_normal((n, 2)), "h": rng.standard_normal((n, 3)), "counts": counts, "class_counts": class_counts}
 
 
 def first_place(row: np.ndarray, kind: int) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def first_place(row: np.ndarray, kind: int) -> tuple[int, int]:
 def test_untrained_it_is_descent_by_worth(worth):
     seen, ends = observations(), 0
     actions = controller(worth).act(seen)
-    for row, action in zip(seen["kind_counts"], actions.tolist(), strict=True):
+    for row, action in zip(seen["class_counts"], actions.tolist(), strict=True):
         there = [kind for kind in np.flatnonzero(row) if worth[kind] > 0]
         best = max(there, key=lambda kind: worth[kind], default=None)
         if best is not None:
@@ -49,19 +49,19 @@ def test_it_explores_the_first_places_of_all_kinds_that_are_there_and_nothing_el
     seen, ppo, rng = observations(8), controller(descent=1.0), np.random.default_rng(1)
     drawn = [set() for _ in range(8)]
     for _ in range(1000):
-        for found, action in zip(drawn, ppo.act(seen, greedy=False, rng=rng).tolist(), strict=True):
-            found.add(tuple(action))
-    for row, found in zip(seen["kind_counts"], drawn, strict=True):
-        assert found == {(NO_OP, 0), *(first_place(row, kind) for kind in np.flatnonzero(row))}
+        for result, action in zip(drawn, ppo.act(seen, greedy=False, rng=rng).tolist(), strict=True):
+            result.add(tuple(action))
+    for row, result in zip(seen["class_counts"], drawn, strict=True):
+        assert result == {(NO_OP, 0), *(first_place(row, kind) for kind in np.flatnonzero(row))}
 
 
 def test_what_is_worth_more_is_tried_more_often_whatever_the_unit():
-    seen = {key: value[:1] for key, value in observations().items()} | {"kind_counts": np.ones((1, 6), int), "counts": np.array([[3, 1, 0, 2, 1]])}
+    seen = {key: value[:1] for key, value in observations().items()} | {"class_counts": np.ones((1, 6), int), "counts": np.array([[3, 1, 0, 2, 1]])}
     for unit in (1.0, 1e-5):
         seen_often = np.zeros(N + 1)
         many = {key: np.repeat(value, 4000, axis=0) for key, value in seen.items()}
-        for xfer, _ in controller(unit * WORTH, descent=1.0).act(many, greedy=False, rng=np.random.default_rng(0)):
-            seen_often[xfer] += 1
+        for xfer_id, _ in controller(unit * WORTH, descent=1.0).act(many, greedy=False, rng=np.random.default_rng(0)):
+            seen_often[xfer_id] += 1
         assert seen_often[3] > seen_often[0] > seen_often[1] > 0 and 0 < seen_often[NO_OP] < seen_often[0]
 
 

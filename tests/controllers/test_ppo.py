@@ -59,7 +59,7 @@ class Counter(Toy):
     def latent(self):
         return np.array([self.t])
 
-    def play(self, xfer, location):
+    def play(self, xfer_id, location):
         return 1.0, False
 
 
@@ -138,7 +138,7 @@ class Explosive(Counter):
     def begin(self):
         self.episodes += 1
 
-    def play(self, xfer, location):
+    def play(self, xfer_id, location):
         return (1.0 if self.episodes < 12 else np.nan), False
 
 

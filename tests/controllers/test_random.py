@@ -14,17 +14,17 @@ def test_every_valid_pair_is_equally_probable():
     n, counts = 12_000, [3, 0, 2, 1]
     valid = {(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (3, 0)}
     controller = RandomController(RandomConfig(), *latent_spaces(1, 3, 4), seed=0)
-    pairs, found = np.unique(controller.act(observation([counts] * n)), axis=0, return_counts=True)
+    pairs, result = np.unique(controller.act(observation([counts] * n)), axis=0, return_counts=True)
     assert {tuple(pair) for pair in pairs.tolist()} == valid
     expected = n / len(valid)
-    assert ((found - expected) ** 2 / expected).sum() < 20.5
+    assert ((result - expected) ** 2 / expected).sum() < 20.5
 
 
 def test_a_number_is_drawn_in_the_list_of_valid_pairs():
     """By xfer, then location: what the generator draws is all that decides."""
     counts = np.random.default_rng(0).integers(0, 5, (50, 4))
     counts[:, -1] = 1
-    pairs = [[(xfer, location) for xfer in range(4) for location in range(row[xfer])] for row in counts]
+    pairs = [[(xfer_id, location) for xfer_id in range(4) for location in range(row[xfer_id])] for row in counts]
     picks = np.random.default_rng(1).integers([len(row) for row in pairs])
     controller = RandomController(RandomConfig(), *latent_spaces(1, 3, 4))
     actions = controller.act(observation(counts), rng=np.random.default_rng(1))

@@ -81,9 +81,9 @@ def test_it_is_the_real_graph_that_is_played(tmp_path):
 
     class Spied(GraphRewriteEnv):
         def step(self, action):
-            found = super().step(action)
-            played.append(found[-1]["valid"])
-            return found
+            result = super().step(action)
+            played.append(result[-1]["valid"])
+            return result
 
     env = LatentEnv(Spied(task, relative, 6), Backwards(task))
     controller = RandomController(RandomConfig(dreams=2), env.observation_space, env.action_space)

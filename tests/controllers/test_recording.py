@@ -24,7 +24,7 @@ class Backwards:
 
     def __init__(self, task):
         self.spec = task.encoding_spec
-        self.kinds, self.worth = np.arange(self.spec.n_xfers, dtype=np.int32), np.zeros(self.spec.n_xfers, np.float32)
+        self.kinds, self.worth = np.arange(self.spec.n_rules, dtype=np.int32), np.zeros(self.spec.n_rules, np.float32)
 
     def observer(self):
         return BackwardsObserver()
@@ -34,13 +34,13 @@ class BackwardsObserver:
     z = h = np.zeros(1, np.float32)
 
     def begin(self, state):
-        self.counts = self.kind_counts = state.counts
+        self.counts = self.class_counts = state.counts
 
     def real_action(self, action):
         return int(action[0]), int(self.counts[action[0]] - 1 - action[1])
 
     def follow(self, action, state):
-        self.counts = self.kind_counts = state.counts
+        self.counts = self.class_counts = state.counts
 
 
 class Script:
@@ -75,9 +75,9 @@ def test_a_recorded_episode_is_the_one_that_random_play_gives_for_the_same_actio
     episode = play_random(task, relative, STEPS, np.random.default_rng(1))
     counts = episode.counts[:-1]
     script = [(x, k if x == task.no_op else counts[t, x] - 1 - k) for t, (x, k) in enumerate(episode.actions)]
-    found = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), seed=0))
+    result = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), seed=0))
     assert np.any(episode.actions[:, 1] != np.array(script)[:, 1])
-    same(found, episode)
+    same(result, episode)
 
 
 def test_no_op_ends_an_episode(task):
@@ -89,9 +89,9 @@ def test_an_invalid_action_is_no_step_of_the_episode(task):
     """The environment punishes it and stays as it is; the episode goes on without it."""
     first = np.flatnonzero(task.initial.counts)[0]
     script = [(np.flatnonzero(task.initial.counts == 0)[0], 0), (first, task.initial.counts[first] - 1)]
-    found = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), 0))
-    assert found.actions.tolist() == [[first, 0], [task.no_op, 0]]
-    assert found.rewards.min() > -100
+    result = next(recorded(Script(script, task.no_op), environment(task), Backwards(task), 0))
+    assert result.actions.tolist() == [[first, 0], [task.no_op, 0]]
+    assert result.rewards.min() > -100
 
 
 def test_a_seed_gives_the_same_episodes_again_and_each_of_them_is_another(task):

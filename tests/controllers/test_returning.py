@@ -44,8 +44,8 @@ class Faithful:
         self.left |= not greedy and rng.random() < self.leaves
         if not self.left:
             return np.array([self.plan[step]])
-        xfer = rng.choice(np.flatnonzero(counts))
-        return np.array([(xfer, rng.integers(counts[xfer]))])
+        xfer_id = rng.choice(np.flatnonzero(counts))
+        return np.array([(xfer_id, rng.integers(counts[xfer_id]))])
 
 
 class Walking(gymnasium.Wrapper):
@@ -64,14 +64,14 @@ def task():
 @pytest.fixture
 def carried_out(monkeypatch):
     """Every substitution that is carried out on a real graph."""
-    found, follow = [], RewriteState.follow
+    result, follow = [], RewriteState.follow
 
     def counted(self, match):
-        found.append(match)
+        result.append(match)
         return follow(self, match)
 
     monkeypatch.setattr(RewriteState, "follow", counted)
-    return found
+    return result
 
 
 def player(task, restores=True) -> Player:
@@ -81,8 +81,8 @@ def player(task, restores=True) -> Player:
 
 def replayed(task, episode):
     states = [task.initial]
-    for xfer, location in episode.actions.tolist():
-        states.append(states[-1] if xfer == task.no_op else states[-1].apply(xfer, location))
+    for xfer_id, location in episode.actions.tolist():
+        states.append(states[-1] if xfer_id == task.no_op else states[-1].apply(xfer_id, location))
     return record(task, relative, states, episode.actions.tolist(), episode.index)
 
 
@@ -149,8 +149,8 @@ def test_who_has_left_a_way_is_not_put_back_on_it(task, carried_out):
     recorder = Recorder(env)
     way, states = [], [task.initial]
     for _ in range(3):  # the last location of the first rule that has two
-        xfer = int(np.flatnonzero(states[-1].counts > 1)[0])
-        way.append((xfer, 1))
+        xfer_id = int(np.flatnonzero(states[-1].counts > 1)[0])
+        way.append((xfer_id, 1))
         states.append(states[-1].apply(*way[-1]))
     recorder.known = Way(way, states)
     recorder.reset()
@@ -214,9 +214,9 @@ def test_a_step_that_was_played_once_counts_once(task, played):
     rewards = [[] for _ in model.kinds]
     for episode, edits in zip([*random, *own], unpacked([*random, *own]), strict=True):
         index = model.worlds.of(edits[0][0])
-        for place, reward in list(zip(follow(index, edits).places.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
-            if place >= 0:
-                rewards[index.kind.values[place]].append(reward)
+        for position, reward in list(zip(follow(index, edits).positions.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
+            if position >= 0:
+                rewards[index.kind.values[position]].append(reward)
     assert model.worth == pytest.approx([np.mean(of_kind) if of_kind else 0.0 for of_kind in rewards], abs=1e-5)
 
 

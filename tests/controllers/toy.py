@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from worldmodel.spaces import KindCounts
+from worldmodel.spaces import MatchClassCounts
 
 H = 3
 
@@ -18,7 +18,7 @@ def latent_spaces(z, n, locations, h=H, kinds=None, worth=None):
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
             "counts": gym.spaces.Box(0, locations, (n + 1,), np.int32),
-            "kind_counts": KindCounts(kinds, worth, locations),
+            "class_counts": MatchClassCounts(kinds, worth, locations),
             "step": gym.spaces.Box(0, 1000, (), np.int32),
         }
     )
@@ -40,19 +40,19 @@ class Toy(gym.Env):
         return self.observe(), {"cost": self.cost}
 
     def step(self, action):
-        xfer, location = (int(x) for x in action)
-        assert 0 <= location < self.shown()[xfer], (xfer, location)
-        reward, terminated = (0.0, True) if xfer == self.N else self.play(xfer, location)
+        xfer_id, location = (int(x) for x in action)
+        assert 0 <= location < self.shown()[xfer_id], (xfer_id, location)
+        reward, terminated = (0.0, True) if xfer_id == self.N else self.play(xfer_id, location)
         self.t, self.cost = self.t + 1, self.cost - reward
         return self.observe(), reward, terminated, self.t >= self.STEPS, {"cost": self.cost}
 
     def observe(self):
         return {
             "z": self.latent().astype(np.float32), "h": np.zeros(self.H, np.float32), "counts": self.shown(),
-            "kind_counts": self.kind_counts(), "step": np.array(self.t, np.int32),
+            "class_counts": self.class_counts(), "step": np.array(self.t, np.int32),
         }  # fmt: skip
 
-    def kind_counts(self):
+    def class_counts(self):
         """One kind of each xfer."""
         return self.shown()[:-1]
 
@@ -67,20 +67,20 @@ class Identity(Toy):
     Z, N, L, STEPS = 11, 4, 6, 8
 
     def begin(self):
-        self.xfer = int(self.np_random.integers(self.N))
+        self.xfer_id = int(self.np_random.integers(self.N))
         self._counts = self.np_random.integers(0, self.L + 1, self.N)  # 0: the xfer is invalid
-        self._counts[self.xfer] = self.np_random.integers(2, self.L + 1)
-        self.location = int(self.np_random.integers(self._counts[self.xfer]))
+        self._counts[self.xfer_id] = self.np_random.integers(2, self.L + 1)
+        self.location = int(self.np_random.integers(self._counts[self.xfer_id]))
 
     def counts(self):
         return self._counts
 
     def latent(self):
-        fraction = self.location / (self._counts[self.xfer] - 1)
-        return np.concatenate([[fraction], np.eye(self.N)[self.xfer], np.eye(self.L)[self.location]])
+        fraction = self.location / (self._counts[self.xfer_id] - 1)
+        return np.concatenate([[fraction], np.eye(self.N)[self.xfer_id], np.eye(self.L)[self.location]])
 
-    def play(self, xfer, location):
-        reward = 0.5 * (xfer == self.xfer) + 0.5 * (xfer == self.xfer and location == self.location)
+    def play(self, xfer_id, location):
+        reward = 0.5 * (xfer_id == self.xfer_id) + 0.5 * (xfer_id == self.xfer_id and location == self.location)
         self.begin()
         return reward, False
 
@@ -105,10 +105,10 @@ class Sacrifice(Toy):
     def latent(self):
         return np.eye(2)[self.state]
 
-    def play(self, xfer, location):
-        if xfer == 0:
+    def play(self, xfer_id, location):
+        if xfer_id == 0:
             return 0.2, True
-        if xfer == 1:
+        if xfer_id == 1:
             self.state = 1
             return -1.0, False
         return 3.0, True

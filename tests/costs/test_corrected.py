@@ -47,18 +47,18 @@ def measurements(models: int = 6, variants: int = 8, noise: float = 0.0, seed: i
 
 
 def test_known_factors_are_found():
-    found = fit(measurements())
-    assert found.factors == pytest.approx(FACTORS, rel=0.01) and found.overhead_ps == pytest.approx(OVERHEAD, rel=0.02)
-    assert found.error["greatest"] < 0.01 and (found.models, found.graphs) == (6, 48)
+    result = fit(measurements())
+    assert result.factors == pytest.approx(FACTORS, rel=0.01) and result.overhead_ps == pytest.approx(OVERHEAD, rel=0.02)
+    assert result.error["greatest"] < 0.01 and (result.models, result.graphs) == (6, 48)
     noisy = fit(measurements(noise=0.01))
     assert noisy.factors == pytest.approx(FACTORS, rel=0.05) and 0.003 < noisy.error["mean"] < 0.02
 
 
 def test_an_estimate_that_is_right_is_left_alone():
     right = [m._replace(measured_ms=sum(m.parts_ps.values()) / 1e9) for m in measurements()]
-    found = fit(right)
-    assert found.common == pytest.approx(1, abs=1e-6) and found.factors == pytest.approx(dict.fromkeys(FACTORS, 1), abs=1e-6)
-    assert found.overhead_ps == pytest.approx(0, abs=1)
+    result = fit(right)
+    assert result.common == pytest.approx(1, abs=1e-6) and result.factors == pytest.approx(dict.fromkeys(FACTORS, 1), abs=1e-6)
+    assert result.overhead_ps == pytest.approx(0, abs=1)
 
 
 def test_what_was_never_measured_gets_the_common_factor():
@@ -70,9 +70,9 @@ def test_factors_stay_in_their_bounds():
     absurd = [
         m._replace(measured_ms=(m.parts_ps["Conv"] + 50 * m.parts_ps["MatMul"] - 1e5 * m.launches) / 1e9) for m in measurements()
     ]
-    found = fit(absurd)
-    assert found.factors["MatMul"] == MOST and found.overhead_ps >= 0
-    assert all(LEAST <= factor <= MOST for factor in (found.common, *found.factors.values()))
+    result = fit(absurd)
+    assert result.factors["MatMul"] == MOST and result.overhead_ps >= 0
+    assert all(LEAST <= factor <= MOST for factor in (result.common, *result.factors.values()))
 
 
 def test_what_a_bound_takes_away_the_others_make_good():
@@ -84,15 +84,15 @@ def test_a_model_that_is_left_out_is_never_seen():
     honest = measurements()
     for name in ("m0", "m3"):
         lied_about = [m._replace(measured_ms=10 * m.measured_ms) if m.model == name else m for m in honest]
-        truth, found = leave_one_model_out(honest)[name], leave_one_model_out(lied_about)[name]
-        assert found == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
+        truth, result = leave_one_model_out(honest)[name], leave_one_model_out(lied_about)[name]
+        assert result == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
 
 
 def test_a_variant_that_is_left_out_is_never_seen():
     honest = measurements()
     lied_about = [m._replace(measured_ms=10 * m.measured_ms) if k == 0 else m for k, m in enumerate(honest)]
-    truth, found = leave_variants_out(honest)["m0"][0], leave_variants_out(lied_about)["m0"][0]
-    assert found == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
+    truth, result = leave_variants_out(honest)["m0"][0], leave_variants_out(lied_about)["m0"][0]
+    assert result == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
     assert {name: len(errors) for name, errors in leave_variants_out(honest).items()} == {f"m{k}": 8 for k in range(6)}
 
 
@@ -103,9 +103,9 @@ def test_of_one_model_no_error_is_known():
 
 
 def test_a_correction_survives_its_file(tmp_path):
-    found = fit(measurements(noise=0.01), threads=2)
-    found.save(tmp_path / "c.json")
-    assert Correction.load(tmp_path / "c.json") == found
+    result = fit(measurements(noise=0.01), threads=2)
+    result.save(tmp_path / "c.json")
+    assert Correction.load(tmp_path / "c.json") == result
 
 
 @pytest.mark.parametrize("change", ({"format": 0}, {"factors": {"Conv": "1"}}, {"common": -1.0}, {"strange": 1}, {"factors": []}))
@@ -119,8 +119,8 @@ def test_a_damaged_file_is_refused(tmp_path, change):
 
 def test_kinds_tell_convolutions_apart():
     def kind(weight: str, group: int) -> str:
-        found = graph(f"g (float[1,8,9,9] x, float[{weight}] w) => (float[a,b,c,d] y) {{y = Conv<group={group}>(x, w)}}")
-        return kind_of(found, only(found, "Conv"))
+        result = graph(f"g (float[1,8,9,9] x, float[{weight}] w) => (float[a,b,c,d] y) {{y = Conv<group={group}>(x, w)}}")
+        return kind_of(result, only(result, "Conv"))
 
     assert [kind("8,8,1,1", 1), kind("8,8,3,3", 1), kind("8,1,3,3", 8), kind("8,4,1,1", 2)] == [
         "Conv pointwise", "Conv spatial", "Conv depthwise", "Conv grouped",
@@ -128,20 +128,20 @@ def test_kinds_tell_convolutions_apart():
 
 
 def test_a_fused_operator_is_of_the_plain_ones_kind():
-    found = graph("""g (float[1,8,9,9] x, float[8,8,3,3] w) => (float[a,b,c,d] y)
+    result = graph("""g (float[1,8,9,9] x, float[8,8,3,3] w) => (float[a,b,c,d] y)
         {z = com.microsoft.FusedConv<activation="Relu">(x, w) y = elsewhere.FusedConv(z, w)}""")
-    kinds = {node.domain: kind_of(found, node) for node in found.nodes.values()}
+    kinds = {node.domain: kind_of(result, node) for node in result.nodes.values()}
     assert kinds == {"com.microsoft": "Conv spatial", "elsewhere": "elsewhere.FusedConv"}
 
 
 def test_the_cost_of_a_graph_is_the_corrected_sum():
-    found = conv("a = Conv(x, w, b) c = Relu(a) y = Exp(c)")
+    result = conv("a = Conv(x, w, b) c = Relu(a) y = Exp(c)")
     correction = Correction(1.5, {"Conv spatial": 2.0, "Relu": 0.5}, 1e6)
     estimate = AnalyticCost()
-    parts_ps, launches = parts(estimate, found)
+    parts_ps, launches = parts(estimate, result)
     assert sorted(parts_ps) == ["Conv spatial", "Exp", "Relu"] and launches == 3
     expected = 2 * parts_ps["Conv spatial"] + 0.5 * parts_ps["Relu"] + 1.5 * parts_ps["Exp"] + 3e6
-    total, before = graph_cost(CorrectedCost(estimate, correction), found), graph_cost(estimate, found)
+    total, before = graph_cost(CorrectedCost(estimate, correction), result), graph_cost(estimate, result)
     assert total.runtime_ps == pytest.approx(expected, abs=2) and isinstance(total.runtime_ps, int)
     assert total[1:] == before[1:] and correction.milliseconds(parts_ps, launches) == pytest.approx(expected / 1e9)
 
@@ -151,9 +151,9 @@ def test_it_is_opened_beside_the_database(tmp_path):
     with pytest.raises(RLFlowError, match="no correction of costs for threads=1"):
         CorrectedCost.open(1, database)
     Correction(3.0, {}, 0.0).save(correction_path(1, database))
-    found = graph("g (float[64] x) => (float[64] y) {y = Exp(x)}")
-    estimated = graph_cost(ProfiledCost.open(1, database), found).runtime_ps
-    assert graph_cost(CorrectedCost.open(1, database), found).runtime_ps == 3 * estimated
+    result = graph("g (float[64] x) => (float[64] y) {y = Exp(x)}")
+    estimated = graph_cost(ProfiledCost.open(1, database), result).runtime_ps
+    assert graph_cost(CorrectedCost.open(1, database), result).runtime_ps == 3 * estimated
     Correction(3.0, {}, 0.0, machine="another").save(correction_path(1, database))
     with pytest.raises(RLFlowError, match="made on another machine"):
         CorrectedCost.open(1, database)
@@ -206,7 +206,7 @@ def test_variants_are_chosen_far_apart():
 def test_the_same_seed_gives_the_same_variants(monkeypatch):
     monkeypatch.setattr(cost_trust, "RANDOM_WALKS", 7)
     task = replace(cost_trust.make_task("tiny_squeezenet1_1", 0), rules=load_rules(["convolution", "concat"]))
-    found = cost_trust.variants(task, 0)
-    assert found == cost_trust.variants(task, 0) != cost_trust.variants(task, 1)
-    assert len({variant["hash"] for variant in found} | {task.graph.hash}) == len(found) + 1 > 8
-    assert all(follow(task, variant["actions"]).graph.hash == variant["hash"] for variant in found)
+    result = cost_trust.variants(task, 0)
+    assert result == cost_trust.variants(task, 0) != cost_trust.variants(task, 1)
+    assert len({variant["hash"] for variant in result} | {task.graph.hash}) == len(result) + 1 > 8
+    assert all(follow(task, variant["actions"]).graph.hash == variant["hash"] for variant in result)

@@ -28,25 +28,25 @@ REORDERS = ("ReorderInput", "ReorderOutput")
 def charged(g: Graph) -> Counter:
     """How many kernels, and how many reorders of each kind, the profiled cost would charge."""
     groups = Groups(g, Layout(g))
-    found = Counter()
+    result = Counter()
     for node in g.nodes.values():
         group = () if node.constant else groups.of(node)
         if not group:
             continue
-        found.update(op for op, _ in groups.reorders(group))
+        result.update(op for op, _ in groups.reorders(group))
         if not (len(group) == 1 and (node.op in VIEWS or is_removed(g, node))):
-            found["kernels"] += 1
-    return found
+            result["kernels"] += 1
+    return result
 
 
 def executed(g: Graph) -> Counter:
-    found = Counter()
+    result = Counter()
     for node in optimised(to_model(g)).graph.node:
         if node.op_type in REORDERS:
-            found[node.op_type] += 1
+            result[node.op_type] += 1
         elif node.op_type not in VIEWS:
-            found["kernels"] += 1
-    return found
+            result["kernels"] += 1
+    return result
 
 
 def images(nodes: str, channels: int = 32) -> Graph:
@@ -153,9 +153,9 @@ def test_a_blocked_group_is_timed_without_its_borders():
     groups = Groups(g, Layout(g))
     (group,) = [groups.of(node) for node in g.nodes.values() if len(groups.of(node)) == 3]
     kinds = {f"t{t}": g.types[t] for t in groups.blocked_inputs(group)}
-    alone = in_blocks(group_model(g, group), kinds).graph
-    assert [(node.domain, node.op_type, len(node.input)) for node in alone.node] == [(NCHWC, "Conv", 4)]
-    shapes = {tuple(d.dim_value for d in value.type.tensor_type.shape.dim) for value in (*alone.input, *alone.output)}
+    single = in_blocks(group_model(g, group), kinds).graph
+    assert [(node.domain, node.op_type, len(node.input)) for node in single.node] == [(NCHWC, "Conv", 4)]
+    shapes = {tuple(d.dim_value for d in value.type.tensor_type.shape.dim) for value in (*single.input, *single.output)}
     assert shapes == {(1, 32, 6, 6)}
 
 

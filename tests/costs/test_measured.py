@@ -7,7 +7,7 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import measured
-from rlflow.costs.measured import MIN_PAIRS, MIN_ROUNDS, ROUND, Ratio, Run, measure, ratio_of, run_memory
+from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, Ratio, Run, measure, ratio_of, run_memory
 from rlflow.graph.onnx_runtime import random_inputs
 from tests.costs.graphs import model
 
@@ -21,8 +21,8 @@ def samples(effect: float, sessions: int, session_noise: float, pair_noise: floa
 
 
 def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
-    """What `measure` says of sessions with these ratios: it looks after each round and stops when the interval is clear."""
-    for end in range(ROUND * MIN_ROUNDS, len(groups) + 1, ROUND):
+    """What `measure` says of sessions with these ratios: it looks after each session pair and stops when the interval is clear."""
+    for end in range(SESSION_PAIR * MIN_SESSION_PAIRS, len(groups) + 1, SESSION_PAIR):
         ratio = ratio_of(groups[:end], seed)
         if ratio.clear:
             break
@@ -32,25 +32,25 @@ def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
 @pytest.mark.parametrize("sessions, least", [(6, 0.85), (10, 0.95)])
 @pytest.mark.parametrize("effect, verdict", [(1.05, "slower"), (0.95, "faster")])
 def test_a_planted_difference_is_found(effect, verdict, sessions, least):
-    found = [stopped_early(samples(effect, sessions, 0.01, 0.03, seed), seed).verdict for seed in range(200)]
-    assert found.count(verdict) >= least * len(found)
+    result = [stopped_early(samples(effect, sessions, 0.01, 0.03, seed), seed).verdict for seed in range(200)]
+    assert result.count(verdict) >= least * len(result)
 
 
 @pytest.mark.parametrize("sessions", (6, 10))
 @pytest.mark.parametrize("session_noise", (0.01, 0.05))
 def test_no_difference_is_invented(sessions, session_noise):
-    found = [stopped_early(samples(1.0, sessions, session_noise, 0.03, seed), seed).verdict for seed in range(200)]
-    assert found.count("no difference shown") >= 0.95 * len(found)
+    result = [stopped_early(samples(1.0, sessions, session_noise, 0.03, seed), seed).verdict for seed in range(200)]
+    assert result.count("no difference shown") >= 0.95 * len(result)
 
 
-@pytest.mark.parametrize("rounds", (2, 3, 5))
+@pytest.mark.parametrize("session_pairs", (2, 3, 5))
 @pytest.mark.parametrize("outliers", (0.0, 0.1))
-def test_the_interval_holds_the_truth_as_often_as_it_says(rounds, outliers):
+def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outliers):
     held = 0
     for seed in range(500):
         rng = np.random.default_rng([seed, 1])  # one side's session is 18 % slower now and then, for as long as it lives
-        odd = (rng.random(ROUND * rounds) < outliers) * rng.choice((-1, 1), ROUND * rounds)
-        groups = [g * 1.18**slow for g, slow in zip(samples(1.0, ROUND * rounds, 0.01, 0.03, seed), odd, strict=True)]
+        odd = (rng.random(SESSION_PAIR * session_pairs) < outliers) * rng.choice((-1, 1), SESSION_PAIR * session_pairs)
+        groups = [g * 1.18**slow for g, slow in zip(samples(1.0, SESSION_PAIR * session_pairs, 0.01, 0.03, seed), odd, strict=True)]
         ratio = ratio_of(groups, seed)
         held += ratio.low <= 1.0 <= ratio.high
     assert held >= 0.9 * 500
@@ -63,7 +63,7 @@ def test_the_order_in_which_sessions_are_made_cancels():
 
 
 def test_rounds_are_the_unit_of_the_bootstrap():
-    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two rounds.
+    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session pairs.
     groups = [np.full(1000, 1.0), np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.1)]
     ratio = ratio_of(groups, 0)
     assert ratio.low <= 1.0 and ratio.high >= 1.1 and ratio.verdict == "no difference shown"

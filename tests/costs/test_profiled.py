@@ -71,8 +71,8 @@ def test_two_processes_share_one_database(tmp_path):
 def test_intervals_hold_medians(model):
     graph_cost(model, conv("a = Conv(x, w, b) y = Neg(a)"))
     with sqlite3.connect(model.database.path) as database:
-        found = database.execute("SELECT low_ns, median_ns, high_ns FROM timings").fetchall()
-    assert found and all(0 < low <= median <= high for low, median, high in found)
+        result = database.execute("SELECT low_ns, median_ns, high_ns FROM timings").fetchall()
+    assert result and all(0 < low <= median <= high for low, median, high in result)
 
 
 def test_what_is_fused_costs_nothing_of_its_own(model):

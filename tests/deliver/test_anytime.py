@@ -18,8 +18,8 @@ from rlflow.costs.timing import Timing
 from rlflow.deliver import anytime, delivery
 from rlflow.deliver.anytime import (
     METHODS,
+    BestSoFar,
     Budget,
-    Found,
     Stop,
     first_equal,
     methods,
@@ -38,8 +38,8 @@ from tests.commands import EDITS, in_its_own, in_process
 from tests.timed import timed_task
 from tests.tiny import tiny_task
 
-SEARCH = load_config([], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.rounds=1", "search.annealing.steps=10"]).search
-FAST = ("cost.name=analytic", "eval.measure_seconds=0", *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.rounds=1")))
+SEARCH = load_config([], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=1", "search.annealing.steps=10"]).search
+FAST = ("cost.name=analytic", "eval.measure_seconds=0", *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1")))
 
 
 ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
@@ -89,39 +89,39 @@ def dying(monkeypatch, error: type[BaseException], interactions: int):
 
 
 def test_what_is_offered_is_on_disk_at_once_and_nothing_takes_the_place_of_something_better(task, descent, tmp_path):
-    found = Found(task, tmp_path / "found.json")
-    assert found.candidates() == [] and str(found) == "nothing found so far"
+    result = BestSoFar(task, tmp_path / "found.json")
+    assert result.candidates() == [] and str(result) == "nothing found so far"
     for steps, kept in ((3, 3), (1, 3), (5, 5)):
-        found.offer(candidate(task, descent, steps))
-        for known in (found, Found(task, tmp_path / "found.json")):
+        result.offer(candidate(task, descent, steps))
+        for known in (result, BestSoFar(task, tmp_path / "found.json")):
             (best,) = known.candidates()
             assert list(best.actions) == descent.actions[:kept] and best.state.graph.hash == follow(task, descent.actions[:kept]).graph.hash
-    found.offer(candidate(task, descent, 9, "y"))
-    assert [c.name for c in Found(task, tmp_path / "found.json").candidates()] == ["y", "x"] and "(y)" in str(found)
+    result.offer(candidate(task, descent, 9, "y"))
+    assert [c.name for c in BestSoFar(task, tmp_path / "found.json").candidates()] == ["y", "x"] and "(y)" in str(result)
     gain = 100 * (1 - follow(task, descent.actions[:9]).runtime_ms / task.initial.runtime_ms)
-    assert found.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(found)
+    assert result.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(result)
 
 
 @pytest.mark.parametrize("content", ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'])
 def test_a_damaged_record_is_named(task, tmp_path, content):
     (tmp_path / "found.json").write_text(content)
     with pytest.raises(RLFlowError, match="found.json is damaged"):
-        Found(task, tmp_path / "found.json")
+        BestSoFar(task, tmp_path / "found.json")
 
 
 @pytest.mark.parametrize(
     "stop, before, now, ended",
     [
         (None, {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False), ("interrupted", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
-        ("rounds", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True), ("rounds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
+        ("iterations", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True), ("iterations", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
         ("seconds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, True), ("seconds", {"seconds": 9, "width": 1}, {"seconds": 10, "width": 1}, False),
     ],
 )  # fmt: skip
 def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path, stop, before, now, ended):
-    found = Found(task, tmp_path / "found.json")
-    assert not found.ended("x", now)
-    found.offer(candidate(task, descent, 2), stop, before)
-    assert Found(task, tmp_path / "found.json").ended("x", now) is ended
+    result = BestSoFar(task, tmp_path / "found.json")
+    assert not result.ended("x", now)
+    result.offer(candidate(task, descent, 2), stop, before)
+    assert BestSoFar(task, tmp_path / "found.json").ended("x", now) is ended
 
 
 # -- the searches ----------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path
 @pytest.fixture(scope="module")
 def whole(task, tmp_path_factory):
     """found.json of searches that nobody disturbed."""
-    found = Found(task, tmp_path_factory.mktemp("whole") / "found.json")
-    search_all(found, SEARCH, 600.0, 0)
-    return found.records
+    result = BestSoFar(task, tmp_path_factory.mktemp("whole") / "found.json")
+    search_all(result, SEARCH, 600.0, 0)
+    return result.records
 
 
 def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, descent):
@@ -153,10 +153,10 @@ def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whol
         return better
 
     monkeypatch.setattr(Search, "saw", tell)
-    found = Found(task, tmp_path / "found.json")
+    result = BestSoFar(task, tmp_path / "found.json")
     with dying(monkeypatch, Killed, interactions), pytest.raises(Killed):
-        search_all(found, SEARCH, 600.0, 0)
-    again = Found(task, tmp_path / "found.json")
+        search_all(result, SEARCH, 600.0, 0)
+    again = BestSoFar(task, tmp_path / "found.json")
     known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
     assert known <= min(told[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
     search_all(again, SEARCH, 600.0, 0)
@@ -164,43 +164,43 @@ def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whol
 
 
 def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path, monkeypatch):
-    found = Found(task, tmp_path / "found.json")
+    result = BestSoFar(task, tmp_path / "found.json")
     with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
-        search_all(found, SEARCH, 600.0, 0)
-    stops = {name: record["stop"] for name, record in found.records.items()}
+        search_all(result, SEARCH, 600.0, 0)
+    stops = {name: record["stop"] for name, record in result.records.items()}
     assert stops == ({"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"})
-    assert found.gain(found.candidates()[0]) > 0
-    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    assert result.gain(result.candidates()[0]) > 0
+    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
     assert timeless(json.loads((tmp_path / "found.json").read_text())) == timeless(whole)
 
 
 def test_what_has_ended_is_not_searched_again(task, tmp_path, monkeypatch):
-    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
     with dying(monkeypatch, Killed, 0):
-        search_all(Found(task, tmp_path / "found.json"), SEARCH, 1200.0, 0)
+        search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 1200.0, 0)
         with pytest.raises(Killed):
-            search_all(Found(task, tmp_path / "found.json"), {**SEARCH, "interactions": 7}, 600.0, 0)
+            search_all(BestSoFar(task, tmp_path / "found.json"), {**SEARCH, "interactions": 7}, 600.0, 0)
 
 
 def test_the_searches_share_the_time(task, tmp_path):
-    found, began = Found(task, tmp_path / "found.json"), time.monotonic()
-    search_all(found, load_config().search, 1.5, 0)
+    result, began = BestSoFar(task, tmp_path / "found.json"), time.monotonic()
+    search_all(result, load_config().search, 1.5, 0)
     assert time.monotonic() - began < 3.0
-    stops = {name: record["stop"] for name, record in found.records.items()}
+    stops = {name: record["stop"] for name, record in result.records.items()}
     assert stops == {name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)}
-    assert all(found.records[name]["seconds"] > 0.4 for name in ("beam", "annealing"))
+    assert all(result.records[name]["seconds"] > 0.4 for name in ("beam", "annealing"))
 
 
 def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
     shares = {}
 
-    def ends_at_once(found, name, asked, options, limits, *_) -> str:
+    def ends_at_once(result, name, asked, options, limits, *_) -> str:
         shares[name] = limits.seconds
-        found.offer(Candidate(name, found.task.initial, [], 0, 0.0), "rounds", asked)
-        return "rounds"
+        result.offer(Candidate(name, result.task.initial, [], 0, 0.0), "iterations", asked)
+        return "iterations"
 
     monkeypatch.setattr(anytime, "_search", ends_at_once)
-    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
     wanted = {"descent": 600, "greedy": 200, "beam": 300, "annealing": 600}
     assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
 
@@ -216,12 +216,12 @@ def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tm
     wanted, on_the_way = greedy(tiny_task(name).initial, 1000), timed_task(name)
     follow(on_the_way, wanted.actions)
     task = timed_task(name, limit=len(on_the_way.cost.timed))
-    found = Found(task, tmp_path / "found.json")
-    search_all(found, SEARCH, 600.0, 0)
-    assert {record["stop"] for record in found.records.values()} == {"seconds"}
-    assert [tuple(action) for action in found.records["descent"]["actions"]] == wanted.actions
-    assert all(found.records[other]["actions"] == [] for other in ANALYTIC)
-    assert found.candidates()[0].name == "descent"
+    result = BestSoFar(task, tmp_path / "found.json")
+    search_all(result, SEARCH, 600.0, 0)
+    assert {record["stop"] for record in result.records.values()} == {"seconds"}
+    assert [tuple(action) for action in result.records["descent"]["actions"]] == wanted.actions
+    assert all(result.records[other]["actions"] == [] for other in ANALYTIC)
+    assert result.candidates()[0].name == "descent"
 
 
 def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
@@ -233,17 +233,17 @@ def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
         return node_cost(graph, node)
 
     task.cost.node_cost = watched
-    search_all(Found(task, tmp_path / "found.json"), SEARCH, 600.0, 0, time.monotonic() + 900)
+    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0, time.monotonic() + 900)
     assert 600 < max(deadlines) <= 900 and min(deadlines) > 0 and task.cost.deadline == math.inf
     first_search = next(seconds for seconds in deadlines if seconds <= 600)
     assert first_search > 500
 
 
 def test_an_original_that_cannot_be_priced_in_time_stops_all(tmp_path):
-    found = Found(timed_task(limit=3), tmp_path / "found.json")
+    result = BestSoFar(timed_task(limit=3), tmp_path / "found.json")
     with pytest.raises(Stop, match="time is up"):
-        search_all(found, SEARCH, 600.0, 0)
-    assert not found.task.is_priced and found.records == {}
+        search_all(result, SEARCH, 600.0, 0)
+    assert not result.task.cost_is_known and result.records == {}
 
 
 # -- signals and time ------------------------------------------------------------------------------
@@ -280,8 +280,8 @@ def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
     """(names that were checked, what was delivered), of candidates that come cheapest first; a verdict None is not equal."""
     def check(task, checked, *_):
         verdict = verdicts[int(checked.name)]
-        found = {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}, "left_out": []}
-        return checked, found
+        result = {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}, "left_out": []}
+        return checked, result
 
     monkeypatch.setattr(delivery, "_check", check)
     monkeypatch.setattr(delivery, "Comparison", lambda *_, **__: None)
@@ -338,7 +338,7 @@ def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
     assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
 
 
-@pytest.mark.parametrize("said", [["--learn"], ["--rounds", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]])
+@pytest.mark.parametrize("said", [["--learn"], ["--iterations", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]])
 def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
     (tmp_path / "dream.yaml").write_text("dream:\n  max_steps: 3\n")
     said = [str(tmp_path / text) if text == "dream.yaml" else text for text in said]

@@ -13,11 +13,11 @@ def state(runtime_ps: int):
 def choose(**candidates: tuple[int, bool, str | None]) -> tuple[str, str]:
     """`name=(estimated runtime, equal, verdict)`; the original's runtime is 100."""
     made = [Candidate(name, state(runtime), [], 0, 0.0) for name, (runtime, _, _) in candidates.items()]
-    found = {
+    result = {
         name: {"equal": equal, "measured": {"verdict": verdict} if verdict else None, "left_out": []}
         for name, (_, equal, verdict) in candidates.items()
     }
-    return _choose(state(100), made, found)
+    return _choose(state(100), made, result)
 
 
 def test_the_lowest_estimate_wins_and_ties_go_to_the_first():

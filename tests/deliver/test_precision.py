@@ -56,9 +56,9 @@ def test_what_greedy_finds_in_half_precision_is_equal(name):
     """And 1e-4, the tolerance of float32, is not what decides it."""
     model, tiny = halved(name), tiny_task(name)
     task = Task(load_graph(model), tiny.rules, tiny.cost)
-    found = greedy(task.initial, 200, 60.0)
-    assert found.state.cost.runtime_ps < task.initial.cost.runtime_ps
-    findings = validate(model, to_model(found.state.graph), [0, 1])
+    result = greedy(task.initial, 200, 60.0)
+    assert result.state.cost.runtime_ps < task.initial.cost.runtime_ps
+    findings = validate(model, to_model(result.state.graph), [0, 1])
     assert findings.ok, findings
     assert 1e-4 < findings.max_error < 0.01
     assert any("half precision" in finding.message for finding in findings.findings)

@@ -92,9 +92,9 @@ def test_an_empty_receipt_replays_to_the_exported_original():
 
 def test_only_the_named_families_are_needed():
     task = tiny_task("tiny_resnet18", rules=("convolution",))
-    found = greedy(task.initial, 500)
-    receipt = make_receipt(task.graph, task.rules, ["convolution"], found.actions, found.state.graph, {})
-    assert found.actions and digest(replay(receipt, load("tiny_resnet18"))) == digest(found.state.graph)
+    result = greedy(task.initial, 500)
+    receipt = make_receipt(task.graph, task.rules, ["convolution"], result.actions, result.state.graph, {})
+    assert result.actions and digest(replay(receipt, load("tiny_resnet18"))) == digest(result.state.graph)
 
 
 CHANGES = {

@@ -79,11 +79,11 @@ def planted() -> tuple[Task, list[tuple[int, int]]]:
 
 def test_a_planted_fault_is_found_named_and_left_out_and_the_rest_is_kept():
     task, actions = planted()
-    found = repaired(task, actions, compares(task))
-    assert found.findings.ok
-    assert [(each.step, each.rule, each.blame) for each in found.left_out] == [(1, "wrong", "rule"), (2, "mul-neg", "needed")]
-    assert [task.rules[xfer_id].name for xfer_id, _ in found.actions] == ["no-identity", "no-one"]
-    assert found.state.hash == follow(task, found.actions).hash == follow(task, steps(task, "no-identity", "no-one")).hash
+    result = repaired(task, actions, compares(task))
+    assert result.findings.ok
+    assert [(each.step, each.rule, each.blame) for each in result.left_out] == [(1, "wrong", "rule"), (2, "mul-neg", "needed")]
+    assert [task.rules[xfer_id].name for xfer_id, _ in result.actions] == ["no-identity", "no-one"]
+    assert result.state.hash == follow(task, result.actions).hash == follow(task, steps(task, "no-identity", "no-one")).hash
 
 
 def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
@@ -113,18 +113,18 @@ def test_where_nothing_is_left_the_original_is_delivered(tmp_path):
 def test_a_known_fault_is_left_out_without_a_run():
     task = task_of(SHARED_PAD, load_rules())
     actions, seen = steps(task, "pad-averagepool", "identity"), []
-    found = repaired(task, actions, compares(task, seen))
-    assert [(each.rule, each.blame) for each in found.left_out] == [("pad-averagepool", "onnxruntime")]
-    assert "PadFusion" in found.left_out[0].message
-    assert len(seen) == 1 and seen[0].hash == found.state.hash == follow(task, steps(task, "identity")).hash
+    result = repaired(task, actions, compares(task, seen))
+    assert [(each.rule, each.blame) for each in result.left_out] == [("pad-averagepool", "onnxruntime")]
+    assert "PadFusion" in result.left_out[0].message
+    assert len(seen) == 1 and seen[0].hash == result.state.hash == follow(task, steps(task, "identity")).hash
 
 
 def test_a_fault_of_onnxruntime_that_is_not_known_is_told_from_one_of_a_rule(monkeypatch):
     monkeypatch.setattr(repair, "known_faults", lambda graph: Counter())
     task = task_of(SHARED_PAD, load_rules())
-    found = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))
-    assert [(each.rule, each.blame) for each in found.left_out] == [("pad-averagepool", "onnxruntime")]
-    assert found.findings.ok and [task.rules[x].name for x, _ in found.actions] == ["identity"]
+    result = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))
+    assert [(each.rule, each.blame) for each in result.left_out] == [("pad-averagepool", "onnxruntime")]
+    assert result.findings.ok and [task.rules[x].name for x, _ in result.actions] == ["identity"]
 
 
 def walk(task: Task, seed: int, length: int = 25) -> list[tuple[int, int]]:
@@ -145,9 +145,9 @@ def judged(wrong) -> Findings:
 def test_a_walk_without_a_fault_stays_as_it_is(name, seed):
     task = tiny_task(name)
     actions = walk(task, seed)
-    found = repaired(task, actions, lambda state: judged(False))
-    assert found.actions == actions and not found.left_out
-    assert found.state.hash == follow(task, actions).hash
+    result = repaired(task, actions, lambda state: judged(False))
+    assert result.actions == actions and not result.left_out
+    assert result.state.hash == follow(task, actions).hash
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_inception_v3"])
@@ -163,12 +163,12 @@ def test_whatever_is_wrong_what_is_left_is_right_and_can_be_made(name, seed):
     def compare(state) -> Findings:
         return judged(any(node.op == made[-1] for node in state.graph.nodes.values()))
 
-    found = repaired(task, actions, compare)
-    assert found.findings.ok and found.state.hash == follow(task, found.actions).hash
-    assert any(each.blame == "rule" for each in found.left_out)
-    assert len(found.actions) + len(found.left_out) == len(actions)
-    if not any("were to blame already" in each.message for each in found.left_out):
-        assert {each.blame for each in found.left_out} <= {"rule", "needed"}
+    result = repaired(task, actions, compare)
+    assert result.findings.ok and result.state.hash == follow(task, result.actions).hash
+    assert any(each.blame == "rule" for each in result.left_out)
+    assert len(result.actions) + len(result.left_out) == len(actions)
+    if not any("were to blame already" in each.message for each in result.left_out):
+        assert {each.blame for each in result.left_out} <= {"rule", "needed"}
 
 
 def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
@@ -185,13 +185,13 @@ def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
         runs.append(state)
         return judged(state.hash not in hashes)
 
-    found = repaired(task, actions, compare)
-    assert found.actions == [] and [each.message == SAME_RULE for each in found.left_out].count(True) == len(actions) - TWICE
+    result = repaired(task, actions, compare)
+    assert result.actions == [] and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
     assert len(runs) < 4 * len(actions)
 
 
 def test_an_original_that_reading_changes_blames_no_rule():
     task, actions = planted()
-    found = repaired(task, actions, lambda state: judged(True))
-    assert found.actions == [] and {each.blame for each in found.left_out} == {"needed"}
-    assert "reading and writing the original" in found.left_out[0].message
+    result = repaired(task, actions, lambda state: judged(True))
+    assert result.actions == [] and {each.blame for each in result.left_out} == {"needed"}
+    assert "reading and writing the original" in result.left_out[0].message

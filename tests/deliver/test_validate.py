@@ -157,35 +157,35 @@ FAULTS = {
 def test_a_planted_fault_is_found(fault):
     broken = small_model()
     fault(broken)
-    found = validate(small_model(), broken)
-    assert not found.ok
-    assert FAULTS[fault] in {finding.kind for finding in found.failures()}
+    result = validate(small_model(), broken)
+    assert not result.ok
+    assert FAULTS[fault] in {finding.kind for finding in result.failures()}
 
 
 def test_a_model_equals_itself(tmp_path):
     onnx.save(small_model(), tmp_path / "model.onnx")
-    for found in (validate(small_model(), small_model()), validate(tmp_path / "model.onnx", small_model())):
-        assert found.ok and found.max_error == 0 and found.failures() == []
-        assert {finding.kind for finding in found.findings} == {"structure", "interface", "numerics"}
-        assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    for result in (validate(small_model(), small_model()), validate(tmp_path / "model.onnx", small_model())):
+        assert result.ok and result.max_error == 0 and result.failures() == []
+        assert {finding.kind for finding in result.findings} == {"structure", "interface", "numerics"}
+        assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
 
 
 def test_rounding_passes_and_more_does_not():
     nudged = small_model()
     weights(nudged, "v").raw_data = (numpy_helper.to_array(weights(nudged, "v")) * np.float32(1 + 1e-5)).tobytes()
-    found = validate(small_model(), nudged)
-    assert found.ok and 0 < found.max_error < 1e-4
+    result = validate(small_model(), nudged)
+    assert result.ok and 0 < result.max_error < 1e-4
     assert not validate(small_model(), nudged, tolerance=1e-8).ok
 
 
 @pytest.mark.parametrize("last", ["Softmax", "Sigmoid", "Tanh"])
 def test_a_saturated_output_does_not_hide_an_error_before_it(last):
     original, broken = small_model(last, 1e5), small_model(last, 1.01e5)
-    found = validate(original, broken)
-    outputs = [f for f in found.findings if f.kind == "numerics" and "output" in f.message]
+    result = validate(original, broken)
+    outputs = [f for f in result.findings if f.kind == "numerics" and "output" in f.message]
     assert outputs and all(finding.ok for finding in outputs)
-    assert all(f"what enters {last}" in finding.message for finding in found.failures())
-    assert len(found.failures()) == 3 + len(SPECIAL) + 3  # one for every set of inputs, as written and optimised
+    assert all(f"what enters {last}" in finding.message for finding in result.failures())
+    assert len(result.failures()) == 3 + len(SPECIAL) + 3  # one for every set of inputs, as written and optimised
 
 
 def test_what_softmax_is_blind_to_is_no_error_before_it():
@@ -253,8 +253,8 @@ def test_a_fault_that_onnx_runtime_optimises_away_is_found():
     "make, before, after, seen", [(clipped, 50.0, 60.0, {"large", "mixed"}), (sqrt_of_square, 1e-9, 1e-8, {"tiny", "mixed"})]
 )
 def test_special_values_show_what_ordinary_ones_hide(make, before, after, seen):
-    found = validate(make(before), make(after), tolerance=1e-3, seeds=(3,))
-    assert {f.message.split(":")[0] for f in found.failures()} <= seen and found.failures()
+    result = validate(make(before), make(after), tolerance=1e-3, seeds=(3,))
+    assert {f.message.split(":")[0] for f in result.failures()} <= seen and result.failures()
     assert validate(make(before), make(before), tolerance=0.0).max_error == 0
 
 
@@ -268,9 +268,9 @@ def test_where_the_last_digits_decide_nothing_is_compared():
         return chain(*sums, last, constants=constants, y=(TensorProto.INT64, (2,)))
 
     orders = list(itertools.permutations("abc"))
-    found = [validate(best(*orders[0]), best(*order), optimise=False) for order in orders]
-    said = {f.message.split(":")[0] for f in found[0].findings if "the last digits of the inputs decide it" in f.message}
-    assert all(each.ok for each in found) and said == {"zeros", "ones"}
+    result = [validate(best(*orders[0]), best(*order), optimise=False) for order in orders]
+    said = {f.message.split(":")[0] for f in result[0].findings if "the last digits of the inputs decide it" in f.message}
+    assert all(each.ok for each in result) and said == {"zeros", "ones"}
     ties = {"x": np.zeros((2, 4), np.float32)}
     assert len({tuple(run(session(best(*order), 1, False), ties)[0]) for order in orders}) > 1  # it would have been an alarm
 
@@ -281,8 +281,8 @@ def test_a_model_that_lost_all_elements_of_a_tensor_is_not_run():
         helper.make_node("Slice", ["x", "none", "none"], ["e"]), helper.make_node("Concat", ["e", "x"], ["y"], axis=0),
         constants=none,
     )  # fmt: skip
-    found = validate(chain(helper.make_node("Identity", ["x"], ["y"]), constants={}), empty)
-    assert [(f.kind, f.message.split(":")[0]) for f in found.failures()] == [
+    result = validate(chain(helper.make_node("Identity", ["x"], ["y"]), constants={}), empty)
+    assert [(f.kind, f.message.split(":")[0]) for f in result.failures()] == [
         ("structure", "tensor 'e' has no elements; the original has none such"), ("numerics", "not compared"),
     ]  # fmt: skip
     assert validate(empty, empty).ok
@@ -335,8 +335,8 @@ def test_the_first_wrong_substitution_is_named(steps, monkeypatch):
     if steps == "halves":
         monkeypatch.setattr("rlflow.deliver.validate.steps.ONE_BY_ONE", 1)
     receipt, result, rules = walk_of(["relu-twice", "add-swapped", "pool-doubled", "relu-twice", "add-swapped"])
-    found = validate(load("tiny_resnet18"), to_model(result), receipt=receipt, rules=rules)
-    last = [finding for finding in found.findings if finding.kind == "receipt"][-1]
+    outcome = validate(load("tiny_resnet18"), to_model(result), receipt=receipt, rules=rules)
+    last = [finding for finding in outcome.findings if finding.kind == "receipt"][-1]
     assert not last.ok and last.value > 0.1
     assert last.message.startswith("after step 2, rule pool-doubled at location 0, outputs part: seed 0: output 'logits'")
 
@@ -344,15 +344,15 @@ def test_the_first_wrong_substitution_is_named(steps, monkeypatch):
 def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_told_from_a_wrong_rule():
     receipt, result, rules = walk_of(["relu-twice", "add-swapped", "relu-twice"])
     model = to_model(result)
-    found = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
-    assert found.ok and any("byte for byte" in finding.message for finding in found.findings)
+    outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
+    assert outcome.ok and any("byte for byte" in finding.message for finding in outcome.findings)
     model.producer_name = "someone else"
-    found = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
-    assert found.ok and any("the same graph as its result, in other bytes" in finding.message for finding in found.findings)
+    outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
+    assert outcome.ok and any("the same graph as its result, in other bytes" in finding.message for finding in outcome.findings)
     scaled = next(t for t in model.graph.initializer if t.name == "fc.weight")
     scaled.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scaled) * np.float32(2), "fc.weight"))
-    found = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
-    said = [(finding.ok, finding.message) for finding in found.findings if finding.kind == "receipt"]
+    outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
+    said = [(finding.ok, finding.message) for finding in outcome.findings if finding.kind == "receipt"]
     assert [ok for ok, _ in said] == [True, True, False, True]
     assert "the candidate is not its result" in said[2][1] and "no substitution is to blame" in said[3][1]
 
@@ -360,8 +360,8 @@ def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_told_from_a_wrong_ru
 def test_a_receipt_that_cannot_be_repeated_is_a_finding():
     receipt, result, rules = walk_of(["relu-twice"])
     for key, message in (("rules_hash", "another rule set"), ("original_hash", "another model"), ("result_hash", "another graph")):
-        found = validate(load("tiny_resnet18"), to_model(result), receipt=receipt | {key: ""}, rules=rules)
-        (failure,) = found.failures()
+        outcome = validate(load("tiny_resnet18"), to_model(result), receipt=receipt | {key: ""}, rules=rules)
+        (failure,) = outcome.failures()
         assert failure.kind == "receipt" and message in failure.message
     (failure,) = validate(load("tiny_resnet18"), to_model(result), receipt={}).failures()
     assert "not a receipt" in failure.message
@@ -406,9 +406,9 @@ def test_a_last_operator_that_changed_is_said_not_skipped():
     node(changed, "Softmax").output[0] = "log"
     node(changed, "Softmax").op_type = "LogSoftmax"
     changed.graph.node.append(helper.make_node("Exp", ["log"], ["scores"]))
-    found = validate(small_model(), changed)
-    assert found.ok
-    said = [f for f in found.findings if "was not compared" in f.message]
+    result = validate(small_model(), changed)
+    assert result.ok
+    said = [f for f in result.findings if "was not compared" in f.message]
     assert len(said) == 2 and all("not from a saturating operator" in f.message and f.value is None for f in said)
 
 
@@ -416,8 +416,8 @@ def test_weights_outside_the_file_are_read_from_beside_it(tmp_path):
     folder = tmp_path / "there"
     folder.mkdir()
     onnx.save(small_model(), folder / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
-    found = validate(folder / "a.onnx", folder / "a.onnx")
-    assert found.ok and any("what enters Softmax" in finding.message for finding in found.findings)
+    result = validate(folder / "a.onnx", folder / "a.onnx")
+    assert result.ok and any("what enters Softmax" in finding.message for finding in result.findings)
     (folder / "a.data").unlink()
     assert not validate(small_model(), folder / "a.onnx").ok
 
@@ -432,8 +432,8 @@ def test_a_symbolic_dimension_may_become_what_it_was_bound_to():
                 dim.dim_value = size
         return model
 
-    found = validate(batch(None), batch(2), shapes={"batch": 2})
-    assert found.ok and any("batch = 2" in finding.message for finding in found.findings)
+    result = validate(batch(None), batch(2), shapes={"batch": 2})
+    assert result.ok and any("batch = 2" in finding.message for finding in result.findings)
     assert not validate(batch(None), batch(3), shapes={"batch": 2}).ok
     with pytest.raises(RLFlowError, match="symbolic dimension 'batch'"):
         validate(batch(None), batch(2))

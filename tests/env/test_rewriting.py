@@ -158,7 +158,7 @@ def test_action_masks_are_the_xfers_then_the_union_of_their_locations():
 
 
 def test_no_rule_shows_more_locations_than_the_limit():
-    all_counts = np.array([len(found) for found in tiny_task("tiny_inception_v3").initial.table.locations])
+    all_counts = np.array([len(result) for result in tiny_task("tiny_inception_v3").initial.table.locations])
     assert all_counts.max() > 3
     env = GraphRewriteEnv(tiny_task("tiny_inception_v3", 3))
     observation, _ = env.reset()

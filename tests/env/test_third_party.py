@@ -47,8 +47,8 @@ def test_maskable_ppo_trains_and_predicts(make):
         masks = env.action_masks()
         action, _ = agent.predict(observation, action_masks=masks, deterministic=step % 2 == 0)
         assert env.action_space.contains(action)
-        xfers = env.action_space.nvec[0]
-        assert masks[action[0]] and masks[xfers + action[1]]
+        xfer_ids = env.action_space.nvec[0]
+        assert masks[action[0]] and masks[xfer_ids + action[1]]
         observation, reward, terminated, truncated, _ = env.step(action)
         assert np.isfinite(reward)
         if terminated or truncated:

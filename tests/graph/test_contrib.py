@@ -55,8 +55,8 @@ def test_a_model_imports_the_domain_as_long_as_it_holds_such_an_operator(tmp_pat
     again = load_graph(tmp_path / "fused.onnx")
     assert again.hash == fused.hash and to_model(again) == written
     feeds = random_inputs(source, 0)
-    for wanted, found in zip(*(run(session(m, 1, optimise=False), feeds) for m in (source, written)), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    for wanted, result in zip(*(run(session(m, 1, optimise=False), feeds) for m in (source, written)), strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-6)
     apart = after(source, "fused-matmul-second", "fused-matmul-second-inverse")
     assert apart.hash == load_graph(source).hash
     assert {o.domain for o in to_model(apart).opset_import} == {""}
@@ -176,8 +176,8 @@ def test_what_is_not_inferred_is_carried_through():
     graph = load_graph(source)
     assert {node.op for node in graph.nodes.values()} == {"MultiHeadAttention", "Relu"}
     feeds = random_inputs(source, 0)
-    wanted, found = (run(session(m, 1), feeds)[0] for m in (source, to_model(graph)))
-    np.testing.assert_array_equal(wanted, found)
+    wanted, result = (run(session(m, 1), feeds)[0] for m in (source, to_model(graph)))
+    np.testing.assert_array_equal(wanted, result)
 
 
 def test_shape_inference_goes_on_behind_such_operators():

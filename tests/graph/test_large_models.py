@@ -36,9 +36,9 @@ def limit(monkeypatch):
 @pytest.fixture(scope="module")
 def rewritten() -> tuple[Graph, list]:
     """A graph with weights that rules combined, and the way to it."""
-    found = greedy(tiny_task("tiny_resnet18").initial, 500)
-    assert any(node.constant and node.made_by_rule for node in found.state.graph.nodes.values())
-    return found.state.graph, found.actions
+    result = greedy(tiny_task("tiny_resnet18").initial, 500)
+    assert any(node.constant and node.made_by_rule for node in result.state.graph.nodes.values())
+    return result.state.graph, result.actions
 
 
 def test_the_bytes_are_the_same_every_time_and_under_every_name(rewritten, tmp_path, limit):
@@ -59,9 +59,9 @@ def test_the_bytes_are_the_same_every_time_and_under_every_name(rewritten, tmp_p
 def test_every_weight_lies_where_a_processor_likes_it(rewritten, tmp_path, limit):
     save_graph(rewritten[0], tmp_path / "m.onnx")
     outside = [t for t in onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer if t.external_data]
-    places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in outside]
-    assert len(places) > 3 and all(int(place["offset"]) % 64 == 0 for place in places)
-    assert {place["location"] for place in places} == {"m.onnx.data"}
+    positions = [{entry.key: entry.value for entry in tensor.external_data} for tensor in outside]
+    assert len(positions) > 3 and all(int(position["offset"]) % 64 == 0 for position in positions)
+    assert {position["location"] for position in positions} == {"m.onnx.data"}
 
 
 def test_the_hash_is_that_of_the_files(rewritten, tmp_path, monkeypatch):
@@ -133,13 +133,13 @@ def sessions(monkeypatch) -> list[int]:
 def test_large_models_are_measured_one_after_the_other(sessions, monkeypatch, tmp_path):
     model, path = to_model(tiny_task("tiny_resnet18").graph), tmp_path / "m.onnx"
     onnx.save(model, path, save_as_external_data=True, location="w.bin")
-    found = measured.measure(path, path, seconds=0.1, sessions=2)
-    assert found["side_by_side"] and max(sessions) == 2 and found["pairs"] >= 6
+    result = measured.measure(path, path, seconds=0.1, sessions=2)
+    assert result["side_by_side"] and max(sessions) == 2 and result["pairs"] >= 6
     sessions.clear()
     monkeypatch.setattr(measured, "TOGETHER", (tmp_path / "w.bin").stat().st_size)  # of one model, not of both
-    found = measured.measure(path, path, seconds=0.1, sessions=2)
-    assert not found["side_by_side"] and sessions == [1, 1, 1, 1] and found["pairs"] >= 6
-    assert 0.2 < found["ratio"] < 5
+    result = measured.measure(path, path, seconds=0.1, sessions=2)
+    assert not result["side_by_side"] and sessions == [1, 1, 1, 1] and result["pairs"] >= 6
+    assert 0.2 < result["ratio"] < 5
 
 
 def test_two_models_are_compared_one_after_the_other(sessions):

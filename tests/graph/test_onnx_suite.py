@@ -102,10 +102,10 @@ UNEQUAL = [
 
 
 @pytest.mark.parametrize("expected, found, tolerance", UNEQUAL, ids=range(len(UNEQUAL)))
-def test_the_comparison_sees_every_difference(expected, found, tolerance):
+def test_the_comparison_sees_every_difference(expected, result, tolerance):
     compare(expected, expected, tolerance, 0)
     with pytest.raises(Difference):
-        compare(expected, found, tolerance, 0)
+        compare(expected, result, tolerance, 0)
 
 
 @pytest.mark.parametrize("change", ["attribute", "input", "name"])

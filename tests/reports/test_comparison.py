@@ -52,9 +52,9 @@ def folders(tmp_path) -> list[Path]:
 
 def test_mean_and_interval_of_known_numbers():
     """Student's t: of 10, 12, 14 with two degrees of freedom, 12 ± 4.30 · 2/√3."""
-    found = mean_interval([10.0, None, 14.0, 12.0])
-    assert found["n"] == 3 and found["mean"] == 12.0
-    assert found["low"] == pytest.approx(12 - 4.30 * 2 / 3**0.5) and found["high"] == pytest.approx(12 + 4.30 * 2 / 3**0.5)
+    result = mean_interval([10.0, None, 14.0, 12.0])
+    assert result["n"] == 3 and result["mean"] == 12.0
+    assert result["low"] == pytest.approx(12 - 4.30 * 2 / 3**0.5) and result["high"] == pytest.approx(12 + 4.30 * 2 / 3**0.5)
     assert mean_interval([5.0]) == {"n": 1, "mean": 5.0, "low": None, "high": None}
     assert mean_interval([None]) == {"n": 0, "mean": None, "low": None, "high": None}
     many = mean_interval([0.0, 2.0] * 50)
@@ -64,9 +64,9 @@ def test_mean_and_interval_of_known_numbers():
 
 def test_runs_of_a_model_and_controller_are_summed_up_and_estimated_and_measured_apart(folders):
     runs = read_runs(folders, read_curves)
-    found = {(e["model"], e["controller"], e["candidate"]): e for e in summary([row for run in runs for row in candidate_rows(run)])}
-    assert sorted(found) == [(EVIL, "none", "greedy"), ("a.onnx", "ppo", "controller"), ("a.onnx", "ppo", "greedy")]
-    learned, greedy = found["a.onnx", "ppo", "controller"], found["a.onnx", "ppo", "greedy"]
+    result = {(e["model"], e["controller"], e["candidate"]): e for e in summary([row for run in runs for row in candidate_rows(run)])}
+    assert sorted(result) == [(EVIL, "none", "greedy"), ("a.onnx", "ppo", "controller"), ("a.onnx", "ppo", "greedy")]
+    learned, greedy = result["a.onnx", "ppo", "controller"], result["a.onnx", "ppo", "greedy"]
     assert learned["runs"] == 3 and learned["estimated_percent"] == mean_interval([10.0, 12.0, 14.0])
     assert learned["measured_percent"]["mean"] == pytest.approx(6.0) and learned["verdicts"] == {"faster": 3}
     assert greedy["measured_percent"]["n"] == 0 and greedy["verdicts"] == {}
@@ -78,22 +78,22 @@ def test_the_heatmap_counts_the_controller_where_there_is_one_else_what_was_deli
 
 
 def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
-    found = write_comparison(tmp_path / "out", read_runs(folders, read_curves))
-    assert read_json(tmp_path / "out" / "comparison.json") == found
+    result = write_comparison(tmp_path / "out", read_runs(folders, read_curves))
+    assert read_json(tmp_path / "out" / "comparison.json") == result
     for name in ("runs", "times", "rules"):
         with open(tmp_path / "out" / f"{name}.csv", newline="") as file:
             back = list(csv.DictReader(file))
-        assert back == [{key: "" if value is None else str(value) for key, value in row.items()} for row in found[name]] and back
-        assert all(float(b[key]) == row[key] for b, row in zip(back, found[name], strict=True) for key in row if type(row[key]) is float)
+        assert back == [{key: "" if value is None else str(value) for key, value in row.items()} for row in result[name]] and back
+        assert all(float(b[key]) == row[key] for b, row in zip(back, result[name], strict=True) for key in row if type(row[key]) is float)
     with open(tmp_path / "out" / "summary.csv", newline="") as file:
-        for back, entry in zip(csv.DictReader(file), found["summary"], strict=True):
+        for back, entry in zip(csv.DictReader(file), result["summary"], strict=True):
             assert all(back[f"{f}.{part}"] == ("" if v is None else str(v)) for f in FIGURES for part, v in entry[f].items())
 
 
 def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
-    found = write_comparison(tmp_path / "out", read_runs(folders, read_curves))
+    result = write_comparison(tmp_path / "out", read_runs(folders, read_curves))
     markdown, page = ((tmp_path / "out" / name).read_text() for name in ("report.md", "report.html"))
-    for entry in found["summary"]:
+    for entry in result["summary"]:
         for text in (interval_text(entry["estimated_percent"]), interval_text(entry["measured_percent"]), interval_text(entry["seconds"], 1)):
             assert text in markdown and text in page
     assert "12.00 (7.03 – 16.97) | 6.00 (3.52 – 8.48) | 3 | 3 faster" in markdown and "3 faster" in page and "6.0 (3.5 – 8.5)" in page

@@ -60,10 +60,10 @@ def walk(task: Task, steps: int, seed: int) -> list[tuple[int, int]]:
     return actions
 
 
-def results_of(task: Task, found: dict[str, list[tuple[int, int]]], model: str = "a model") -> dict:
+def results_of(task: Task, result: dict[str, list[tuple[int, int]]], model: str = "a model") -> dict:
     """What `eval` leaves, without measurements, for these sequences."""
     candidates = {}
-    for name, actions in found.items():
+    for name, actions in result.items():
         end, steps = trace(task, actions)
         before = task.initial.runtime_ms
         candidates[name] = {
@@ -75,7 +75,7 @@ def results_of(task: Task, found: dict[str, list[tuple[int, int]]], model: str =
         }  # fmt: skip
     best = min(candidates, key=lambda name: candidates[name]["estimated_ms"])
     outcome = {
-        "original": {"estimated_ms": task.initial.runtime_ms}, "candidates": candidates, "delivered": best, "reason": "lowest estimate", "actions": found,
+        "original": {"estimated_ms": task.initial.runtime_ms}, "candidates": candidates, "delivered": best, "reason": "lowest estimate", "actions": result,
         "optimised": "optimised.onnx", "dreamt": [{"temperature": 1.0, "dreamt_return": 9.876, "real_return": 5.432}],
     }  # fmt: skip
     stages = {"collect": {"seconds": 6.7}, "eval": {"seconds": 8.9}}
@@ -83,8 +83,8 @@ def results_of(task: Task, found: dict[str, list[tuple[int, int]]], model: str =
     return {"model": model, "seed": 7, "eval": outcome, "stages": stages, "machine": "a machine", "versions": {"onnx": "1.0"}, "curves": curves}
 
 
-def page_of(folder: Path, task: Task, found: dict, model: str = "a model") -> tuple[Page, str]:
-    text = write_html(folder, results_of(task, found, model), task).read_text()
+def page_of(folder: Path, task: Task, result: dict, model: str = "a model") -> tuple[Page, str]:
+    text = write_html(folder, results_of(task, result, model), task).read_text()
     return Page(text), text
 
 
@@ -97,13 +97,13 @@ def test_every_node_that_went_or_came_lies_in_one_region(name, seed):
     task = tiny_task(name)
     before = task.initial
     after, steps = trace(task, walk(task, 25, seed))
-    found = regions(before, after, steps)
-    gone = sorted(n for region in found for n in region.removed)
-    new = sorted(n for region in found for n in region.added)
+    result = regions(before, after, steps)
+    gone = sorted(n for region in result for n in region.removed)
+    new = sorted(n for region in result for n in region.added)
     assert gone == sorted(n for n in before.graph.nodes if shown(before.graph, n) and n not in after.graph.nodes)
     assert new == sorted(n for n in after.graph.nodes if shown(after.graph, n) and n not in before.graph.nodes)
-    assert sorted(number for region in found for number in region.steps) == list(range(len(steps)))
-    assert sum(region.gain_ps for region in found) == before.cost.runtime_ps - after.cost.runtime_ps
+    assert sorted(number for region in result for number in region.steps) == list(range(len(steps)))
+    assert sum(region.gain_ps for region in result) == before.cost.runtime_ps - after.cost.runtime_ps
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -152,7 +152,7 @@ def test_all_changes_of_a_known_substitution_are_drawn_and_nothing_else(tmp_path
     action = (task.rules.index("conv-batchnorm"), 1)
     page, _ = page_of(tmp_path, task, {"greedy": [action]})
     labels = [sorted(title for _, title in page.all("g", class_=kind)) for kind in ("removed", "added")]
-    assert [len(found) for found in labels] == [2, 1]
+    assert [len(result) for result in labels] == [2, 1]
     assert "BatchNormalization" in labels[0][0] and "Conv" in labels[0][1] and "Conv" in labels[1][0]
     assert "2 operators went (red), 1 came (green)" in "".join(text for _, text in page.all("section"))
 
@@ -164,13 +164,13 @@ def test_what_stays_lies_in_the_same_place_and_no_two_boxes_on_each_other(name):
     after, steps = trace(task, walk(task, 25, 2))
     for region in regions(before, after, steps):
         drawing = draw(before, after, region)
-        assert drawing.places.keys() == drawing.kinds.keys() == region.removed | region.added | region.around
+        assert drawing.positions.keys() == drawing.kinds.keys() == region.removed | region.added | region.around
         for state, links in ((before, drawing.before), (after, drawing.after)):
-            seen = [drawing.places[n] for n in drawing.kinds if n in state.graph.nodes]
+            seen = [drawing.positions[n] for n in drawing.kinds if n in state.graph.nodes]
             assert len(set(seen)) == len(seen)
-            assert all(other == place or other[1] != place[1] or abs(other[0] - place[0]) >= 1 for other in seen for place in seen)
+            assert all(other == position or other[1] != position[1] or abs(other[0] - position[0]) >= 1 for other in seen for position in seen)
             assert all(e.source in state.graph.nodes and e.target in state.graph.nodes for e in links)
-            assert all(drawing.places[e.source][1] < drawing.places[e.target][1] for e in links)
+            assert all(drawing.positions[e.source][1] < drawing.positions[e.target][1] for e in links)
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -182,27 +182,27 @@ def task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def found(task) -> dict:
+def result(task) -> dict:
     return {"controller": walk(task, 20, 3), "greedy": [tuple(map(int, a)) for a in greedy(task.initial, 100, 60.0).actions], "random": []}
 
 
-def test_all_steps_are_in_the_page_without_a_script(tmp_path, task, found):
-    _, text = page_of(tmp_path, task, found)
+def test_all_steps_are_in_the_page_without_a_script(tmp_path, task, result):
+    _, text = page_of(tmp_path, task, result)
     page = Page(text[: text.index("<script>")] + "</body></html>")
-    for actions in found.values():
+    for actions in result.values():
         _, steps = trace(task, actions)
         for number, step in enumerate(steps):
             cells = (f"{number + 1}{step.rule}{step.why}", f"{step.before_ps / 1e9:.6g}{step.after_ps / 1e9:.6g}")
             assert any(row.startswith(cells[0]) and cells[1] in row for _, row in page.all("tr")), step
-    losses = [s for actions in found.values() for s in trace(task, actions)[1] if s.gain_ps < 0]
+    losses = [s for actions in result.values() for s in trace(task, actions)[1] if s.gain_ps < 0]
     assert losses and len(page.all("tr", class_="worse")) == len(losses)
     assert all("slower" in row for _, row in page.all("tr", class_="worse"))
 
 
-def test_the_page_says_what_was_found(tmp_path, task, found):
-    page, _ = page_of(tmp_path, task, found)
+def test_the_page_says_what_was_found(tmp_path, task, result):
+    page, _ = page_of(tmp_path, task, result)
     rows = [text for _, text in page.all("tr")]
-    outcome = results_of(task, found)["eval"]
+    outcome = results_of(task, result)["eval"]
     for name, candidate in outcome["candidates"].items():
         wanted = f"{name}{candidate['estimated_ms']:.4f}{candidate['estimated_improvement_percent']:.2f} %not measuredequal{candidate['substitutions']}1234.56.78"
         assert wanted in rows
@@ -213,8 +213,8 @@ def test_the_page_says_what_was_found(tmp_path, task, found):
     assert "19.8765.432" in rows and "seed7" in rows and "onnx1.0" in rows and "numericsokall outputs agree" in rows
 
 
-def test_rewrites_that_were_left_out_are_counted(tmp_path, task, found):
-    results = results_of(task, found)
+def test_rewrites_that_were_left_out_are_counted(tmp_path, task, result):
+    results = results_of(task, result)
     assert "left out" not in write_html(tmp_path, results, task).read_text()
     name, candidate = next(iter(results["eval"]["candidates"].items()))
     candidate["left_out"] = [{"step": 3, "rule": "a-rule", "location": 0, "blame": "rule", "message": "a message"}] * 2
@@ -223,8 +223,8 @@ def test_rewrites_that_were_left_out_are_counted(tmp_path, task, found):
         assert f"2 of {name}; see fault-report.md" in write_html(tmp_path, results, task).read_text()
 
 
-def test_estimated_and_measured_stand_apart(tmp_path, task, found):
-    results = results_of(task, found)
+def test_estimated_and_measured_stand_apart(tmp_path, task, result):
+    results = results_of(task, result)
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
     delivered["measured"] = {
         "ratio": 0.875, "interval": [0.861, 0.889], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.75, "side_by_side": True,
@@ -245,8 +245,8 @@ def test_texts_of_strangers_are_texts(tmp_path):
     """Names of nodes and of the model that are markup, and one that is very long."""
     evil = "</title></svg><script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
     model = load("tiny_resnet18")
-    for place, node in enumerate(model.graph.node):
-        node.name = f"{evil}{place}" if place % 2 else "x" * 10**6
+    for position, node in enumerate(model.graph.node):
+        node.name = f"{evil}{position}" if position % 2 else "x" * 10**6
     graph = load_graph(onnx.ModelProto.FromString(model.SerializeToString()))
     task = Task(graph, tiny_task("tiny_resnet18").rules, tiny_task("tiny_resnet18").cost)
     actions = [tuple(map(int, a)) for a in greedy(task.initial, 100, 60.0).actions]
@@ -257,36 +257,36 @@ def test_texts_of_strangers_are_texts(tmp_path):
     assert any(evil[:60] in content for _, content in page.all("title"))
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(tmp_path, task, found):
-    page, text = page_of(tmp_path, task, found)
+def test_the_page_asks_for_nothing_from_elsewhere(tmp_path, task, result):
+    page, text = page_of(tmp_path, task, result)
     assert not any(key in attributes for _, attributes, _ in page.elements for key in ("src", "href", "xlink:href", "action"))
     assert "url(" not in text and "@import" not in text and "http" not in text.replace("http-equiv", "")
     (policy,) = [attributes["content"] for attributes, _ in page.all("meta", **{"http-equiv": "Content-Security-Policy"})]
     assert policy.startswith("default-src 'none'") and "script-src 'sha256-" in policy
 
 
-def test_the_page_stays_small(tmp_path, task, found, monkeypatch):
-    whole, _ = page_of(tmp_path, task, found)
+def test_the_page_stays_small(tmp_path, task, result, monkeypatch):
+    whole, _ = page_of(tmp_path, task, result)
     monkeypatch.setattr(html_report, "BOXES", 12)
     monkeypatch.setattr(html_report, "STEPS", 5)
-    cut, text = page_of(tmp_path, task, found)
+    cut, text = page_of(tmp_path, task, result)
 
     def boxes(page: Page) -> int:
         return sum(len(page.all("g", class_=kind)) for kind in ("removed", "added", "kept", "elsewhere"))
 
     assert boxes(whole) > 2 * 12 >= boxes(cut) > 0
-    assert "Not drawn: the page would be too large." in text and f"{len(found['greedy']) - 5} more are in the receipt." in text
+    assert "Not drawn: the page would be too large." in text and f"{len(result['greedy']) - 5} more are in the receipt." in text
 
 
-def test_equal_results_give_equal_bytes(tmp_path, task, found):
-    assert page_of(tmp_path / "a", task, found)[1] == page_of(tmp_path / "b", task, found)[1]
+def test_equal_results_give_equal_bytes(tmp_path, task, result):
+    assert page_of(tmp_path / "a", task, result)[1] == page_of(tmp_path / "b", task, result)[1]
 
 
 def test_run_py_writes_the_page_beside_the_report(optimised):
     folder, outcome = optimised / "run" / "eval", json.loads((optimised / "run" / "eval.json").read_text())
     text = (folder / "report.html").read_text()
-    assert Page(text) and all(f"{found['estimated_ms']:.4f}" in text for found in outcome["candidates"].values())
-    assert all(len(outcome["actions"][name]) == found["substitutions"] for name, found in outcome["candidates"].items())
+    assert Page(text) and all(f"{result['estimated_ms']:.4f}" in text for result in outcome["candidates"].values())
+    assert all(len(outcome["actions"][name]) == result["substitutions"] for name, result in outcome["candidates"].items())
 
 
 # -- pieces ----------------------------------------------------------------------------------------

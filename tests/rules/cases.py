@@ -1158,8 +1158,8 @@ FUSION += [
     case("layer-normalization-squared", "the mean is not over", **LAYER_NORM | dict(x="2x8x8", q=[1])),
     case("layer-normalization-squared", "scale and offset are not", **LAYER_NORM | dict(g="1")),
     *(
-        case("layer-normalization-without-offset", reason, **{k: v for k, v in (LAYER_NORM | found).items() if k != "b"}, opset=opset)
-        for reason, found, opset in (
+        case("layer-normalization-without-offset", reason, **{k: v for k, v in (LAYER_NORM | result).items() if k != "b"}, opset=opset)
+        for reason, result, opset in (
             (None, {}, 20), (None, dict(x="8", r=[0], q="@r"), 18), ("axes or epsilon are not constant", dict(e="1"), 20),
             ("the mean is not over", dict(x="2x8x8", q=[1]), 20), ("the scale is not one number", dict(g="1"), 20),
         )

@@ -74,7 +74,7 @@ def answer(case: Case, rules: RuleSet) -> tuple[bool, list[str]]:
 def candidates(rule: Rule) -> Iterator[Case]:
     """Cases that the left side takes, with all weights constant."""
     terms = tuple(term_of(output) for _, output in rule.source)
-    apart = next((name for name, found in APART.items() if found.name in rule.attribute_names), None)
+    apart = next((name for name, result in APART.items() if result.name in rule.attribute_names), None)
     origin = {v: () if f"size({v}) == 1" in rule.text else shape_of(v, terms) for v in variables(*terms)}
     for scope, _ in draws(terms, Names(dict(called(terms)), apart), origin):
         names = (*rule.tensor_names, *rule.attribute_names)
@@ -100,13 +100,13 @@ def weights_of(rule: Rule) -> set[str]:
     return set(re.findall(r"\w+", " ".join(re.findall(r"if constant\(([\w, ]+)\)", rule.text))))
 
 
-def value_of(found, constant: bool):
+def value_of(result, constant: bool):
     """What a name stands for, as `case` wants it: the sizes of a Split are a list, attributes of a window a dict."""
-    if isinstance(found, np.ndarray):
-        return ("=" if constant else "") + "x".join(map(str, found.shape[1:]))
-    if isinstance(found, tuple) and found and isinstance(found[0], tuple):
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found}
-    return list(found) if isinstance(found, tuple) and constant else (found if found != () else {})
+    if isinstance(result, np.ndarray):
+        return ("=" if constant else "") + "x".join(map(str, result.shape[1:]))
+    if isinstance(result, tuple) and result and isinstance(result[0], tuple):
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in result}
+    return list(result) if isinstance(result, tuple) and constant else (result if result != () else {})
 
 
 def term_of(pattern) -> Term:
@@ -125,16 +125,16 @@ def term_of(pattern) -> Term:
 def called(terms: tuple[Term, ...]) -> Iterator[tuple[tuple, str]]:
     """(kind, value in the enumerated graph) → name, for every attribute that is named."""
     kinds = {"axis": iter((1, 0, 2)), "perm": iter(((1, 0), (0, 1)))}
-    windows = {op: iter(found) for op, found in WINDOWS.items()}
+    windows = {op: iter(result) for op, result in WINDOWS.items()}
     seen: set[str] = set()
-    for found in labels(terms):
-        for name, named in found.attributes:
+    for result in labels(terms):
+        for name, named in result.attributes:
             if named.text not in seen and named.text.isidentifier():
                 seen.add(named.text)
                 if name in kinds:
                     yield (name, next(kinds[name])), named.text
                 elif name == "rest":
-                    yield ("rest", next(windows[found.op])), named.text
+                    yield ("rest", next(windows[result.op])), named.text
                 elif name == "parts":
                     yield ("sizes", named.text), named.text
 
@@ -148,9 +148,9 @@ def labels(terms: tuple[Term, ...]) -> Iterator[Label]:
 
 def shape_of(variable: str, terms: tuple[Term, ...]) -> tuple[int, ...]:
     """A shape of the enumerated worlds: of an image, of a weight, or of a matrix."""
-    found = [shape for term in terms for shape in _roles(variable, term, None)]
+    result = [shape for term in terms for shape in _roles(variable, term, None)]
     windows = any(label.op in WINDOWS for label in labels(terms))
-    return next((shape for shape in found if shape), IMAGE if windows else (2, 2))
+    return next((shape for shape in result if shape), IMAGE if windows else (2, 2))
 
 
 def _roles(variable: str, term: Term, shape) -> Iterator[tuple | None]:
@@ -158,9 +158,9 @@ def _roles(variable: str, term: Term, shape) -> Iterator[tuple | None]:
         if term == variable:
             yield shape
         return
-    for place, child in enumerate(term.inputs):
+    for position, child in enumerate(term.inputs):
         grouped = any(name == "group" for name, _ in term.label.attributes)
-        role = (IMAGE, GROUPED if grouped else KERNEL)[place] if term.label.op == "Conv" else shape
+        role = (IMAGE, GROUPED if grouped else KERNEL)[position] if term.label.op == "Conv" else shape
         yield from _roles(variable, child, role)
 
 
@@ -171,9 +171,9 @@ def line(case: Case) -> str:
 
 def main() -> int:
     rules = load_rules()
-    found = [case for rule in rules if rule.family == FAMILY for case in drawn(rule, rules)]
-    found = list({str(case): case for case in [*found, *MORE]}.values())
-    TARGET.write_text("".join([HEADER, *map(line, found), "]  # fmt: skip\n"]).replace("'", '"'))
+    result = [case for rule in rules if rule.family == FAMILY for case in drawn(rule, rules)]
+    result = list({str(case): case for case in [*result, *MORE]}.values())
+    TARGET.write_text("".join([HEADER, *map(line, result), "]  # fmt: skip\n"]).replace("'", '"'))
     return 0
 
 

@@ -74,8 +74,8 @@ def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, seed: int = 0, 
     assert list(before.graph.input) == list(after.graph.input)
     assert list(before.graph.output) == list(after.graph.output)
     feeds = random_feeds(before, seed)
-    wanted, found = (run(model, feeds) for model in (before, after))
-    for value, a, b in zip(before.graph.output, wanted, found, strict=True):
+    wanted, result = (run(model, feeds) for model in (before, after))
+    for value, a, b in zip(before.graph.output, wanted, result, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         assert (a.shape, a.dtype) == (b.shape, b.dtype), value.name
         if a.dtype.kind in "OUSbiu":
@@ -100,10 +100,10 @@ class OfRuntime(OpRun):
         node = self.onnx_node
         feeds = {f"x{slot}": array for slot, array in enumerate(arrays) if array is not None}
         names = [f"x{slot}" if f"x{slot}" in feeds else "" for slot in range(len(arrays))]
-        alone = helper.make_node(node.op_type, names, node.output, domain=node.domain)
-        alone.attribute.extend(node.attribute)
+        single = helper.make_node(node.op_type, names, node.output, domain=node.domain)
+        single.attribute.extend(node.attribute)
         given = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
-        graph = helper.make_graph([alone], "one", given, [onnx.ValueInfoProto(name=name) for name in node.output])
+        graph = helper.make_graph([single], "one", given, [onnx.ValueInfoProto(name=name) for name in node.output])
         opsets = [helper.make_opsetid(contrib.DOMAIN, contrib.VERSION)]
         running = session(helper.make_model(graph, opset_imports=opsets, ir_version=8), 1)
         return tuple(running.run(None, {name: np.ascontiguousarray(array) for name, array in feeds.items()}))

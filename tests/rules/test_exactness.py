@@ -36,13 +36,13 @@ def compared(case) -> bool:
     feeds = random_feeds(model, seed=1)
     rewritten = [to_model(apply(graph, RULES[m.xfer_id], m)) for m in explain(graph, RULES, case.rule)[0]]
     try:
-        wanted, *found = [outputs(each, feeds) for each in (model, *rewritten)]
+        wanted, *result = [outputs(each, feeds) for each in (model, *rewritten)]
     except RLFlowError:  # no kernel for that data type or opset
         return False
-    for others in found:
+    for others in result:
         for a, b in zip(wanted, others, strict=True):
             np.testing.assert_array_equal(a, b, strict=True)
-    return bool(found)
+    return bool(result)
 
 
 @pytest.mark.parametrize("rule", EXACT, ids=lambda rule: rule.name)
@@ -112,9 +112,9 @@ def test_what_rounds_is_not_delivered_as_exact(tmp_path):
         for exact in (True, False):
             options = DeliveryOptions([0], 1e-4, measure_seconds=0, sessions=1, threads=1, seed=0, exact=exact)
             candidate = Candidate("greedy", state, actions, 0, 0.0)
-            found = deliver(task, tmp_path / "original.onnx", [candidate], tmp_path, options, {}, [])["candidates"]["greedy"]
-            blamed = [each["rule"] for each in found["left_out"] if each["blame"] == "rule"]
-            assert found["equal"] and bool(blamed) == (exact and not exact_rules)
+            result = deliver(task, tmp_path / "original.onnx", [candidate], tmp_path, options, {}, [])["candidates"]["greedy"]
+            blamed = [each["rule"] for each in result["left_out"] if each["blame"] == "rule"]
+            assert result["equal"] and bool(blamed) == (exact and not exact_rules)
             assert not {rule.name for rule in EXACT} & set(blamed)
 
 

@@ -26,11 +26,11 @@ def test_the_nearest_miss_is_the_one_for_which_most_conditions_hold():
 def test_few_places_are_shown_but_all_are_counted_and_can_be_seen():
     graph = load_graph(load("tiny_shufflenet_v2"))
     entries = explain_rules(graph, RULES)
-    (found,) = [entry for entry in entries if entry["name"] == "conv-batchnorm"]
-    places = len(found["locations"])
-    page, whole = as_text(entries), as_text([found], whole=True)
-    assert f"conv-batchnorm, {places} places" in page and f"and {places - FEW} more" in page
+    (result,) = [entry for entry in entries if entry["name"] == "conv-batchnorm"]
+    positions = len(result["locations"])
+    page, whole = as_text(entries), as_text([result], whole=True)
+    assert f"conv-batchnorm, {positions} places" in page and f"and {positions - FEW} more" in page
     assert page.count("BatchNormalization conv1.1/BatchNormalization · Conv conv1.0/Conv") == 1
-    assert whole.count(" · Conv ") == places and " => " in whole
+    assert whole.count(" · Conv ") == positions and " => " in whole
     fitting = sum(bool(entry["locations"]) for entry in entries)
     assert page.startswith(f"{fitting} rules of {len(RULES)} can be applied")

@@ -127,8 +127,8 @@ def test_what_axes_and_shapes_mean():
               { a = Reshape(x, r) b = Reshape(x, s) c = ReduceSum(x, t) d = ReduceSum(x, n) y = Identity(a) }"""
     graph = load_graph(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> g {text}'))
     names = {name: Tensor(graph, tensor) for tensor, name in graph.interface.names.items()}
-    found = [
+    result = [
         compile_expression(ast.parse(text, mode="eval").body, "rule a")(names)
         for text in ("reshaped(x, r)", "axes(r, 5)", "axes(r, 0)", "dtype(x)")
     ]
-    assert found == [(6, 4), (4,), (), 11]
+    assert result == [(6, 4), (4,), (), 11]

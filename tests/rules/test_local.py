@@ -37,12 +37,12 @@ RULES = RuleSet((*load_rules(), *parse(OWN, "own")))
 def searched(graph, node, plans, rules=range(len(RULES))) -> dict:
     """By xfer_id the matches of the rules whose first root is the node; nothing is remembered but plans."""
     fitting = [xfer_id for xfer_id in rules if RULES[xfer_id].roots[0].op == node.op and not node.constant]
-    found = {xfer_id: matches_at(graph, xfer_id, RULES[xfer_id], node, plans) for xfer_id in fitting}
-    return {xfer_id: matches for xfer_id, matches in found.items() if matches}
+    result = {xfer_id: matches_at(graph, xfer_id, RULES[xfer_id], node, plans) for xfer_id in fitting}
+    return {xfer_id: matches for xfer_id, matches in result.items() if matches}
 
 
-def with_plans(found: dict) -> dict:
-    return {xfer_id: [(match, id(match.plan)) for match in matches] for xfer_id, matches in found.items()}
+def with_plans(result: dict) -> dict:
+    return {xfer_id: [(match, id(match.plan)) for match in matches] for xfer_id, matches in result.items()}
 
 
 # -- one node --------------------------------------------------------------------------------------
@@ -91,10 +91,10 @@ def test_alike_nodes_match_alike():
         rules, plans = known.setdefault(graph.opset(""), (LocalRules(RULES, plans), plans))
         for node in graph.nodes.values():
             seen["remembered"] += neighbourhood(graph, node)[0] in rules._known
-            found = rules.matches_at(graph, node)
-            assert with_plans(found) == with_plans(searched(graph, node, plans, locals_only))
+            result = rules.matches_at(graph, node)
+            assert with_plans(result) == with_plans(searched(graph, node, plans, locals_only))
             seen["nodes"] += 1
-            seen["matches"] += sum(map(len, found.values()))
+            seen["matches"] += sum(map(len, result.values()))
     assert seen["remembered"] > seen["nodes"] / 2 and seen["matches"] > seen["nodes"] / 2
 
 
@@ -129,13 +129,13 @@ def walk(onnx_model, seed: int, n_steps: int = 25):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_table_kept_through_rewrites_is_one_searched_for_anew(name, seed):
     for graph, table in walk(MODELS[name], seed):
-        found: dict[int, dict[int, tuple]] = {}
+        result: dict[int, dict[int, tuple]] = {}
         for match in table.all_matches():
             rule = RULES[match.xfer_id]
-            at = found.setdefault(match.nodes[rule.root_places[0]], {})
+            at = result.setdefault(match.nodes[rule.root_positions[0]], {})
             at[match.xfer_id] = (*at.get(match.xfer_id, ()), match)
         wanted = {node.id: searched(graph, node, table._plans) for node in graph.nodes.values()}
-        assert {n: with_plans(f) for n, f in found.items()} == {n: with_plans(f) for n, f in wanted.items() if f}
+        assert {n: with_plans(f) for n, f in result.items()} == {n: with_plans(f) for n, f in wanted.items() if f}
         assert table._part_of.keys() | table._local_at.keys() <= graph.nodes.keys()
 
 

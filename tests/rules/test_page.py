@@ -34,8 +34,8 @@ BOX, ARROW = r'(\w+)(\(\["[^"]+"\]\)|\[/"[^"]+"/\]|\["[^"]+"\]|\(\("[^"]+"\)\))'
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_picture_holds_the_operators_and_outputs_of_both_sides(rule):
     lines = [line.strip() for line in picture(rule).splitlines()]
-    boxes = dict(found.groups() for line in lines if (found := re.fullmatch(BOX, line)))
-    arrows = [found.groups() for line in lines if (found := re.fullmatch(ARROW, line))]
+    boxes = dict(result.groups() for line in lines if (result := re.fullmatch(BOX, line)))
+    arrows = [result.groups() for line in lines if (result := re.fullmatch(ARROW, line))]
     frame = ["flowchart LR", *["direction TB", "end"] * 2, "subgraph before", "subgraph after", "before ==> after"]
     assert len(boxes) + len(arrows) + len(frame) == len(lines)
     assert {name for arrow in arrows for name in arrow} == boxes.keys()  # all that is drawn is joined to something
@@ -63,8 +63,8 @@ AGAIN = {"model": "m", "applied": {"relu-relu": 2}, "ratio": 0.9, "interval": [0
     ({"again": AGAIN | {"verdict": "slower"}}, "*Measured:* no gain on this machine (slower): at best 0.900"),
     ({"best": None}, "*Measured:* none of its rules has a place"),
 ])  # fmt: skip
-def test_what_was_measured_is_said_and_nothing_else(found, said):
+def test_what_was_measured_is_said_and_nothing_else(result, said):
     rules = load_rules(["elementwise"])
-    text = page(rules, {rules[0].name: {"proof": "bounded", "bound": "ranks to 3"}}, {"elementwise": found} if found else {})
+    text = page(rules, {rules[0].name: {"proof": "bounded", "bound": "ranks to 3"}}, {"elementwise": result} if result else {})
     assert said in text
     assert f"| `{rules[0].name}` | {rules[0].why} | exact | bounded: ranks to 3 |" in text and text.count("| not proved |") == len(rules) - 1

@@ -35,9 +35,9 @@ def test_what_was_found_for_another_match_is_what_would_be_found_for_this_one():
         for node in graph.nodes.values():
             for rule in RULES:
                 for match in structural_matches(graph, rule, node):
-                    found = outcome(plans, graph, rule, *match)
-                    assert found == outcome(Plans(), graph, rule, *match), (case, rule.name)
-                    seen[type(found)] += 1
+                    result = outcome(plans, graph, rule, *match)
+                    assert result == outcome(Plans(), graph, rule, *match), (case, rule.name)
+                    seen[type(result)] += 1
     assert min(seen[tuple], seen[str]) > len(CASES) / 4
 
 
@@ -46,15 +46,15 @@ def test_so_it_is_on_a_walk():
         for graph, table in walk(MODELS[name], seed=2, n_steps=8):
             for match in (match for matches in table.locations for match in matches):
                 rule = RULES[match.xfer_id]
-                found = [outcome(plans, graph, rule, match.nodes, match.bindings) for plans in (table._plans, Plans())]
-                assert found[0] == found[1]
+                result = [outcome(plans, graph, rule, match.nodes, match.bindings) for plans in (table._plans, Plans())]
+                assert result[0] == result[1]
 
 
 def test_the_plans_kept_are_bounded(monkeypatch):
     monkeypatch.setattr("rlflow.rules.apply.MAX_PLANS", 3)
     graph, table = next(walk(MODELS["cnn"], seed=0))
     plans = Plans()
-    matches = [match for found in table.locations for match in found]
+    matches = [match for result in table.locations for match in result]
     assert 3 < len(matches) < MAX_PLANS
     for match in matches:
         plans.plan(graph, RULES[match.xfer_id], match.nodes, match.bindings)
@@ -71,10 +71,10 @@ ONE_FACT_APART = [
 
 @pytest.mark.parametrize("rule, one, other", ONE_FACT_APART)
 def test_plans_differ_by_facts_that_types_do_not_tell(rule, one, other):
-    shared, found = Plans(), []
+    shared, result = Plans(), []
     for text in (one, other):
         graph = load_graph(model(text))
         (match,) = [m for node in graph.nodes.values() for m in structural_matches(graph, RULES[RULES.index(rule)], node)]
-        found.append(outcome(shared, graph, RULES[RULES.index(rule)], *match))
-        assert found[-1] == outcome(Plans(), graph, RULES[RULES.index(rule)], *match)
-    assert found[0] != found[1]
+        result.append(outcome(shared, graph, RULES[RULES.index(rule)], *match))
+        assert result[-1] == outcome(Plans(), graph, RULES[RULES.index(rule)], *match)
+    assert result[0] != result[1]

@@ -82,14 +82,14 @@ def test_a_match_goes_with_its_second_root_though_nothing_leads_from_there_to_th
 @pytest.mark.parametrize("spacing", (2, 5, 1 << 64))
 def test_the_order_is_kept_however_little_room_there_is_between_its_numbers(spacing, monkeypatch):
     monkeypatch.setattr(graph_order, "SPACING", spacing)
-    found = []
+    outcome = []
     kept = graph_order.after
-    monkeypatch.setattr(graph_model, "after", lambda edit: found.append(kept(edit)) or found[-1])
+    monkeypatch.setattr(graph_model, "after", lambda edit: outcome.append(kept(edit)) or outcome[-1])
     for name in ("cnn", "transformer", "drawn 3"):
         for graph, _ in walk(MODELS[name], seed=4):
             assert graph.order == rebuilt(graph).order
-    assert any(result is None for result in found)
-    assert spacing < 1 << 64 or sum(result is not None for result in found) > 0.7 * len(found)
+    assert any(result is None for result in outcome)
+    assert spacing < 1 << 64 or sum(result is not None for result in outcome) > 0.7 * len(outcome)
 
 
 def rebuilt(graph):
@@ -114,7 +114,7 @@ def assert_consistent(graph):
 
 def test_the_walks_use_many_rules():
     tables = [table for model in MODELS.values() for _, table in walk(model, 0)]
-    used = {rule.name for table in tables for rule, found in zip(RULES, table.locations, strict=True) if found}
+    used = {rule.name for table in tables for rule, result in zip(RULES, table.locations, strict=True) if result}
     assert len(used) > 0.75 * len(RULES), sorted({rule.name for rule in RULES} - used)
 
 
@@ -154,8 +154,8 @@ def anatomy(graph) -> list:
     return [graph.nodes[n].key() for n in graph.order]
 
 
-def places(table) -> list:
-    position = {node_id: place for place, node_id in enumerate(table.graph.order)}
+def positions(table) -> list:
+    position = {node_id: position for position, node_id in enumerate(table.graph.order)}
     return [[tuple(position[n] for n in match.nodes) for match in matches] for matches in table.locations]
 
 
@@ -164,7 +164,7 @@ def test_order_hash_and_locations_depend_on_the_structure_alone(name):
     graph, other = load_graph(MODELS[name]), load_graph(shuffled(MODELS[name], seed=3))
     assert graph.hash == other.hash
     assert anatomy(graph) == anatomy(other)
-    assert places(MatchTable(RULES, graph)) == places(MatchTable(RULES, other))
+    assert positions(MatchTable(RULES, graph)) == positions(MatchTable(RULES, other))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -184,14 +184,14 @@ def test_hash_does_not_depend_on_the_way_to_a_graph():
             [("Abs", "a", "c"), ("Neg", "c", "y")],
         )
     )  # fmt: skip
-    found = set()
+    result = set()
     for order in (("relu-relu", "neg-neg"), ("neg-neg", "relu-relu")):
         for pick in (0, -1):
             graph = load_graph(model)
             for name in order:
                 graph = apply(graph, RULES[RULES.index(name)], explain(graph, RULES, name)[0][pick])
-            found.add(graph.hash)
-    assert found == {load_graph(plain).hash}
+            result.add(graph.hash)
+    assert result == {load_graph(plain).hash}
 
 
 def helper_model(steps, opset: int = 20, weight=None):

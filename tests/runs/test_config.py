@@ -100,7 +100,7 @@ def test_the_tables_of_ranges_name_real_options():
     for table in (module.NULLABLE, module.ELEMENTS, module.NOT_EMPTY, module.MAY_BE_ZERO, module.AT_MOST):
         assert set(table) <= known
     config = load_config()
-    assert {leaf for leaf in known if OmegaConf.select(config, leaf) is None} == set(module.NULLABLE) - {"dream.doubt_limit"}
+    assert {leaf for leaf in known if OmegaConf.select(config, leaf) is None} == set(module.NULLABLE) - {"dream.uncertainty_limit"}
     lists = {leaf for leaf in known if OmegaConf.is_list(OmegaConf.select(config, leaf))}
     assert lists == set(module.ELEMENTS)
 

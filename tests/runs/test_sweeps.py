@@ -82,8 +82,8 @@ def values(trials) -> list[dict]:
 def test_a_grid_is_every_combination_and_the_last_parameter_changes_fastest(tmp_path):
     sweep = sweep_of(tmp_path, GRID)
     assert sweep.trials == 6
-    found = [tuple(sweep.grid(k).values()) for k in range(6)]
-    assert found == [("ppo", 0.5), ("ppo", 1.0), ("ppo", 2.0), ("random", 0.5), ("random", 1.0), ("random", 2.0)]
+    result = [tuple(sweep.grid(k).values()) for k in range(6)]
+    assert result == [("ppo", 0.5), ("ppo", 1.0), ("ppo", 2.0), ("random", 0.5), ("random", 1.0), ("random", 2.0)]
 
 
 def test_a_run_has_the_options_of_its_values_its_seed_and_the_base(tmp_path):
@@ -150,12 +150,12 @@ def test_files_that_are_no_mapping_are_refused(tmp_path, capsys):
 
 
 def test_the_shipped_sweeps_are_those_of_the_paper():
-    found = {path.stem: load_sweep(path, command_line.check_names) for path in sorted(SHIPPED.glob("*.yaml"))}
-    assert set(found) == {"temperature", "rewards", "controllers"}
-    (temperature,) = found["temperature"].parameters
+    result = {path.stem: load_sweep(path, command_line.check_names) for path in sorted(SHIPPED.glob("*.yaml"))}
+    assert set(result) == {"temperature", "rewards", "controllers"}
+    (temperature,) = result["temperature"].parameters
     assert temperature.choices == (0.1, 0.5, 0.75, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0)  # Table 3
-    assert all(len(sweep.seeds) == 5 and sweep.base["model"] == "bert_base" for sweep in found.values())
-    (reward,) = found["rewards"].parameters
+    assert all(len(sweep.seeds) == 5 and sweep.base["model"] == "bert_base" for sweep in result.values())
+    (reward,) = result["rewards"].parameters
     weights = {(case["env.alpha"], case["env.beta"]) for case in reward.cases.values() if case["env.reward"] == "combined"}
     weights |= {(1.0, 0.0) for case in reward.cases.values() if case["env.reward"] == "incremental"}
     assert weights == {(k / 10, (10 - k) / 10) for k in range(11)}  # section 4.3
@@ -195,10 +195,10 @@ def test_stages_are_shared_as_far_as_no_option_that_differs_concerns_them(change
     assert [a == b for a, b in zip(one, other, strict=True)] == [True] * shared + [False] * (3 - shared)
 
 
-def test_a_world_model_of_several_rounds_depends_on_its_controllers():
-    several = folders(rounds__count=2)
+def test_a_world_model_of_several_iterations_depends_on_its_controllers():
+    several = folders(iterations__count=2)
     assert several[0] == folders()[0] and several[1] != folders()[1]
-    assert folders(rounds__count=2, controller__name="random")[1] != several[1]
+    assert folders(iterations__count=2, controller__name="random")[1] != several[1]
 
 
 def test_a_world_model_that_learns_online_needs_no_episodes():
@@ -211,8 +211,8 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
     for name in ("collect.json", "deep/shard", "config.yaml", "lock", ".hidden"):
         (tmp_path / "from" / name).write_text("old")
     sweep_runs._take_over(tmp_path / "from", tmp_path / "to")
-    found = sorted(str(path.relative_to(tmp_path / "to")) for path in (tmp_path / "to").rglob("*") if path.is_file())
-    assert found == ["collect.json", "deep/shard"]
+    result = sorted(str(path.relative_to(tmp_path / "to")) for path in (tmp_path / "to").rglob("*") if path.is_file())
+    assert result == ["collect.json", "deep/shard"]
     sweep_runs.write_text(tmp_path / "to" / "collect.json", "new")
     sweep_runs._take_over(tmp_path / "from", tmp_path / "to")
     assert (tmp_path / "to" / "collect.json").read_text() == "new" and (tmp_path / "from" / "collect.json").read_text() == "old"
@@ -263,11 +263,11 @@ def test_a_sampler_s_seed_gives_the_same_trials_and_more_trials_begin_with_them(
 
 
 def test_tpe_learns_from_the_trials_before_and_random_does_not(tmp_path):
-    found = {}
+    result = {}
     for sampler in ("random", "tpe"):
         sweep = sweep_of(tmp_path, RANGE, sampler=sampler, trials=16)
-        found[sampler] = [values(played(sweep, tmp_path / f"{sampler}{sign}", Fake(lambda o, s=sign: s * rate(o)))) for sign in (1, -1)]
-    (one, other), (tpe, reverse) = found["random"], found["tpe"]
+        result[sampler] = [values(played(sweep, tmp_path / f"{sampler}{sign}", Fake(lambda o, s=sign: s * rate(o)))) for sign in (1, -1)]
+    (one, other), (tpe, reverse) = result["random"], result["tpe"]
     assert one == other and tpe[:10] == reverse[:10] and tpe[10:] != reverse[10:]
 
 
@@ -283,8 +283,8 @@ def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp
     trials = played(sweep, tmp_path / "sweep", fake)
     assert [trial.number for trial in trials if trial.pruned] == [5, 7]  # the median is 3, then 3.25
     assert [len(trial.figures) for trial in trials] == [3, 3, 3, 3, 3, 1, 3, 1] and len(fake.done) == 20
-    found = rows(sweep, trials, tmp_path / "sweep")
-    assert [row["trial"] for row in found if row["state"] == "pruned"] == [5, 7]
+    result = rows(sweep, trials, tmp_path / "sweep")
+    assert [row["trial"] for row in result if row["state"] == "pruned"] == [5, 7]
     down, fake = by_learning_rate(
         tmp_path, [1, 2, 3, 4, 5, 2.5, 3.5], pruner="median", seeds=[0, 1], objective={"figure": "real", "direction": "minimize"},
     )  # fmt: skip
@@ -344,8 +344,8 @@ def test_the_tables_of_known_numbers(tmp_path):
     one, other = summary(trials)
     assert one["real"] == {"mean": 3.0, "sd": pytest.approx(2**0.5)} and one["dreamt"]["mean"] == 6.0 and one["gap_percent"] == 100.0
     assert one["seconds"]["mean"] == 3.0 and best(sweep, [one, other]) is other
-    found = write_tables(tmp_path, sweep, trials, "name")
-    assert json.loads((tmp_path / "trials.json").read_text()) == found
+    result = write_tables(tmp_path, sweep, trials, "name")
+    assert json.loads((tmp_path / "trials.json").read_text()) == result
     table = list(csv.DictReader((tmp_path / "trials.csv").open()))
     told = [(float(row["dream.temperatures"]), int(row["seed"]), float(row["real"]), row["state"]) for row in table]
     assert told == [(t, s, real, "finished") for (t, s), real in scores.items()] and set(FIGURES) < table[0].keys()
@@ -393,8 +393,8 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
     assert list(folder.glob("shared/*/model.onnx")) and not list(folder.glob("trials/*/eval/*.onnx*"))
     for row in results["rows"]:
         evaluated = json.loads((folder / row["folder"] / "eval.json").read_text())
-        (found,) = evaluated["dreamt"]
-        assert (found["temperature"], found["dreamt_return"], found["real_return"]) == (row["dream.temperatures"], row["dreamt"], row["real"])
+        (result,) = evaluated["dreamt"]
+        assert (result["temperature"], result["dreamt_return"], result["real_return"]) == (row["dream.temperatures"], row["dreamt"], row["real"])
         events = EventAccumulator(str(folder / "tensorboard" / f"trial-{row['trial']:04d}-seed-3"))
         events.Reload()
         told = parse_session_start_info_plugin_data(events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)

@@ -26,10 +26,10 @@ def search(capsys, model, out, *more, method="greedy"):
 
 @pytest.mark.parametrize("method", SEARCHES)
 def test_what_comes_out_is_equal_cheaper_and_replayed(capsys, tmp_path, model, method):
-    out, again, found = (tmp_path / "out" / name for name in ("faster.onnx", "again.onnx", "found.json"))
-    done = search(capsys, model, out, "--json", found, "--seconds", "20", "search.interactions=400", method=method)
+    out, again, outcome = (tmp_path / "out" / name for name in ("faster.onnx", "again.onnx", "found.json"))
+    done = search(capsys, model, out, "--json", outcome, "--seconds", "20", "search.interactions=400", method=method)
     assert done.code == 0 and f"{method} stopped by" in done.err and "lowest estimated runtime" in done.err
-    result = json.loads(found.read_text())
+    result = json.loads(outcome.read_text())
     candidate = result["candidates"][method]
     assert candidate["equal"] and candidate["estimated_improvement_percent"] > 0 and result["optimised"] == str(out)
     assert candidate["interactions"] <= 400 and result["trace"][-1]["best_ps"] == round(1e9 * candidate["estimated_ms"])
@@ -48,10 +48,10 @@ def test_a_zoo_name_and_the_options(capsys, tmp_path):
 
 
 def test_measured_against_the_original(capsys, tmp_path, model):
-    found = tmp_path / "found.json"
-    done = search(capsys, model, tmp_path / "out.onnx", "--measure", "eval.measure_seconds=0.2", "eval.sessions=2", "--json", found)
+    result = tmp_path / "found.json"
+    done = search(capsys, model, tmp_path / "out.onnx", "--measure", "eval.measure_seconds=0.2", "eval.sessions=2", "--json", result)
     assert done.code == 0 and "of the original's latency" in done.err
-    assert json.loads(found.read_text())["candidates"]["greedy"]["measured"]["ratio"] > 0
+    assert json.loads(result.read_text())["candidates"]["greedy"]["measured"]["ratio"] > 0
 
 
 def test_no_gain_gives_the_original(capsys, tmp_path, model):

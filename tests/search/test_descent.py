@@ -25,26 +25,26 @@ def test_by_the_analytic_cost_it_is_the_steepest_descent(name):
 @pytest.mark.parametrize("seed", range(12))
 def test_it_ends_in_a_local_optimum_and_every_step_gains(seed):
     task = random_task(seed, length=8)
-    found = descend(task.initial)
-    assert found.stop == "local optimum"
-    costs = [state.cost.runtime_ps for state in states_along(task, found.actions)]
+    result = descend(task.initial)
+    assert result.stop == "local optimum"
+    costs = [state.cost.runtime_ps for state in states_along(task, result.actions)]
     assert all(after < before for before, after in zip(costs, costs[1:], strict=False))
-    neighbours = [found.state.apply(int(x), int(k)).cost.runtime_ps for x, k in found.state.valid_actions()[:-1]]
-    assert min(neighbours, default=costs[-1]) >= costs[-1] == found.state.cost.runtime_ps
+    neighbours = [result.state.apply(int(x), int(k)).cost.runtime_ps for x, k in result.state.valid_actions()[:-1]]
+    assert min(neighbours, default=costs[-1]) >= costs[-1] == result.state.cost.runtime_ps
 
 
 def test_what_the_analytic_cost_promises_and_the_other_refuses_is_left_out():
     """Every rule takes away a launch, which the analytic cost likes; by these prices only the second one gains."""
     prices = {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1}
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)\nAbs(Relu(x)) => Neg(x)"
-    found = descend(toy_task(["Relu", "Abs", "Relu", "Exp"], rules, prices).initial)
-    assert (found.actions, found.state.cost.runtime_ps) == ([(1, 0)], 10 + 10 + 1)
+    result = descend(toy_task(["Relu", "Abs", "Relu", "Exp"], rules, prices).initial)
+    assert (result.actions, result.state.cost.runtime_ps) == ([(1, 0)], 10 + 10 + 1)
 
 
 def test_so_many_steps_and_no_more():
     start = tiny_task("tiny_resnet18").initial
-    found = descend(start, 3)
-    assert (found.stop, found.actions) == ("steps", descend(start).actions[:3])
+    result = descend(start, 3)
+    assert (result.stop, result.actions) == ("steps", descend(start).actions[:3])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -57,8 +57,8 @@ def test_until_it_has_what_the_analytic_descent_has_it_times_what_lies_on_that_w
         for node in state.graph.nodes.values():
             on_the_way.node_cost(state.graph, node)
     enough = timed_task(name, len(on_the_way.timed))
-    found = descend(enough.initial)
-    assert found.actions == wanted.actions and found.stop == "seconds"
+    result = descend(enough.initial)
+    assert result.actions == wanted.actions and result.stop == "seconds"
     assert enough.cost.timed.keys() == on_the_way.timed.keys()
     assert descend(start).actions == wanted.actions and len(task.cost.timed) > len(on_the_way.timed)
 

@@ -31,22 +31,22 @@ def steepest_descent(state: RewriteState) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_ends_in_a_local_optimum_below_the_start(name):
     start = tiny_task(name).initial
-    found = greedy(start, 500)
-    assert found.stop == "local optimum"
-    assert found.state.cost.runtime_ps <= start.cost.runtime_ps
-    assert bool(found.actions) == (found.state.cost.runtime_ps < start.cost.runtime_ps)
-    for x, k in found.state.valid_actions()[:-1]:
-        assert found.state.apply(x, k).cost.runtime_ps >= found.state.cost.runtime_ps, (x, k)
+    result = greedy(start, 500)
+    assert result.stop == "local optimum"
+    assert result.state.cost.runtime_ps <= start.cost.runtime_ps
+    assert bool(result.actions) == (result.state.cost.runtime_ps < start.cost.runtime_ps)
+    for x, k in result.state.valid_actions()[:-1]:
+        assert result.state.apply(x, k).cost.runtime_ps >= result.state.cost.runtime_ps, (x, k)
 
 
 @pytest.mark.parametrize("name", MODELS[:3])
 def test_the_actions_lead_to_the_result_and_every_one_of_them_gains(name):
     start = tiny_task(name).initial
-    found = greedy(start, 500)
-    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
-    costs = [replayed(start, found.actions[:k]).cost.runtime_ps for k in range(len(found.actions) + 1)]
+    result = greedy(start, 500)
+    assert replayed(start, result.actions).graph.hash == result.state.graph.hash
+    costs = [replayed(start, result.actions[:k]).cost.runtime_ps for k in range(len(result.actions) + 1)]
     assert all(after < before for before, after in zip(costs, costs[1:], strict=False))
-    assert found.interactions >= len(found.actions)
+    assert result.interactions >= len(result.actions)
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_resnet50", "tiny_bert_base_fused"])
@@ -57,17 +57,17 @@ def test_greedy_is_steepest_descent(name):
 
 def test_the_limit_on_locations_holds():
     start = tiny_task("tiny_inception_v3", 2).initial
-    found = greedy(start, 500)
-    assert found.actions and all(k < 2 for _, k in found.actions)
-    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+    result = greedy(start, 500)
+    assert result.actions and all(k < 2 for _, k in result.actions)
+    assert replayed(start, result.actions).graph.hash == result.state.graph.hash
 
 
 def test_stop_after_the_steps():
     start = tiny_task("tiny_resnet50").initial
     whole = greedy(start, 500)
     assert len(whole.actions) > 3
-    found = greedy(start, 3)
-    assert found.stop == "steps" and found.actions == whole.actions[:3]
+    result = greedy(start, 3)
+    assert result.stop == "steps" and result.actions == whole.actions[:3]
     none = greedy(start, 0)
     assert (none.stop, none.actions, none.interactions) == ("steps", [], 0) and none.state is start
 
@@ -77,7 +77,7 @@ def test_stop_after_the_seconds_with_the_best_so_far():
     whole = greedy(start, 500)
     ticks = itertools.count()  # a second each time that anyone asks
     budget = int(start.counts.sum()) + 20
-    found = run_search("greedy", start, Limits(seconds=budget), clock=lambda: next(ticks), max_steps=500)
-    assert found.stop == "seconds"
-    assert found.actions == whole.actions[: len(found.actions)] and 0 < len(found.actions) < len(whole.actions)
-    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+    result = run_search("greedy", start, Limits(seconds=budget), clock=lambda: next(ticks), max_steps=500)
+    assert result.stop == "seconds"
+    assert result.actions == whole.actions[: len(result.actions)] and 0 < len(result.actions) < len(whole.actions)
+    assert replayed(start, result.actions).graph.hash == result.state.graph.hash

@@ -65,15 +65,15 @@ def test_all_have_options_here():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_actions_lead_to_the_result_and_the_trace_says_how_it_came(method, name):
     start = tiny_task(name).initial
-    found = found_by(method, start)
+    result = found_by(method, start)
     limit = start.task.max_locations
-    assert all(type(x) is int and type(k) is int and k < limit for x, k in found.actions)
-    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
-    seconds, interactions, costs = zip(*found.trace, strict=True)
-    assert costs[0] == start.cost.runtime_ps and costs[-1] == found.state.cost.runtime_ps
+    assert all(type(x) is int and type(k) is int and k < limit for x, k in result.actions)
+    assert replayed(start, result.actions).graph.hash == result.state.graph.hash
+    seconds, interactions, costs = zip(*result.trace, strict=True)
+    assert costs[0] == start.cost.runtime_ps and costs[-1] == result.state.cost.runtime_ps
     assert all(after < before for before, after in itertools.pairwise(costs))
     assert list(seconds) == sorted(seconds) and list(interactions) == sorted(interactions)
-    assert interactions[-1] <= found.interactions and seconds[-1] <= found.seconds
+    assert interactions[-1] <= result.interactions and seconds[-1] <= result.seconds
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -89,8 +89,8 @@ def test_none_ends_above_the_start_and_what_descends_not_above_greedy(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_gives_the_same_result(method):
     def run(seed):
-        found = found_by(method, tiny_task("tiny_squeezenet1_1").initial, seed=seed)
-        return found.actions, found.interactions, found.stop, [point[1:] for point in found.trace]
+        result = found_by(method, tiny_task("tiny_squeezenet1_1").initial, seed=seed)
+        return result.actions, result.interactions, result.stop, [point[1:] for point in result.trace]
 
     assert run(1) == run(1)
     if method in ("random", "annealing"):
@@ -101,20 +101,20 @@ def test_a_seed_gives_the_same_result(method):
 def test_no_limit_is_passed(method, monkeypatch):
     start = tiny_task("tiny_squeezenet1_1").initial
     whole = found_by(method, start)
-    found = found_by(method, start, Limits(interactions=25))
-    assert (found.stop, found.interactions) == ("interactions", 25) and whole.interactions > 25
-    assert found.trace[-1][1] <= 25 and replayed(start, found.actions).graph.hash == found.state.graph.hash
-    assert [point[1:] for point in whole.trace][: len(found.trace)] == [point[1:] for point in found.trace]
+    result = found_by(method, start, Limits(interactions=25))
+    assert (result.stop, result.interactions) == ("interactions", 25) and whole.interactions > 25
+    assert result.trace[-1][1] <= 25 and replayed(start, result.actions).graph.hash == result.state.graph.hash
+    assert [point[1:] for point in whole.trace][: len(result.trace)] == [point[1:] for point in result.trace]
 
     ticks = itertools.count()
-    found = run_search(method, start, Limits(seconds=20), clock=lambda: next(ticks), **OPTIONS[method])  # a second a look
-    assert found.stop == "seconds" and found.interactions < 20 and found.seconds < 23
+    result = run_search(method, start, Limits(seconds=20), clock=lambda: next(ticks), **OPTIONS[method])  # a second a look
+    assert result.stop == "seconds" and result.interactions < 20 and result.seconds < 23
 
     grown = iter([0, 0, *itertools.repeat(5, 10)])
     monkeypatch.setattr(module, "MEMORY_EVERY", 10)
     monkeypatch.setattr(module, "_peak_memory", lambda: next(grown))
-    found = found_by(method, start, Limits(memory=4))
-    assert (found.stop, found.interactions) == ("memory", 10)
+    result = found_by(method, start, Limits(memory=4))
+    assert (result.stop, result.interactions) == ("memory", 10)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -129,31 +129,31 @@ def test_an_interrupt_gives_the_best_so_far(method, monkeypatch):
         return follow(search, state, match)
 
     monkeypatch.setattr(Search, "follow", interrupted)
-    found = found_by(method, start)
-    assert found.stop == "interrupted" and found.actions == wanted.actions
-    assert found.state.graph.hash == wanted.state.graph.hash
+    result = found_by(method, start)
+    assert result.stop == "interrupted" and result.actions == wanted.actions
+    assert result.state.graph.hash == wanted.state.graph.hash
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_limit_on_locations_holds(method):
     start = tiny_task("tiny_inception_v3", 2).initial
-    found = found_by(method, start, Limits(interactions=600))
-    assert all(k < 2 for _, k in found.actions)
-    assert replayed(start, found.actions).graph.hash == found.state.graph.hash
+    result = found_by(method, start, Limits(interactions=600))
+    assert all(k < 2 for _, k in result.actions)
+    assert replayed(start, result.actions).graph.hash == result.state.graph.hash
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_graph_without_locations_is_its_own_result(method):
     start = toy_task(["Relu"], "Abs(x) => Neg(x)", {"Relu": 3}).initial
-    found = found_by(method, start)
-    assert (found.state, found.actions, found.interactions) == (start, [], 0)
+    result = found_by(method, start)
+    assert (result.state, result.actions, result.interactions) == (start, [], 0)
 
 
 def test_the_bar_sees_every_substitution_and_the_best():
     bar, start = Bar(), losing_first().initial
-    found = run_search("beam", start, progress=bar, **OPTIONS["beam"])
-    assert bar.n == found.interactions > 0
-    assert bar.text == f"best {found.state.runtime_ms:.4g} ms, {100 - 100 * 2009 / 2030:.2f} % lower"
+    result = run_search("beam", start, progress=bar, **OPTIONS["beam"])
+    assert bar.n == result.interactions > 0
+    assert bar.text == f"best {result.state.runtime_ms:.4g} ms, {100 - 100 * 2009 / 2030:.2f} % lower"
 
 
 def test_an_unknown_method_is_refused_by_name():
@@ -172,15 +172,15 @@ def test_a_detour_is_left_out():
             search.saw(state, path)
         return "home"
 
-    found = run_search(wander, task.initial)
-    assert (found.actions, found.interactions, found.stop, found.state.cost.runtime_ps) == ([(2, 0)], 5, "home", 1)
+    result = run_search(wander, task.initial)
+    assert (result.actions, result.interactions, result.stop, result.state.cost.runtime_ps) == ([(2, 0)], 5, "home", 1)
 
 
 def test_no_byte_of_the_file_tells_of_a_detour():
     """A receipt replays the actions alone, and tensors are named in the order in which they were made."""
     task = tiny_task("tiny_resnet50")
-    found = run_search("annealing", task.initial, Limits(interactions=3000), rounds=1000, steps=50, hot=0.5, cold=0.01, focus=0.9)
-    assert model_hash(found.state.graph) == model_hash(follow(task, found.actions).graph)
+    result = run_search("annealing", task.initial, Limits(interactions=3000), rounds=1000, steps=50, hot=0.5, cold=0.01, focus=0.9)
+    assert model_hash(result.state.graph) == model_hash(follow(task, result.actions).graph)
 
 
 def gains_kept(start, seed: int) -> int:
@@ -233,8 +233,8 @@ def test_a_descent_ends_in_a_local_optimum_of_a_cost_that_looks_far(method):
     prices = {"Tanh": 10, "Abs": 9, "Relu": 10, "Neg": 1, "Exp": 5}
     task = toy_task(["Tanh", "Exp", "Exp", "Exp", "Exp", "Relu"], "Relu(x) => Neg(x)\nTanh(x) => Abs(x)", prices)
     task = Task(task.graph, task.rules, FarSighted(prices, reach=6))
-    found = found_by(method, task.initial)
-    assert (found.actions, found.stop, found.state.cost.runtime_ps) == ([(1, 0), (0, 0)], "local optimum", 30)
+    result = found_by(method, task.initial)
+    assert (result.actions, result.stop, result.state.cost.runtime_ps) == ([(1, 0), (0, 0)], "local optimum", 30)
 
 
 # -- losing first, winning later -------------------------------------------------------------------
@@ -251,8 +251,8 @@ def test_greedy_and_a_strict_descent_stay_where_the_first_step_loses():
 @pytest.mark.parametrize("method", BEYOND_GREEDY)
 def test_a_loss_that_pays_later_is_found(method):
     start = losing_first().initial
-    found = found_by(method, start, **{"rounds": 60} if method == "annealing" else {})
-    assert found.state.cost.runtime_ps == min(reachable(start).values()) == 2009 < start.cost.runtime_ps
+    result = found_by(method, start, **{"rounds": 60} if method == "annealing" else {})
+    assert result.state.cost.runtime_ps == min(reachable(start).values()) == 2009 < start.cost.runtime_ps
 
 
 # -- each one --------------------------------------------------------------------------------------
@@ -326,8 +326,8 @@ def test_taso_with_alpha_1_only_goes_down(monkeypatch):
 
 def test_taso_queues_no_graph_of_twice_the_size():
     task = toy_task(["Relu"], "Relu(x) => Abs(Relu(x))", {"Relu": 1000, "Abs": 0})
-    found = run_search("taso", task.initial, alpha=1.05, budget=100)
-    assert (found.stop, found.interactions) == ("nothing left to try", 3)  # one operator; two; the try of a third, one loop more
+    result = run_search("taso", task.initial, alpha=1.05, budget=100)
+    assert (result.stop, result.interactions) == ("nothing left to try", 3)  # one operator; two; the try of a third, one loop more
 
 
 @pytest.mark.parametrize("seed", [s for s in range(24) if s != 8])
@@ -360,9 +360,9 @@ def test_a_chain_carries_out_no_more_than_it_keeps(width, depth, monkeypatch):
     seen, fresh, after = {base.state.graph.hash}, [], Position.after
 
     def spied(position, match):
-        found = after(position, match)
-        fresh.append(found.state.graph.hash not in seen)
-        return found
+        result = after(position, match)
+        fresh.append(result.state.graph.hash not in seen)
+        return result
 
     monkeypatch.setattr(Position, "after", spied)
     sizes = []
@@ -377,9 +377,9 @@ def test_annealing_at_temperature_0_is_descent(monkeypatch):
     costs, after = [], Position.after
 
     def spied(position, match):
-        found = after(position, match)
-        costs.append((position.cost, found.cost))
-        return found
+        result = after(position, match)
+        costs.append((position.cost, result.cost))
+        return result
 
     monkeypatch.setattr(Position, "after", spied)
     for name in MODELS:
@@ -395,7 +395,7 @@ def test_a_hot_annealing_accepts_losses_less_and_less(monkeypatch):
     accepted, after = [], Position.after
     monkeypatch.setattr(Position, "after", lambda position, match: accepted.append(len(draws)) or after(position, match))
     annealing(Search(task.initial), 1, 4000, 10.0, 0.1, 0.5)
-    taken = {place - 1 for place in accepted}
+    taken = {position - 1 for position in accepted}
     first, last = ([k in taken for k in range(*part) if draws[k] < 0] for part in ((0, 400), (3600, 4000)))
     assert np.mean(first) > 0.8 and np.mean(last) < 0.01 and min(len(first), len(last)) > 100
 
@@ -408,12 +408,12 @@ def test_random_play_is_that_of_the_episodes():
     rng, best = np.random.default_rng(3), math.inf
     for _ in range(5):
         best = min(best, *play_random(task, lambda *_: 0.0, 10, rng).costs)
-    found = run_search("random", task.initial, seed=3, max_steps=10, episodes=5)
-    assert (found.state.runtime_ms, found.stop) == (best, "episodes")
+    result = run_search("random", task.initial, seed=3, max_steps=10, episodes=5)
+    assert (result.state.runtime_ms, result.stop) == (best, "episodes")
 
 
 def test_best_first_does_not_expand_every_order_of_independent_steps():
     task = toy_task(["Relu", "Exp"] * 10, "Relu(x) => Neg(x)", {"Relu": 2, "Neg": 1, "Exp": 5})
-    found = run_search("best-first", task.initial, budget=10**6)
-    assert found.stop == "nothing left to try" and len(found.actions) == 10
-    assert found.interactions < 100  # 2 ** 10 subsets
+    result = run_search("best-first", task.initial, budget=10**6)
+    assert result.stop == "nothing left to try" and len(result.actions) == 10
+    assert result.interactions < 100  # 2 ** 10 subsets

@@ -59,12 +59,12 @@ def losing_first(**options) -> Task:
 
 def reachable(start: RewriteState) -> dict[str, int]:
     """By brute force: hash → cost of every graph that substitutions reach."""
-    found, waiting = {start.graph.hash: start.cost.runtime_ps}, [start]
+    result, waiting = {start.graph.hash: start.cost.runtime_ps}, [start]
     while waiting:
         state = waiting.pop()
         for xfer_id, location in state.valid_actions()[:-1]:
             after = state.apply(int(xfer_id), int(location))
-            if after.graph.hash not in found:
-                found[after.graph.hash] = after.cost.runtime_ps
+            if after.graph.hash not in result:
+                result[after.graph.hash] = after.cost.runtime_ps
                 waiting.append(after)
-    return found
+    return result

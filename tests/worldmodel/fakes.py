@@ -15,8 +15,8 @@ class Oracle:
         self.factor, self.wrong_after = factor, wrong_after
 
     def replay(self, episodes, rows, starts, horizon) -> Replay:
-        found = [self._stretch(episodes[row], start, horizon) for row, start in zip(rows, starts, strict=True)]
-        return Replay(*(np.stack(parts) for parts in zip(*found, strict=True)))
+        result = [self._stretch(episodes[row], start, horizon) for row, start in zip(rows, starts, strict=True)]
+        return Replay(*(np.stack(parts) for parts in zip(*result, strict=True)))
 
     def calibration(self, episodes) -> dict[str, float]:
         return {"coverage_50": 0.5, "coverage_90": 0.9}
@@ -24,10 +24,10 @@ class Oracle:
     def _stretch(self, episode, start, horizon):
         """What lies past the episode's end is nonsense, which nobody may look at."""
         rewards, ends = np.full(horizon, np.nan), np.zeros(horizon, bool)
-        counts, doubt = np.full((horizon, self.spec.n_xfers), -1, np.int32), np.zeros(horizon, np.float32)
+        counts, uncertainty = np.full((horizon, self.spec.n_rules), -1, np.int32), np.zeros(horizon, np.float32)
         n = min(horizon, len(episode) - start)
         rewards[:n] = self.factor * episode.rewards[start : start + n]
         counts[:n] = episode.counts[start + 1 : start + n + 1]
         counts[self.wrong_after : n] += 1
-        doubt[self.wrong_after : n] = 1.0
-        return rewards, ends, counts, doubt
+        uncertainty[self.wrong_after : n] = 1.0
+        return rewards, ends, counts, uncertainty

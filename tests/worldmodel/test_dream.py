@@ -8,12 +8,12 @@ from tests.worldmodel import toy
 from worldmodel.base import Imagined
 from worldmodel.dream import DreamEnv, DreamVectorEnv
 
-NOOP = np.array([toy.SPEC.n_xfers, 0])
+NOOP = np.array([toy.SPEC.n_rules, 0])
 
 
 def random_valid_actions(observation: dict, random: np.random.Generator) -> np.ndarray:
     """One uniformly drawn valid (xfer, location) per dream."""
-    valid = [[(xfer, location) for xfer, count in enumerate(row) for location in range(count)] for row in observation["counts"]]
+    valid = [[(xfer_id, location) for xfer_id, count in enumerate(row) for location in range(count)] for row in observation["counts"]]
     return np.stack([random.choice(pairs) for pairs in valid])
 
 
@@ -83,9 +83,9 @@ def test_action_masks_are_those_of_the_observation(start):
     env = DreamEnv(*start)
     observation, _ = env.reset()
     masks = env.action_masks()
-    assert masks.dtype == bool and masks.shape == (toy.SPEC.n_xfers + 1 + toy.SPEC.max_locations,)
-    np.testing.assert_array_equal(masks[: toy.SPEC.n_xfers + 1], observation["counts"] > 0)
-    np.testing.assert_array_equal(masks[toy.SPEC.n_xfers + 1:], np.arange(toy.SPEC.max_locations) < observation["counts"].max())
+    assert masks.dtype == bool and masks.shape == (toy.SPEC.n_rules + 1 + toy.SPEC.max_locations,)
+    np.testing.assert_array_equal(masks[: toy.SPEC.n_rules + 1], observation["counts"] > 0)
+    np.testing.assert_array_equal(masks[toy.SPEC.n_rules + 1:], np.arange(toy.SPEC.max_locations) < observation["counts"].max())
 
 
 def test_the_vector_dream_resets_as_gymnasiums_own_vector_environment_does(start):
@@ -149,15 +149,15 @@ class Doubtful:
     class Imagination:
         def __init__(self, counts, n):
             self.z = self.h = np.zeros((n, 1), np.float32)
-            self.counts = self.kind_counts = np.tile(counts, (n, 1))
+            self.counts = self.class_counts = np.tile(counts, (n, 1))
             self.taken = np.zeros(n, np.float32)
 
         def restart(self, rows):
             self.taken = np.where(rows, 0, self.taken)
 
         def advance(self, actions, rows, temperature, seed):
-            doubt, self.taken = self.taken.copy(), self.taken + rows
-            return Imagined(np.full(len(rows), 5.0), np.zeros(len(rows), bool), doubt)
+            uncertainty, self.taken = self.taken.copy(), self.taken + rows
+            return Imagined(np.full(len(rows), 5.0), np.zeros(len(rows), bool), uncertainty)
 
 
 def doubtful(**options) -> DreamVectorEnv:
@@ -167,13 +167,13 @@ def doubtful(**options) -> DreamVectorEnv:
 
 
 def test_doubt_takes_its_penalty_off_the_reward():
-    env = doubtful(doubt_penalty=0.5)
+    env = doubtful(uncertainty_penalty=0.5)
     rewards = [env.step(np.array([[0, 0], NOOP]))[1].tolist() for _ in range(3)]
     assert rewards == [[5, 0], [4.5, 0], [4, 0]]
 
 
 def test_a_dream_ends_unpaid_where_the_model_doubts_more_than_the_limit():
-    env = doubtful(doubt_limit=1.0)
+    env = doubtful(uncertainty_limit=1.0)
     valid, invalid = [0, 0], [0, toy.SPEC.max_locations - 1]
     told, ended = [], []
     for _ in range(4):

@@ -21,31 +21,31 @@ def measured(model=None, **options) -> dict:
 def test_a_trained_model_learns_the_toy(trained):
     """Far better than the baselines on episodes that it never saw, open loop; and its training says so."""
     model, results = trained
-    found = fidelity(model, toy.episodes(60, seed=9), horizons=(1, 5), rank_steps=5)
-    for horizon, entry in found["horizons"].items():
+    result = fidelity(model, toy.episodes(60, seed=9), horizons=(1, 5), rank_steps=5)
+    for horizon, entry in result["horizons"].items():
         assert entry["model"]["mask_exact"] >= 0.95, (horizon, entry)
         error = entry["model"]["cumulative_reward_error"]
         assert error < 0.5 * min(entry[name]["cumulative_reward_error"] for name in ("no_change", "rule_mean")), (horizon, entry)
-    assert found["horizons"]["1"]["model"]["reward_r2"] > 0.95
-    assert found["horizons"]["1"]["model"]["termination_accuracy"] == 1
-    assert found["ranks"]["anywhere"]["model"]["concordance"] == 1
+    assert result["horizons"]["1"]["model"]["reward_r2"] > 0.95
+    assert result["horizons"]["1"]["model"]["termination_accuracy"] == 1
+    assert result["ranks"]["anywhere"]["model"]["concordance"] == 1
     assert results["fidelity"]["horizons"]["1"]["model"]["mask_exact"] >= 0.95
     assert json.loads(json.dumps(results)) == results
 
 
 def test_an_exact_model_has_no_error_at_any_horizon():
-    found = measured()
+    result = measured()
     for starts in ("horizons", "first"):
         for horizon in ("1", "3", "5"):
-            errors = found[starts][horizon]["model"]
+            errors = result[starts][horizon]["model"]
             assert errors["cumulative_reward_error"] == errors["cumulative_reward_relative"] == errors["reward_mae"] == 0
             assert {errors[key] for key in ERRORS[3:]} == {1}
-            assert found[starts][horizon]["in_doubt"] == 0
-            assert found[starts][horizon]["without_doubt"] == {"starts": found[starts][horizon]["starts"], **errors}
+            assert result[starts][horizon]["in_doubt"] == 0
+            assert result[starts][horizon]["without_doubt"] == {"starts": result[starts][horizon]["starts"], **errors}
     for starts in ("anywhere", "first"):
-        assert found["ranks"][starts]["model"]["correlation"] == pytest.approx(1)
-        assert found["ranks"][starts]["model"]["interval"] == pytest.approx([1, 1])
-    assert found["calibration"] == {"coverage_50": 0.5, "coverage_90": 0.9}
+        assert result["ranks"][starts]["model"]["correlation"] == pytest.approx(1)
+        assert result["ranks"][starts]["model"]["interval"] == pytest.approx([1, 1])
+    assert result["calibration"] == {"coverage_50": 0.5, "coverage_90": 0.9}
 
 
 def test_a_horizon_that_no_episode_reaches_has_no_figures():
@@ -56,12 +56,12 @@ def test_a_horizon_that_no_episode_reaches_has_no_figures():
 
 def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
     """The relative error of the sum, the MAE and the ranks of a model that takes every reward times 1.1."""
-    found, rewards = measured(Oracle(factor=1.1)), np.concatenate([e.rewards for e in EPISODES])
+    result, rewards = measured(Oracle(factor=1.1)), np.concatenate([e.rewards for e in EPISODES])
     for horizon in ("1", "3"):
-        assert found["horizons"][horizon]["model"]["cumulative_reward_relative"] == pytest.approx(0.1)
-    assert found["horizons"]["1"]["model"]["reward_mae"] == pytest.approx(0.1 * np.abs(rewards).mean())
-    assert found["horizons"]["1"]["model"]["reward_r2"] == pytest.approx(1 - 0.01 * np.square(rewards).sum() / rewards.var() / rewards.size)
-    assert found["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(1)
+        assert result["horizons"][horizon]["model"]["cumulative_reward_relative"] == pytest.approx(0.1)
+    assert result["horizons"]["1"]["model"]["reward_mae"] == pytest.approx(0.1 * np.abs(rewards).mean())
+    assert result["horizons"]["1"]["model"]["reward_r2"] == pytest.approx(1 - 0.01 * np.square(rewards).sum() / rewards.var() / rewards.size)
+    assert result["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(1)
     gained = improvement(Oracle(factor=1.1), EPISODES)
     assert gained["relative_error"] == pytest.approx(0.1)
     assert gained["real"] == pytest.approx([e.rewards.sum() for e in EPISODES])
@@ -71,14 +71,14 @@ def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
 
 def test_errors_are_of_the_step_at_the_horizon_and_doubt_of_all_before():
     """A model that is wrong, and knows it, from its fourth step on: perfect at 3, wrong in every count at 5."""
-    found = measured(Oracle(wrong_after=3))["horizons"]
-    assert found["3"]["model"]["counts_exact"] == 1 and found["3"]["in_doubt"] == 0
-    wrong = found["5"]
+    result = measured(Oracle(wrong_after=3))["horizons"]
+    assert result["3"]["model"]["counts_exact"] == 1 and result["3"]["in_doubt"] == 0
+    wrong = result["5"]
     assert wrong["model"]["counts_exact"] == wrong["model"]["counts_of_rules"] == 0
     assert wrong["model"]["mask_recall"] == 1 and wrong["model"]["mask_precision"] < 1  # it shows every rule
     assert wrong["in_doubt"] == pytest.approx(2 / 5)
     assert wrong["without_doubt"]["starts"] == 0 and wrong["without_doubt"]["counts_exact"] is None
-    assert measured(Oracle(wrong_after=3), doubt_limit=1.0)["horizons"]["5"]["in_doubt"] == 0
+    assert measured(Oracle(wrong_after=3), uncertainty_limit=1.0)["horizons"]["5"]["in_doubt"] == 0
 
 
 def test_masks_are_judged_by_precision_recall_and_f1():
@@ -103,7 +103,7 @@ def test_the_share_of_exact_rules_looks_past_those_that_nobody_speaks_of():
 def test_the_baselines_are_what_they_say():
     """The no-change error over one step is the mean |reward|; rule means are those of the training episodes."""
     rewards = np.concatenate([e.rewards for e in EPISODES])
-    xfers = np.concatenate([e.actions[:, 0] for e in EPISODES])
+    xfer_ids = np.concatenate([e.actions[:, 0] for e in EPISODES])
     for training in (None, toy.episodes(7, seed=1)):
         theirs = np.concatenate([e.rewards for e in training or EPISODES])
         played = np.concatenate([e.actions[:, 0] for e in training or EPISODES])
@@ -112,7 +112,7 @@ def test_the_baselines_are_what_they_say():
         assert entry["starts"] == len(rewards)
         assert entry["no_change"]["cumulative_reward_error"] == pytest.approx(np.abs(rewards).mean())
         assert entry["no_change"]["cumulative_reward_relative"] == pytest.approx(1)
-        assert entry["rule_mean"]["reward_mae"] == pytest.approx(np.abs(rewards - of_rule[xfers]).mean(), rel=1e-5)
+        assert entry["rule_mean"]["reward_mae"] == pytest.approx(np.abs(rewards - of_rule[xfer_ids]).mean(), rel=1e-5)
         assert entry["no_change"]["termination_accuracy"] == pytest.approx(1 - np.concatenate([e.terminated for e in EPISODES]).mean())
 
 
@@ -123,10 +123,10 @@ def test_the_end_by_no_op_is_known_to_every_model():
 
 
 def test_first_starts_are_those_of_episodes():
-    found = measured()
-    assert found["first"]["1"]["starts"] == len(EPISODES)
-    assert found["first"]["5"]["starts"] == sum(len(e) >= 5 for e in EPISODES)
-    assert found["horizons"]["5"]["starts"] == sum(max(0, len(e) - 4) for e in EPISODES)
+    result = measured()
+    assert result["first"]["1"]["starts"] == len(EPISODES)
+    assert result["first"]["5"]["starts"] == sum(len(e) >= 5 for e in EPISODES)
+    assert result["horizons"]["5"]["starts"] == sum(max(0, len(e) - 4) for e in EPISODES)
 
 
 def test_many_starts_are_thinned_evenly(monkeypatch):
@@ -135,12 +135,12 @@ def test_many_starts_are_thinned_evenly(monkeypatch):
 
 
 def test_ranks_agree_with_scipy_and_ties_are_ties():
-    found = fidelity(Oracle(), EPISODES, horizons=(1,), rank_steps=4)["ranks"]["anywhere"]
-    assert found["sequences"] == min(200, sum(max(0, len(e) - 3) for e in EPISODES))
-    said = found["rule_mean"]["returns"]
-    assert found["rule_mean"]["correlation"] == pytest.approx(spearmanr(np.round(found["real"], 3), np.round(said, 3)).statistic, abs=1e-3)
-    low, high = found["rule_mean"]["interval"]
-    assert low <= found["rule_mean"]["correlation"] <= high and high - low > 0
+    result = fidelity(Oracle(), EPISODES, horizons=(1,), rank_steps=4)["ranks"]["anywhere"]
+    assert result["sequences"] == min(200, sum(max(0, len(e) - 3) for e in EPISODES))
+    said = result["rule_mean"]["returns"]
+    assert result["rule_mean"]["correlation"] == pytest.approx(spearmanr(np.round(result["real"], 3), np.round(said, 3)).statistic, abs=1e-3)
+    low, high = result["rule_mean"]["interval"]
+    assert low <= result["rule_mean"]["correlation"] <= high and high - low > 0
     real = np.array([1.0, 1.0, 2.0, 3.0])
     nearly = real + np.array([1e-7, -1e-7, 1e-7, 0])
     assert module._rank_correlation(real, nearly, np.arange(4), 0)[0] == pytest.approx(1)
@@ -161,8 +161,8 @@ def test_the_interval_knows_that_stretches_of_one_episode_overlap():
 
 
 def test_episodes_too_short_to_rank_give_no_ranks():
-    found = fidelity(Oracle(), EPISODES, horizons=(1,))["ranks"]
-    assert found["first"]["sequences"] == 0 and found["anywhere"]["model"]["correlation"] is None
+    result = fidelity(Oracle(), EPISODES, horizons=(1,))["ranks"]
+    assert result["first"]["sequences"] == 0 and result["anywhere"]["model"]["correlation"] is None
 
 
 def test_what_cost_nothing_has_no_relative_error():
@@ -171,14 +171,14 @@ def test_what_cost_nothing_has_no_relative_error():
 
 
 def test_the_result_is_json_and_the_same_twice():
-    found = measured(Oracle(factor=0.9, wrong_after=2))
-    assert json.loads(json.dumps(found, allow_nan=False)) == found == measured(Oracle(factor=0.9, wrong_after=2))
+    result = measured(Oracle(factor=0.9, wrong_after=2))
+    assert json.loads(json.dumps(result, allow_nan=False)) == result == measured(Oracle(factor=0.9, wrong_after=2))
 
 
 def test_the_table_has_a_row_for_each_horizon_that_was_reached():
-    sure, doubted = measured(), measured(Oracle(wrong_after=3))
+    sure, uncertain = measured(), measured(Oracle(wrong_after=3))
     assert len(markdown_table(sure).splitlines()) == 2 + 2 * 3 * 3
-    lines = markdown_table(doubted).splitlines()
+    lines = markdown_table(uncertain).splitlines()
     assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model without doubt has a row of its own
     assert len({line.count("|") for line in lines}) == 1
 

@@ -62,13 +62,13 @@ class Backwards:
 
     def begin(self, state):
         self.z, self.h, self.followed = np.zeros(1, np.float32), np.zeros(1, np.float32), []
-        self.counts = self.kind_counts = state.counts
+        self.counts = self.class_counts = state.counts
 
     def real_action(self, action):
         return action[0], self.counts[action[0]] - 1 - action[1]
 
     def follow(self, action, state):
-        self.counts = self.kind_counts = state.counts
+        self.counts = self.class_counts = state.counts
         self.followed.append(tuple(action))
 
 
@@ -88,5 +88,5 @@ def test_neither_no_op_nor_an_invalid_action_is_followed():
     env = LatentEnv(toy.ToyEnv(), model)
     env.reset()
     assert env.step(np.array([0, toy.SPEC.max_locations - 1]))[1] == -100
-    *_, terminated, _, _ = env.step(np.array([toy.SPEC.n_xfers, 0]))
+    *_, terminated, _, _ = env.step(np.array([toy.SPEC.n_rules, 0]))
     assert terminated and model.followed == []

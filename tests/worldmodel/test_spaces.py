@@ -13,10 +13,10 @@ MODEL = SimpleNamespace(spec=toy.SPEC, latent=2, hidden=3, kinds=toy.KINDS, wort
 
 
 def test_valid_actions_are_those_below_the_counts_and_no_op():
-    for xfer in range(4):
+    for xfer_id in range(4):
         for location in range(4):
-            actions = np.tile([xfer, location], (2, 1))
-            assert spaces.valid_actions(actions, COUNTS).tolist() == [(xfer, location) in pairs for pairs in VALID]
+            actions = np.tile([xfer_id, location], (2, 1))
+            assert spaces.valid_actions(actions, COUNTS).tolist() == [(xfer_id, location) in pairs for pairs in VALID]
 
 
 def test_flat_masks_join_the_xfers_and_the_union_of_locations():
@@ -43,10 +43,10 @@ def test_an_observation_is_in_arrays_of_its_own():
 
 def test_spaces_of_other_kinds_or_of_kinds_of_other_worth_are_others():
     kinds, worth = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
-    space = spaces.KindCounts(kinds, worth, 4)
-    assert space == spaces.KindCounts(kinds.copy(), worth.copy(), 4)
+    space = spaces.MatchClassCounts(kinds, worth, 4)
+    assert space == spaces.MatchClassCounts(kinds.copy(), worth.copy(), 4)
     for other in ((np.array([0, 1, 2], np.int32), worth, 4), (kinds, worth + 1, 4), (kinds, worth, 5)):
-        assert space != spaces.KindCounts(*other)
+        assert space != spaces.MatchClassCounts(*other)
     assert batch_space(space, 2).shape == (2, 3)
 
 
@@ -55,9 +55,9 @@ def test_a_limit_leaves_the_first_locations_of_each_rule():
     kinds, rng = np.array([0, 0, 0, 1, 3, 3], np.int32), np.random.default_rng(0)
     for _ in range(200):
         counts, limits = rng.integers(0, 4, (2, 6)), rng.integers(0, 7, (2, 4))
-        found = spaces.within(counts, kinds, limits)
-        assert found.dtype == np.int32
+        result = spaces.within(counts, kinds, limits)
+        assert result.dtype == np.int32
         for row in range(2):
             listed = np.repeat(np.arange(6), counts[row])
             shown = [k for rule in range(4) for k in listed[kinds[listed] == rule][: limits[row, rule]]]
-            assert found[row].tolist() == np.bincount(shown, minlength=6).tolist()
+            assert result[row].tolist() == np.bincount(shown, minlength=6).tolist()

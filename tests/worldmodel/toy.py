@@ -23,9 +23,9 @@ A, B, C = 1, 2, 3
 COST = {A: 3.0, B: 2.0, C: 4.0}
 PATTERNS = ((A, B), (C, C), (B, A))
 START = ((B, 1), (A, 2), (B, 1), (A, 1), (B, 1), (B, 1))
-SPEC = EncodingSpec(n_ops=4, node_features=2, edge_features=1, global_features=1, n_xfers=3, max_locations=4)
+SPEC = EncodingSpec(n_ops=4, node_features=2, edge_features=1, global_features=1, n_rules=3, max_locations=4)
 MAX_STEPS = 10
-KINDS, WORTH = np.arange(SPEC.n_xfers, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)  # one of each rule
+KINDS, WORTH = np.arange(SPEC.n_rules, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)  # one of each rule
 
 Chain = tuple[tuple[int, int], ...]
 
@@ -36,7 +36,7 @@ def matches(chain: Chain, rule: int) -> list[int]:
 
 
 def counts(chain: Chain) -> np.ndarray:
-    return np.array([len(matches(chain, rule)) for rule in range(SPEC.n_xfers)], np.int32)
+    return np.array([len(matches(chain, rule)) for rule in range(SPEC.n_rules)], np.int32)
 
 
 def apply(chain: Chain, rule: int, location: int) -> Chain:
@@ -81,8 +81,8 @@ class ToyState:
 
     def location(self, rule: int, number: int) -> SimpleNamespace:
         """A match, whose nodes are the rows of the two letters."""
-        place = matches(self.chain, rule)[number]
-        return SimpleNamespace(nodes=(place, place + 1))
+        position = matches(self.chain, rule)[number]
+        return SimpleNamespace(nodes=(position, position + 1))
 
     def rows(self, nodes: tuple[int, ...]) -> np.ndarray:
         return np.array(nodes, np.int32)
@@ -94,7 +94,7 @@ class ToyEnv(gymnasium.Env):
     metadata: ClassVar = {"render_modes": []}
 
     def __init__(self, max_nodes: int = 16):
-        n_actions, self.max_nodes = SPEC.n_xfers + 1, max_nodes
+        n_actions, self.max_nodes = SPEC.n_rules + 1, max_nodes
         real, index = (lambda *shape: spaces.Box(-1e3, 1e3, shape, np.float32)), (
             lambda size: spaces.Box(0, max_nodes, (size,), np.int32))
         self.observation_space = spaces.Dict({
@@ -115,7 +115,7 @@ class ToyEnv(gymnasium.Env):
         rule, location = map(int, action)
         self.steps += 1
         late = self.steps >= MAX_STEPS
-        if rule == SPEC.n_xfers:
+        if rule == SPEC.n_rules:
             return self._observe(), 0.0 if location == 0 else -100.0, location == 0, late and location != 0, {}
         if location >= self.state.counts[rule]:
             return self._observe(), -100.0, False, late, {}
@@ -138,10 +138,10 @@ def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
     """One random episode: a uniform valid rule, a uniform location; NO-OP with probability `stop` or if stuck."""
     random, chain = np.random.default_rng([seed, index]), START
     chains, actions, rewards, matched = [chain], [], [], []
-    while len(actions) < MAX_STEPS and (not actions or actions[-1][0] != SPEC.n_xfers):
+    while len(actions) < MAX_STEPS and (not actions or actions[-1][0] != SPEC.n_rules):
         able = np.flatnonzero(counts(chain))
         if len(able) == 0 or random.random() < stop:
-            actions.append((SPEC.n_xfers, 0))
+            actions.append((SPEC.n_rules, 0))
             matched.append(np.zeros(0, np.int32))
         else:
             rule = int(random.choice(able))
@@ -150,7 +150,7 @@ def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
             chain = apply(chain, *actions[-1])
         chains.append(chain)
         rewards.append(cost(chains[-2]) - cost(chains[-1]))
-    terminated = np.array([rule == SPEC.n_xfers for rule, _ in actions])
+    terminated = np.array([rule == SPEC.n_rules for rule, _ in actions])
     last = np.arange(len(actions)) == len(actions) - 1
     return Episode(
         actions=np.array(actions, np.int32), rewards=np.array(rewards, np.float32), terminated=terminated,

@@ -125,17 +125,17 @@ class Index:
             for tensor in self.reads.lists[node]:
                 self.readers.add(tensor, node)
         for place in range(self.rule.size, len(world.places)):
-            found = world.places[place]
-            known, facts = schemas.known[found.form], world.facts_of(found)
+            result = world.places[place]
+            known, facts = schemas.known[result.form], world.facts_of(result)
             xfer_id = known.form.xfer_id
-            alone = [found.tensors[t] for t in known.alone]
+            alone = [result.tensors[t] for t in known.alone]
             self.rule.append(xfer_id)
             self.kind.append(self._kind(place))
-            shown = world.twin.get(place, place) >= place and schemas.applies(found.form, facts)
-            self.size.append(len(found.nodes) + len(alone) + (not shown))  # one that is never met
-            self.conditions.append(found.nodes)
+            shown = world.twin.get(place, place) >= place and schemas.applies(result.form, facts)
+            self.size.append(len(result.nodes) + len(alone) + (not shown))  # one that is never met
+            self.conditions.append(result.nodes)
             self.alone.append(alone)
-            for node in found.nodes:
+            for node in result.nodes:
                 self.waiting.add(node, place)
             for tensor in alone:
                 self.watchers.add(tensor, place)
@@ -208,7 +208,7 @@ class States:
     keys, uint32 [n, T, REACH], what was around it then (see `surroundings`).
     """
 
-    def __init__(self, index: Index, nodes: list[np.ndarray], n_xfers: int):
+    def __init__(self, index: Index, nodes: list[np.ndarray], n_rules: int):
         """nodes: those that are there, for each state."""
         self.index, self.n = index, len(nodes)
         index.update()
@@ -217,7 +217,7 @@ class States:
         self.readers = np.zeros((self.n, tensors), np.int16)
         self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, REACH), np.uint32)
         self.open = np.zeros((self.n, 0), np.int16)
-        self.counts, self.kinds = np.zeros((self.n, n_xfers), np.int32), np.zeros((self.n, len(index.kinds.xfers)), np.int32)
+        self.counts, self.kinds = np.zeros((self.n, n_rules), np.int32), np.zeros((self.n, len(index.kinds.xfer_ids)), np.int32)
         rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
         self.maker[rows, index.home.values[nodes]] = nodes
         self.read(rows, nodes, 1)
@@ -278,13 +278,13 @@ class States:
     def find(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """The places of valid actions, int [k, 2] in states rows: int [k]."""
         self.grow()
-        found = np.zeros(len(rows), np.int64)
+        result = np.zeros(len(rows), np.int64)
         for xfer_id in np.unique(actions[:, 0]).tolist():
             these = np.flatnonzero(actions[:, 0] == xfer_id)
             places = self.index.places_of(xfer_id)
             there = np.cumsum(self.open[rows[these][:, None], places] == 0, axis=1)
-            found[these] = places[(there <= actions[these, 1:]).sum(axis=1)]
-        return found
+            result[these] = places[(there <= actions[these, 1:]).sum(axis=1)]
+        return result
 
     def named(self, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
         """The places with their nodes named as the environment does: of two alike ones that first which is first in the graph's order."""
@@ -341,10 +341,10 @@ class States:
 
     def makers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
         """The nodes that make the tensors there, −1 for none (a state holds a node under its first output alone)."""
-        found, home = self.maker[rows, tensors], self.index.home.values
-        for k in np.flatnonzero((found < 0) & self.index.second.values[tensors]).tolist():
-            found[k] = next((n for n in self.index.world.makers[tensors[k]] if self.maker[rows[k], home[n]] == n), -1)
-        return found
+        result, home = self.maker[rows, tensors], self.index.home.values
+        for k in np.flatnonzero((result < 0) & self.index.second.values[tensors]).tolist():
+            result[k] = next((n for n in self.index.world.makers[tensors[k]] if self.maker[rows[k], home[n]] == n), -1)
+        return result
 
     def carry_out(self, rows: np.ndarray, places: np.ndarray) -> "Change":
         """Carries out one place in each of the (different) states rows, of which the effect is known."""
@@ -386,16 +386,16 @@ class Change:
         """(states, nodes that will read another tensor, the nodes that they become)."""
         world, index, maker = self.index.world, self.index, self.states.maker
         which, pairs = index.rewired.take(effects)
-        found = [], [], []
+        result = [], [], []
         old, new = pairs[::2], pairs[1::2]
         for tensor, other in {*zip(old.tolist(), new.tolist(), strict=True)}:
             rows = self.rows[which[::2][(old == tensor) & (new == other)]]
             readers = np.array([n for n in world.readers[tensor] if n < index.home.size], np.int64)  # without those that this loop makes
             at, k = np.nonzero(maker[rows[:, None], index.home.values[readers]] == readers)
             become = {node: world.rewired_node(node, tensor, other) for node in np.unique(readers[k]).tolist()}
-            for parts, values in zip(found, (rows[at], readers[k], [become[n] for n in readers[k].tolist()]), strict=True):
+            for parts, values in zip(result, (rows[at], readers[k], [become[n] for n in readers[k].tolist()]), strict=True):
                 parts.append(np.array(values, np.int64))
-        return tuple([np.concatenate([np.zeros(0, np.int64), *parts]) for parts in found])
+        return tuple([np.concatenate([np.zeros(0, np.int64), *parts]) for parts in result])
 
     def apply(self, effects: np.ndarray, readers_in: np.ndarray, readers: np.ndarray, become: np.ndarray) -> None:
         index, rows = self.index, self.rows

@@ -22,7 +22,7 @@ class Followed(NamedTuple):
     repeated: how many of its first steps another episode told before.
     """
 
-    xfers: np.ndarray
+    xfer_ids: np.ndarray
     places: np.ndarray
     nodes: list[np.ndarray]
     gains: np.ndarray
@@ -33,8 +33,8 @@ class Followed(NamedTuple):
 class Worlds:
     """The worlds of the initial graphs met so far, which all learn from the same schemas."""
 
-    def __init__(self, schemas: Schemas, n_xfers: int):
-        self.schemas, self.kinds = schemas, Kinds(schemas, n_xfers)
+    def __init__(self, schemas: Schemas, n_rules: int):
+        self.schemas, self.kinds = schemas, Kinds(schemas, n_rules)
         self._known: dict[Edit, Index] = {}
 
     def of(self, first: Edit) -> Index:
@@ -61,8 +61,8 @@ def follow(index: Index, episode: Unpacked, repeated: int = 0) -> Followed:
             runtime[record.id] = record.runtime_ps
         prices.append(_told(follower, edit))
     index.update()
-    xfers = [NO_OP if match is None else match.xfer_id for match in taken]
-    return Followed(np.array(xfers, np.int64), np.array(places, np.int64), nodes, np.array(gains, np.float64), prices, repeated)
+    xfer_ids = [NO_OP if match is None else match.xfer_id for match in taken]
+    return Followed(np.array(xfer_ids, np.int64), np.array(places, np.int64), nodes, np.array(gains, np.float64), prices, repeated)
 
 
 def _told(follower: Follower, edit: Edit) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +80,7 @@ def initial_runtime(first: Edit) -> int:
 
 def by_world(worlds: Worlds, edits: Sequence[Unpacked]) -> dict[Index, list[int]]:
     """The episodes, by number, of each world."""
-    found: dict[Index, list[int]] = {}
+    result: dict[Index, list[int]] = {}
     for k, (told, _) in enumerate(edits):
-        found.setdefault(worlds.of(told[0]), []).append(k)
-    return found
+        result.setdefault(worlds.of(told[0]), []).append(k)
+    return result

@@ -54,7 +54,7 @@ class Dreaming:
 
     def __init__(self, model, index: Index, nodes: Sequence[np.ndarray]):
         self.model, self.index = model, index
-        self.states = States(index, list(nodes), model.spec.n_xfers)
+        self.states = States(index, list(nodes), model.spec.n_rules)
         self.price, self.guessed = node_prices(index, model.prices.nodes), price_is_guessed(index, model.prices.nodes)
         if model.prices.around:
             self._pay(surroundings(self.states, np.repeat(np.arange(len(nodes)), [len(there) for there in nodes]), np.concatenate(nodes)))
@@ -70,7 +70,7 @@ class Dreaming:
         known = effects >= 0
         seen = known.copy()
         seen[known] = self.index.seen.values[effects[known]]
-        gain, spread, doubt = np.zeros(len(rows)), np.zeros(len(rows)), np.where(known, BY_ANALOGY, UNKNOWN_EFFECT).astype(np.float32)
+        gain, spread, uncertainty = np.zeros(len(rows)), np.zeros(len(rows)), np.where(known, BY_ANALOGY, UNKNOWN_EFFECT).astype(np.float32)
         for k in np.flatnonzero(~seen).tolist():
             gain[k], spread[k] = self._by_analogy(int(places[k]))
         change = None
@@ -85,8 +85,8 @@ class Dreaming:
             if self.model.prices.around:
                 gained = self._pay(after(change), change.gone)
             gain[sure], spread[sure], familiar = (of_states[rows[sure]] for of_states in gained)
-            doubt[sure] = np.where(seen[sure] & familiar, 0.0, NEW_SURROUNDINGS)
-        return gain, spread, doubt, change
+            uncertainty[sure] = np.where(seen[sure] & familiar, 0.0, NEW_SURROUNDINGS)
+        return gain, spread, uncertainty, change
 
     def _pay(self, concerned: Surroundings, gone: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Prices nodes by what is around them, and takes the price off those that are gone: by how much less each state costs, the
@@ -103,13 +103,13 @@ class Dreaming:
         return gained, np.sqrt(np.bincount(concerned.rows, spread**2, states.n)), np.bincount(concerned.rows, ~known, states.n) == 0
 
     def _by_analogy(self, place: int) -> tuple[float, float]:
-        found, prices = self.index.world.places[place], self.model.prices
-        size = prices.nodes.sizes.get(self.index.world.facts[found.operands[-1]])
-        return prices.gains(int(self.index.rule.values[place]), found.form, size)
+        result, prices = self.index.world.places[place], self.model.prices
+        size = prices.nodes.sizes.get(self.index.world.facts[result.operands[-1]])
+        return prices.gains(int(self.index.rule.values[place]), result.form, size)
 
-    def expected(self, xfers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(gain, spread) in ps of rules, int [k], wherever they are carried out."""
-        told = np.array([self.model.prices.gains(x, None, None) for x in xfers.tolist()]).reshape(-1, 2)
+        told = np.array([self.model.prices.gains(x, None, None) for x in xfer_ids.tolist()]).reshape(-1, 2)
         return told[:, 0], told[:, 1]
 
 
@@ -140,7 +140,7 @@ class EditsImagination:
         return np.minimum(self._dreaming.states.counts, self.limit)
 
     @property
-    def kind_counts(self) -> np.ndarray:
+    def class_counts(self) -> np.ndarray:
         states = self._dreaming.states
         return states.kinds if states.counts.max() <= self.limit else within(states.kinds, self.model.kinds, self.limit)
 
@@ -151,18 +151,18 @@ class EditsImagination:
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
         n = len(actions)
-        rewards, doubt = np.zeros(n), np.zeros(n, np.float32)
+        rewards, uncertainty = np.zeros(n), np.zeros(n, np.float32)
         moved = np.flatnonzero(rows)
         if len(moved):
             places = self._dreaming.states.find(moved, np.asarray(actions)[moved])
-            mean, spread, doubt[moved], change = self._dreaming.step(moved, places)
+            mean, spread, uncertainty[moved], change = self._dreaming.step(moved, places)
             noise = np.random.default_rng(seed).standard_normal(n)[moved] if temperature > 0 else 0.0
             gained = mean + temperature * spread * noise
             rewards[moved] = self._scale.reward(gained, self._gained[moved])
             self._gained[moved] += gained
             if change is not None:
                 change.add_to(self._sums, self._rows)
-        return Imagined(rewards, np.zeros(n, bool), doubt)
+        return Imagined(rewards, np.zeros(n, bool), uncertainty)
 
 
 class EditsObserver:
@@ -178,7 +178,7 @@ class EditsObserver:
         index = self.model.worlds.of(first)
         self._index, self.follower, self.state = index, Follower(index.world, first), state
         self._located: dict[int, dict] = defaultdict(dict)  # rule → match, as `_name` names it → its order
-        self._locate(first.lost, first.found)
+        self._locate(first.lost, first.appeared)
         self._rows = node_latents(index, self.model.latents)
         self._times = self.model.worlds.schemas.times()
 
@@ -198,7 +198,7 @@ class EditsObserver:
         return xfer_id, sorted(range(len(orders)), key=orders.__getitem__)[number]
 
     @property
-    def kind_counts(self) -> np.ndarray:
+    def class_counts(self) -> np.ndarray:
         limit = self.model.spec.max_locations
         allowed = [located.values() if len(located) <= limit else self._orders(xfer_id) for xfer_id, located in self._located.items()]
         return np.bincount([kind for orders in allowed for kind, _ in orders], minlength=len(self.model.kinds)).astype(np.int32)
@@ -208,10 +208,10 @@ class EditsObserver:
         matches = islice(self.state.table.of_rule(xfer_id), self.model.spec.max_locations)
         return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
 
-    def _locate(self, lost: Iterable[MatchRecord], found: Iterable[MatchRecord]) -> None:
+    def _locate(self, lost: Iterable[MatchRecord], result: Iterable[MatchRecord]) -> None:
         for match in lost:
             self._located[match.xfer_id].pop(self._name(match), None)  # what a symmetric rule matches is told twice
-        for match in found:
+        for match in result:
             of_rule, name, order = self._located[match.xfer_id], self._name(match), self._order(match)
             of_rule[name] = min(order, of_rule.get(name, order))
 
@@ -251,5 +251,5 @@ class EditsObserver:
         """A match of the state led to this one."""
         edit = edit_between(self.state, match, state)
         self.follower.follow(edit, match_record(self.state, match))
-        self._locate(edit.lost, edit.found)
+        self._locate(edit.lost, edit.appeared)
         self.state = state

@@ -13,18 +13,18 @@ Unpacked = tuple[list[Edit], list[MatchRecord | None]]
 
 
 def unpacked(episodes: Iterable[Episode]) -> list[Unpacked]:
-    found = []
+    result = []
     for episode in episodes:
         if episode.edits is None:
             raise RLFlowError("these episodes tell no edits, which the world model 'edits' learns from; collect them anew")
-        found.append(unpack(episode.edits))
-    return found
+        result.append(unpack(episode.edits))
+    return result
 
 
 def repeated_steps(episodes: Sequence[Episode], edits: Sequence[Unpacked]) -> list[int]:
     """How many of the copied steps of each an earlier one of these has told: a step that was played once counts once."""
     after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the way that leads there
-    found = []
+    result = []
     for episode, (told, _) in zip(episodes, edits, strict=True):
         state, repeated = after.setdefault((told[0],), len(after)), episode.copied
         for t, action in enumerate(map(tuple, episode.actions.tolist())):
@@ -32,8 +32,8 @@ def repeated_steps(episodes: Sequence[Episode], edits: Sequence[Unpacked]) -> li
                 after[state, action] = len(after)
                 repeated = min(repeated, t)
             state = after[state, action]
-        found.append(repeated)
-    return found
+        result.append(repeated)
+    return result
 
 
 def learn(episodes: Sequence[Episode], edits: Sequence[Unpacked], repeated: Sequence[int]) -> Schemas:
@@ -44,14 +44,14 @@ def learn(episodes: Sequence[Episode], edits: Sequence[Unpacked], repeated: Sequ
 
 def symmetric_rules(episodes: Sequence[Episode], edits: Sequence[Unpacked]) -> set[int]:
     """Rules of which twice as many matches are told as the environment counts locations."""
-    found = set()
+    result = set()
     for episode, (told, _) in zip(episodes, edits, strict=True):
         records = Counter()
         for edit, counts in zip(told, episode.counts, strict=True):
-            records.update(match.xfer_id for match in edit.found)
+            records.update(match.xfer_id for match in edit.appeared)
             records.subtract(match.xfer_id for match in edit.lost)
-            found.update(x for x in {match.xfer_id for match in edit.found} if records[x] == 2 * counts[x] > 0)
-    return found
+            result.update(x for x in {match.xfer_id for match in edit.appeared} if records[x] == 2 * counts[x] > 0)
+    return result
 
 
 # -- forms and effects -----------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def learn_forms(edits: Sequence[Unpacked], symmetric: Iterable[int], repeated: S
     schemas = Schemas(symmetric)
     for (told, taken), known in zip(edits, repeated, strict=True):
         seen = _Seen(told[0], schemas.ops)
-        for match in told[0].found:
+        for match in told[0].appeared:
             form, tensors = seen.lift(match)
             schemas.add(form, seen.facts_of(match, tensors))
         for t, (edit, match) in enumerate(zip(told[1:], taken, strict=True)):
@@ -70,9 +70,9 @@ def learn_forms(edits: Sequence[Unpacked], symmetric: Iterable[int], repeated: S
                 form, tensors = seen.lift(match)
                 schemas.add(form, seen.facts_of(match, tensors))[seen.effect(match, tensors, edit)] += 1
             seen.follow(edit)
-            for found in edit.found:
-                form, tensors = seen.lift(found)
-                schemas.add(form, seen.facts_of(found, tensors))
+            for result in edit.appeared:
+                form, tensors = seen.lift(result)
+                schemas.add(form, seen.facts_of(result, tensors))
     return schemas
 
 
@@ -124,8 +124,8 @@ def learn_exceptions(schemas: Schemas, edits: Sequence[Unpacked]) -> None:
         census = _Census(world, told[0], promises)
         for edit, match in zip(told[1:], taken, strict=True):
             census.follow(edit, match)
-    for form, found in promises.items():
-        found.settle(schemas.known[form])
+    for form, result in promises.items():
+        result.settle(schemas.known[form])
 
 
 class _Promises:
@@ -150,7 +150,7 @@ class _Census:
         self.follower = Follower(world, first)
         self.present = set(self.follower.node.values())
         self.readers = Counter(t for node in self.present for t in set(world.nodes[node][1]))
-        self.real = {self.follower.place(match) for match in first.found}
+        self.real = {self.follower.place(match) for match in first.appeared}
         self.waiting: dict[int, list[int]] = {}
         self.listed = 0
         self._look(range(len(world.places)))
@@ -160,7 +160,7 @@ class _Census:
         self.real -= {follower.place(match) for match in edit.lost}
         before = self.present
         follower.follow(edit, taken)
-        self.real |= {follower.place(match) for match in edit.found}
+        self.real |= {follower.place(match) for match in edit.appeared}
         self.present = set(follower.node.values())
         for nodes, sign in ((before - self.present, -1), (self.present - before, 1)):
             for node in nodes:

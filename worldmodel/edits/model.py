@@ -46,8 +46,8 @@ class EditsWorldModel:
         worth: np.ndarray, elites: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
-        self.worlds, self.prices, self.latents, self.rewards = Worlds(schemas, spec.n_xfers), prices, latents, rewards
-        self.kinds, self.worth, self.elites = self.worlds.kinds.xfers, worth, elites
+        self.worlds, self.prices, self.latents, self.rewards = Worlds(schemas, spec.n_rules), prices, latents, rewards
+        self.kinds, self.worth, self.elites = self.worlds.kinds.xfer_ids, worth, elites
 
     def observer(self) -> EditsObserver:
         return EditsObserver(self)
@@ -55,31 +55,31 @@ class EditsWorldModel:
     def imagine(self, start: RewriteState, n: int) -> EditsImagination:
         return EditsImagination(self, start, n)
 
-    def searchable(self, start: RewriteState, doubt_limit: float) -> DreamtState:
+    def searchable(self, start: RewriteState, uncertainty_limit: float) -> DreamtState:
         """The start of a dream that `rlflow.search` can search; steps of more doubt are never taken."""
-        return Dream(self, start, doubt_limit).start
+        return Dream(self, start, uncertainty_limit).start
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is in doubt."""
         size = len(rows), horizon
-        found = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_xfers), np.int32), np.zeros(size, np.float32))
-        self._replay(unpacked(episodes), np.asarray(rows), np.asarray(starts), found)
-        return found
+        result = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_rules), np.int32), np.zeros(size, np.float32))
+        self._replay(unpacked(episodes), np.asarray(rows), np.asarray(starts), result)
+        return result
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """The share of rewards in the middle 50 % and 90 % of their predicted spread, each step told the truth."""
         lengths = [len(episode) for episode in episodes]
         rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
         size = len(rows), 1
-        found = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_xfers), np.int32), np.zeros(size, np.float32))
-        spread = self._replay(unpacked(episodes), rows, starts, found)[:, 0]
+        result = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_rules), np.int32), np.zeros(size, np.float32))
+        spread = self._replay(unpacked(episodes), rows, starts, result)[:, 0]
         rewards = np.concatenate([episode.rewards for episode in episodes])
-        error, slack = np.abs(found.rewards[:, 0] - rewards), EXACT * np.abs(rewards).mean()
+        error, slack = np.abs(result.rewards[:, 0] - rewards), EXACT * np.abs(rewards).mean()
         return {name: float((error <= width * spread + slack).mean()) for name, width in MIDDLE.items()}
 
-    def _replay(self, edits: Sequence[Unpacked], rows: np.ndarray, starts: np.ndarray, found: Replay) -> np.ndarray:
+    def _replay(self, edits: Sequence[Unpacked], rows: np.ndarray, starts: np.ndarray, result: Replay) -> np.ndarray:
         """Fills in `found`; gives the spread of the rewards, [S, horizon]."""
-        spread = np.zeros_like(found.rewards)
+        spread = np.zeros_like(result.rewards)
         for index, numbers in by_world(self.worlds, edits).items():
             followed = {k: follow(index, edits[k]) for k in numbers if k in rows}
             stretches = np.flatnonzero(np.isin(rows, numbers))
@@ -88,15 +88,15 @@ class EditsWorldModel:
             scale = self.rewards.of(initial_runtime(edits[numbers[0]][0][0]))
             before = np.array([followed[rows[s]].gains[: starts[s]].sum() for s in stretches])
             dreaming = Dreaming(self, index, [followed[rows[s]].nodes[starts[s]] for s in stretches])
-            for t in range(found.rewards.shape[1]):
+            for t in range(result.rewards.shape[1]):
                 actions = [_action(followed[rows[s]], starts[s] + t) for s in stretches]
-                gain, deviation, moves = self._replay_step(dreaming, stretches, np.array(actions), found, t)
-                found.rewards[stretches, t] = np.where(moves, scale.reward(gain, before), 0.0)
+                gain, deviation, moves = self._replay_step(dreaming, stretches, np.array(actions), result, t)
+                result.rewards[stretches, t] = np.where(moves, scale.reward(gain, before), 0.0)
                 spread[stretches, t] = abs(scale.per_ps) * deviation
                 before += gain
         return spread
 
-    def _replay_step(self, dreaming: Dreaming, stretches: np.ndarray, actions: np.ndarray, found: Replay, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _replay_step(self, dreaming: Dreaming, stretches: np.ndarray, actions: np.ndarray, result: Replay, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ps gained, their spread, whether it is no NO-OP), [k] each. actions: int64 [k, 2], xfer_id and place."""
         states = dreaming.states
         states.grow()
@@ -106,11 +106,11 @@ class EditsWorldModel:
         gain[moves], spread[moves] = dreaming.expected(actions[moves, 0])
         there[there] = states.open[np.flatnonzero(there), places[there]] == 0
         at = np.flatnonzero(there)
-        found.doubt[stretches[~there & moves], t] = UNKNOWN_EFFECT
-        found.terminated[stretches, t] = places == NO_OP
+        result.uncertainty[stretches[~there & moves], t] = UNKNOWN_EFFECT
+        result.terminated[stretches, t] = places == NO_OP
         if len(at):
-            gain[at], spread[at], found.doubt[stretches[at], t], _ = dreaming.step(at, places[at])
-        found.counts[stretches, t] = np.minimum(states.counts, self.spec.max_locations)
+            gain[at], spread[at], result.uncertainty[stretches[at], t], _ = dreaming.step(at, places[at])
+        result.counts[stretches, t] = np.minimum(states.counts, self.spec.max_locations)
         return gain, spread, moves
 
     # -- what dreams ask ---------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class EditsWorldModel:
             schemas, nodes = Schemas.from_json(learnt["schemas"]), NodePrices.from_json(learnt["prices"])
             scales = {int(runtime): float(scale) for runtime, scale in table(arrays, "scales", np.float64, None, 2)}
             latents, rules = Latents.of(arrays), [known.form.xfer_id for known in schemas.known]
-            if latents.offset.shape != (config.latent,) or not len(latents.keys) or not set(rules) <= set(range(saved.n_xfers)):
+            if latents.offset.shape != (config.latent,) or not len(latents.keys) or not set(rules) <= set(range(saved.n_rules)):
                 raise ValueError("it is of other options or of another encoding")
             if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
                 raise ValueError("'scales' are no rewards")
@@ -160,4 +160,4 @@ class EditsWorldModel:
 
 
 def _action(followed: Followed, t: int) -> tuple[int, int]:
-    return (int(followed.xfers[t]), int(followed.places[t])) if t < len(followed.places) else (NO_OP, NO_OP)
+    return (int(followed.xfer_ids[t]), int(followed.places[t])) if t < len(followed.places) else (NO_OP, NO_OP)

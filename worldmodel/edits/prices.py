@@ -36,10 +36,10 @@ class Means:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], name: str) -> "Means":
-        found = cls.__new__(cls)
-        found.keys = table(arrays, f"{name}/keys", np.uint32, None)
-        found.mean, found.spread = (table(arrays, f"{name}/{part}", np.float64, len(found.keys)) for part in ("mean", "spread"))
-        return found
+        result = cls.__new__(cls)
+        result.keys = table(arrays, f"{name}/keys", np.uint32, None)
+        result.mean, result.spread = (table(arrays, f"{name}/{part}", np.float64, len(result.keys)) for part in ("mean", "spread"))
+        return result
 
 
 class NodePrices:
@@ -144,10 +144,10 @@ class Prices:
         return np.where(stays, paid, runtime), np.where(stays, 0.0, spread), known
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = {"gains": self.gains.samples, "spread": np.float64(self.spread), "widths": np.int64(len(self.around))}
+        result = {"gains": self.gains.samples, "spread": np.float64(self.spread), "widths": np.int64(len(self.around))}
         for width, means in enumerate(self.around, 1):
-            found |= means.arrays(f"around{width}")
-        return found
+            result |= means.arrays(f"around{width}")
+        return result
 
     @classmethod
     def of(cls, nodes: NodePrices, arrays: dict[str, np.ndarray], widths: int) -> "Prices":
@@ -160,8 +160,8 @@ class Prices:
 
 def mixed(values: Iterable[int]) -> int:
     """A 64-bit hash of integers, the same in every process (FNV-1a on words, with a finish that spreads low bits)."""
-    found = 0xCBF29CE484222325
+    result = 0xCBF29CE484222325
     for value in values:
-        found = ((found ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-        found ^= found >> 29
-    return found
+        result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        result ^= result >> 29
+    return result

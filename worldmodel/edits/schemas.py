@@ -156,10 +156,10 @@ class Schemas:
 
     def times(self) -> Counter[int]:
         """Per rule, how often it was seen carried out."""
-        found = Counter()
+        result = Counter()
         for known in self.known:
-            found[known.form.xfer_id] += sum(seen.total() for seen in known.effects.values())
-        return found
+            result[known.form.xfer_id] += sum(seen.total() for seen in known.effects.values())
+        return result
 
     def applies(self, number: int, facts: Facts) -> bool:
         """Whether a form applies with these facts. New ones are judged by what was seen of the same kinds: of the form, else of the

@@ -46,13 +46,13 @@ class Dream:
     An effect that nobody knows (doubt 1) is never offered.
     """
 
-    def __init__(self, model, start: RewriteState, doubt_limit: float):
+    def __init__(self, model, start: RewriteState, uncertainty_limit: float):
         self.first = first = first_edit(start)
         self.unchanged_ps = start.task.initial.cost.runtime_ps
         self.index, self.scale = model.worlds.of(first), model.rewards.of(self.unchanged_ps)
         nodes = np.array(list(Follower(self.index.world, first).node.values()), np.int64)
         self.max_locations, self.reach = model.spec.max_locations, REACH if model.prices.around else 0
-        self.doubt_limit, self._elite = min(doubt_limit, BY_ANALOGY), model.elites.get(initial_runtime(first))
+        self.uncertainty_limit, self._elite = min(uncertainty_limit, BY_ANALOGY), model.elites.get(initial_runtime(first))
         self._dreaming = Dreaming(model, self.index, [nodes])
         self._matches: dict[int, DreamtMatch] = {}
         self._offered: dict[int, bool] = {}
@@ -68,17 +68,17 @@ class Dream:
         if place not in self._offered:
             world = self.index.world
             namings = [world.places[each] for each in {place, world.twin.get(place, place)}]
-            effects = [world.schemas.effect(found.form, world.facts_of(found)) for found in namings]
-            self._offered[place] = all(seen or (effect is not None and self.doubt_limit >= NEW_SURROUNDINGS) for effect, seen in effects)
+            effects = [world.schemas.effect(result.form, world.facts_of(result)) for result in namings]
+            self._offered[place] = all(seen or (effect is not None and self.uncertainty_limit >= NEW_SURROUNDINGS) for effect, seen in effects)
         return self._offered[place]
 
     def step(self, state: "DreamtState", match: DreamtMatch) -> "DreamtState":
         """The state after the match; the state itself where the model doubts it too much."""
         states = self._dreaming.states = state.states.copies(1)
         states.grow()
-        gain, _, doubt, change = self._dreaming.step(np.zeros(1, np.int64), np.array([match.place]))
-        if doubt[0] > self.doubt_limit:
-            if doubt[0] >= BY_ANALOGY:  # else it is the surroundings that are new, and those change
+        gain, _, uncertainty, change = self._dreaming.step(np.zeros(1, np.int64), np.array([match.place]))
+        if uncertainty[0] > self.uncertainty_limit:
+            if uncertainty[0] >= BY_ANALOGY:  # else it is the surroundings that are new, and those change
                 self._offered[match.place] = False
             return state
         gone, come = ([n for _, nodes in events for n in nodes.tolist()] for events in (change.gone, change.come))
@@ -170,17 +170,17 @@ class DreamtState:
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         """Those nodes, and all that are there within so many edges of them."""
         self.states.grow()
-        world, found = self.dream.index.world, set(nodes)
-        frontier = found
+        world, result = self.dream.index.world, set(nodes)
+        frontier = result
         for _ in range(reach):
             around = set()
             for node in present(self.states, frontier):
                 _, inputs, outputs = world.nodes[node]
                 for lists, tensors in ((world.makers, inputs), (world.readers, outputs)):
                     around.update(neighbour for tensor in tensors if tensor >= 0 for neighbour in present(self.states, lists[tensor]))
-            frontier = around - found
-            found = found | frontier
-        return found
+            frontier = around - result
+            result = result | frontier
+        return result
 
     def remembered(self) -> Path | None:
         """See `Dream`; of the start."""

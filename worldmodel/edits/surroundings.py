@@ -28,12 +28,12 @@ def surroundings(states: States, rows: np.ndarray, nodes: np.ndarray) -> Surroun
     rings, ends, others, weights = _walk(states, rows * width + nodes, 2 * REACH, width)
     cells, concerned = np.concatenate(rings), sum(map(len, rings[: REACH + 1]))
     own = what[cells % width]
-    found, keys = own, np.zeros((REACH, concerned), np.uint32)
+    result, keys = own, np.zeros((REACH, concerned), np.uint32)
     for distance in range(REACH):
         around = np.zeros_like(own)
-        np.add.at(around, ends, _mixed(found[others]) * weights)
-        found = _mixed(own * READ + around)
-        keys[distance] = found[:concerned] >> np.uint64(32)
+        np.add.at(around, ends, _mixed(result[others]) * weights)
+        result = _mixed(own * READ + around)
+        keys[distance] = result[:concerned] >> np.uint64(32)
     return Surroundings(cells[:concerned] // width, cells[:concerned] % width, keys)
 
 

@@ -5,8 +5,8 @@ import numpy as np
 
 def table(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape: int | None) -> np.ndarray:
     """The array of that name; None in the shape: any size. Raises KeyError or ValueError if there is none such."""
-    found = arrays[name]
-    fits = found.dtype == dtype and found.ndim == len(shape)
-    if not fits or any(wanted not in (None, size) for wanted, size in zip(shape, found.shape, strict=True)):
-        raise ValueError(f"'{name}' is an array {list(found.shape)} of {found.dtype}")
-    return found
+    result = arrays[name]
+    fits = result.dtype == dtype and result.ndim == len(shape)
+    if not fits or any(wanted not in (None, size) for wanted, size in zip(shape, result.shape, strict=True)):
+        raise ValueError(f"'{name}' is an array {list(result.shape)} of {result.dtype}")
+    return result

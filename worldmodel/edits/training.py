@@ -43,17 +43,17 @@ def train(
 
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
-    rewards = Rewards.learn(episodes, spec.n_xfers)  # first, since some cannot be learnt
+    rewards = Rewards.learn(episodes, spec.n_rules)  # first, since some cannot be learnt
     edits = unpacked(episodes)
     repeated = repeated_steps(episodes, edits)
-    worlds = Worlds(learn(episodes, edits, repeated), spec.n_xfers)
+    worlds = Worlds(learn(episodes, edits, repeated), spec.n_rules)
     groups = by_world(worlds, edits)
     followed = {k: follow(index, edits[k], repeated[k]) for index, numbers in groups.items() for k in numbers}
     sizes = {tensor.fact: tensor.size for told, _ in edits for edit in told for tensor in edit.tensors if tensor.size >= 0}
     prices = _prices({index: [followed[k] for k in numbers] for index, numbers in groups.items()}, sizes, spec)
     latents = _latents(groups, followed, episodes, config.latent)
     scales = {index: rewards.of(initial_runtime(edits[n[0]][0][0])) for index, n in groups.items()}
-    worth = _worth(groups, followed, scales, len(worlds.kinds.xfers))
+    worth = _worth(groups, followed, scales, len(worlds.kinds.xfer_ids))
     elites = {initial_runtime(edits[n[0]][0][0]): _elite(n, edits, episodes) for n in groups.values()}
     return EditsWorldModel(spec, config, worlds.schemas, prices, latents, rewards, worth, elites)
 
@@ -71,37 +71,37 @@ def _new(followed: Followed, of_states: Sequence) -> Sequence:
 
 
 def _prices(groups: dict[Index, list[Followed]], sizes: dict[int, int], spec: EncodingSpec) -> Prices:
-    told = [(index, *told) for index, followed in groups.items() for found in followed for told in _new(found, found.told)]
+    told = [(index, *told) for index, followed in groups.items() for result in followed for told in _new(result, result.told)]
     nodes = NodePrices.learn(((*index.world.kind_and_facts(n), t) for index, those, times in told for n, t in zip(those.tolist(), times, strict=True)), sizes)
     alone = {index: node_prices(index, nodes) for index in groups}
     spread = np.concatenate([times - alone[index](those) for index, those, times in told]).std()
     samples = [_in_surroundings(index, followed, spec) for index, followed in groups.items()] if spread > 0 else []
     keys, runtimes = [keys for sample in samples for keys in sample[0]], [runtimes for sample in samples for runtimes in sample[1]]
     around = [Means(np.concatenate(of_width), np.concatenate(runtimes)) for of_width in zip(*keys, strict=True)]
-    gains = [sample for index, followed in groups.items() for found in followed for sample in _gains(index, found, sizes)]
+    gains = [sample for index, followed in groups.items() for result in followed for sample in _gains(index, result, sizes)]
     return Prices(nodes, around, Gains(np.array(gains, np.float64).reshape(-1, 4)), float(spread))
 
 
 def _in_surroundings(index: Index, followed: list[Followed], spec: EncodingSpec) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The keys of nodes' surroundings, by width, and their runtimes (ps): of all nodes of the first state, then of those around each change."""
-    states, keys, runtimes = States(index, [found.nodes[0] for found in followed], spec.n_xfers), [], []
-    home, repeated = index.home, np.array([found.repeated for found in followed])
+    states, keys, runtimes = States(index, [result.nodes[0] for result in followed], spec.n_rules), [], []
+    home, repeated = index.home, np.array([result.repeated for result in followed])
 
     def tell(rows: np.ndarray, t: int) -> None:
         for row in rows.tolist():
             nodes, times = followed[row].told[t]
             states.paid[row, home.values[nodes]] = times
 
-    def sample(found: Surroundings, wanted: np.ndarray) -> None:
-        these = wanted[found.rows]
-        keys.append(found.keys[:, these])
-        runtimes.append(states.paid[found.rows[these], home.values[found.nodes[these]]])
+    def sample(result: Surroundings, wanted: np.ndarray) -> None:
+        these = wanted[result.rows]
+        keys.append(result.keys[:, these])
+        runtimes.append(states.paid[result.rows[these], home.values[result.nodes[these]]])
 
     rows = np.arange(len(followed))
     tell(rows, 0)
     sample(surroundings(states, np.zeros(len(followed[0].nodes[0]), np.int64), followed[0].nodes[0]), rows == 0)
-    for t in range(max(len(found.places) for found in followed)):
-        places = np.array([int(found.places[t]) if t < len(found.places) else UNKNOWN for found in followed])
+    for t in range(max(len(result.places) for result in followed)):
+        places = np.array([int(result.places[t]) if t < len(result.places) else UNKNOWN for result in followed])
         states.grow()
         rows = rows[[places[row] >= 0 and states.open[row, index.shown(places[row])] == 0 for row in rows]]  # others have ended, or go astray
         if not len(rows):
@@ -117,9 +117,9 @@ def _gains(index: Index, followed: Followed, sizes: dict[int, int]) -> Iterator[
     new = slice(followed.repeated, None)
     for place, gain in zip(followed.places[new].tolist(), followed.gains[new].tolist(), strict=True):
         if place >= 0:
-            found = index.world.places[place]
-            size = sizes.get(index.world.facts[found.operands[-1]], 1)
-            yield int(index.rule.values[place]), found.form, max(size, 1), gain
+            result = index.world.places[place]
+            size = sizes.get(index.world.facts[result.operands[-1]], 1)
+            yield int(index.rule.values[place]), result.form, max(size, 1), gain
 
 
 def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], scales: dict[Index, Scale], kinds: int) -> np.ndarray:
@@ -128,9 +128,9 @@ def _worth(groups: dict[Index, list[int]], followed: dict[int, Followed], scales
     for index, numbers in groups.items():
         for k in numbers:
             moves = (followed[k].places >= 0) & (np.arange(len(followed[k].places)) >= followed[k].repeated)
-            found = index.kind.values[followed[k].places[moves]]
-            np.add.at(total, found, scales[index].per_ps * followed[k].gains[moves])
-            np.add.at(times, found, 1)
+            result = index.kind.values[followed[k].places[moves]]
+            np.add.at(total, result, scales[index].per_ps * followed[k].gains[moves])
+            np.add.at(times, result, 1)
     return (total / np.maximum(times, 1)).astype(np.float32)
 
 

@@ -83,30 +83,30 @@ class World:
         return self._tensor(key, (self.order[owner][0], int.from_bytes(digest[:7], "little")), look, fact)
 
     def _tensor(self, key: tuple, order: OrderKey, look: int, fact: int) -> int:
-        found = self.tensor_number.get(key)
-        if found is None:
-            found = self.tensor_number[key] = len(self.order)
+        result = self.tensor_number.get(key)
+        if result is None:
+            result = self.tensor_number[key] = len(self.order)
             for values, value in ((self.order, order), (self.looks, look), (self.facts, fact), (self.readers, []), (self.makers, [])):
                 values.append(value)
-        return found
+        return result
 
     # -- nodes -------------------------------------------------------------------------------------
 
     def node(self, kind: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
         """The number of a node; a new one brings the places at which it takes part."""
         key = kind, inputs, outputs
-        found = self.node_number.get(key)
-        if found is None:
-            found = self.node_number[key] = len(self.nodes)
+        result = self.node_number.get(key)
+        if result is None:
+            result = self.node_number[key] = len(self.nodes)
             self.nodes.append(key)
             self.homes.append(next(t for t in outputs if t != ABSENT))
             for tensor in set(inputs) - {ABSENT}:
-                self.readers[tensor].append(found)
+                self.readers[tensor].append(result)
             for tensor in set(outputs) - {ABSENT}:
-                self.makers[tensor].append(found)
+                self.makers[tensor].append(result)
             for form, place in self.schemas.occasions.get(self.schemas.ops[kind], ()):
-                self._occurrences(form, place, found)
-        return found
+                self._occurrences(form, place, result)
+        return result
 
     def kind_and_facts(self, node: int) -> tuple[int, Facts]:
         """What a node is, wherever it is: its kind, the facts of the tensors that it reads, how many they are, those of what it makes."""
@@ -126,15 +126,15 @@ class World:
         return (*[self.nodes[node][0] for node in place.nodes], *[self.facts[t] for t in place.tensors])
 
     def _add_place(self, place: Place) -> int:
-        found = self.place_number.setdefault((place.form, place.nodes, place.operands), len(self.places))
-        if found == len(self.places):
+        result = self.place_number.setdefault((place.form, place.nodes, place.operands), len(self.places))
+        if result == len(self.places):
             self.places.append(place)
             xfer_id = self.schemas.known[place.form].form.xfer_id
             if xfer_id in self.schemas.symmetric:
-                first = self.alike.setdefault((xfer_id, frozenset(place.nodes)), found)
-                if first != found and self.places[first].nodes != place.nodes and first not in self.twin:
-                    self.twin[first], self.twin[found] = found, first
-        return found
+                first = self.alike.setdefault((xfer_id, frozenset(place.nodes)), result)
+                if first != result and self.places[first].nodes != place.nodes and first not in self.twin:
+                    self.twin[first], self.twin[result] = result, first
+        return result
 
     def order_at(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
         """By this the places of a rule are numbered; it says nothing of when they were first seen."""
@@ -171,10 +171,10 @@ class World:
 
     def _unify(self, form: Form, place: int, node: int, bound: dict[int, int]) -> bool:
         """Whether the node can stand there; binds local tensors, different ones to different tensors."""
-        wanted, found = form.nodes[place], self.nodes[node]
-        if wanted[0] != self.schemas.ops[found[0]]:
+        wanted, result = form.nodes[place], self.nodes[node]
+        if wanted[0] != self.schemas.ops[result[0]]:
             return False
-        for local, real in zip(wanted[1:], found[1:], strict=True):
+        for local, real in zip(wanted[1:], result[1:], strict=True):
             if len(local) != len(real):
                 return False
             for t, tensor in zip(local, real, strict=True):
@@ -193,9 +193,9 @@ class World:
         copy: 0; the next number while what is made has a name that is in use (it was carried out before, and others came to read that).
         """
         if (place, copy) not in self.effects:
-            found = self.places[place]
-            effect, seen = self.schemas.effect(found.form, self.facts_of(found))
-            self.effects[place, copy] = None if effect is None else self._grounded(found, effect, seen, copy)
+            result = self.places[place]
+            effect, seen = self.schemas.effect(result.form, self.facts_of(result))
+            self.effects[place, copy] = None if effect is None else self._grounded(result, effect, seen, copy)
         return self.effects[place, copy]
 
     def _grounded(self, place: Place, effect: Effect, seen: bool, copy: int) -> "GroundEffect":
@@ -239,7 +239,7 @@ class Follower:
         for record in first.nodes:
             self.node[record.id] = self._ground(record)
         self._there = set(self.node.values())
-        self.matches = set(first.found)
+        self.matches = set(first.appeared)
 
     def follow(self, edit: Edit, taken: MatchRecord | None) -> None:
         if taken is not None:
@@ -250,7 +250,7 @@ class Follower:
         for node_id in edit.gone:
             del self.node[node_id]
         self.matches -= set(edit.lost)
-        self.matches |= set(edit.found)
+        self.matches |= set(edit.appeared)
 
     def _name(self, edit: Edit, owner: int) -> None:
         """Gives numbers to the tensors that the substitution made: the first ones of these names that are not in use."""

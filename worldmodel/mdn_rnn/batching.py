@@ -71,7 +71,7 @@ def graph_signature(spec: EncodingSpec) -> GraphBatch:
 def sequence_signature(spec: EncodingSpec, latent: int, meaning: int) -> Steps:
     """The tf.function signature of Steps of any batch size and length."""
     return Steps(
-        z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_xfers], tf.int32),
+        z=tf.TensorSpec([None, None, latent]), counts=tf.TensorSpec([None, None, spec.n_rules], tf.int32),
         actions=tf.TensorSpec([None, None, 2], tf.int32), rewards=tf.TensorSpec([None, None]),
         terminated=tf.TensorSpec([None, None]), meaning=tf.TensorSpec([None, None, meaning]),
         length=tf.TensorSpec([None], tf.int32),
@@ -112,10 +112,10 @@ def batches_of_nodes(graphs: Sequence[GraphArrays], nodes: int) -> Iterator[Grap
 
 def padded(arrays: Sequence[np.ndarray], room: int) -> np.ndarray:
     """Arrays [length, …] of several lengths as one, [number, longest + room, …], with zeros behind."""
-    found = np.zeros((len(arrays), max(map(len, arrays)) + room, *arrays[0].shape[1:]), arrays[0].dtype)
-    for row, array in zip(found, arrays, strict=True):
+    result = np.zeros((len(arrays), max(map(len, arrays)) + room, *arrays[0].shape[1:]), arrays[0].dtype)
+    for row, array in zip(result, arrays, strict=True):
         row[: len(array)] = array
-    return found
+    return result
 
 
 def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarray | None = None) -> Steps:

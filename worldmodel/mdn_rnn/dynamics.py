@@ -59,26 +59,26 @@ class MDNRNN(snt.Module):
         super().__init__(name="mdn_rnn")
         self.spec, self.config = spec, config
         self.meaning = config.encoder_hidden if config.action == "meaning" else 0
-        latent, hidden, n_xfers = config.latent, config.hidden, spec.n_xfers
+        latent, hidden, n_rules = config.latent, config.hidden, spec.n_rules
         self.cell = snt.LSTM(hidden, name="cell")
-        self.xfers = snt.Embed(n_xfers + 1, EMBEDDING, densify_gradients=True, name="xfers")
+        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, densify_gradients=True, name="xfers")
         if self.meaning:
             self.meaning_statistics = Normaliser(self.meaning, "meaning_statistics")
-            self.usual_meanings = UsualMeanings(n_xfers + 1, spec.max_locations, self.meaning, "usual_meanings")
+            self.usual_meanings = UsualMeanings(n_rules + 1, spec.max_locations, self.meaning, "usual_meanings")
         else:
             self.locations = snt.Embed(spec.max_locations, EMBEDDING, densify_gradients=True, name="locations")
-        self.count_statistics = Normaliser(n_xfers, "count_statistics")
+        self.count_statistics = Normaliser(n_rules, "count_statistics")
         self.change_statistics = Normaliser(latent, "change_statistics")
-        self.reward_statistics = RewardNormaliser(n_xfers + 1, "reward_statistics")
+        self.reward_statistics = RewardNormaliser(n_rules + 1, "reward_statistics")
         self.trunk = snt.Sequential([snt.Linear(hidden), tf.nn.relu], name="trunk")
         self.z_head = snt.Linear(latent * 3 * config.gaussians, name="z_head")
         sizes = [hidden, hidden // 2, 1] if config.reward_network else [hidden // 2, 1]
         self.reward_head = snt.nets.MLP(sizes, name="reward_head")
         self.termination_head = snt.Linear(1, name="termination_head")
         if config.mask_heads:
-            self.changes = ChangeFrequencies(n_xfers + 1, n_xfers, 2 * MAX_DELTA + 1, "changes")
-            self.count_head = snt.Linear(n_xfers * (2 * MAX_DELTA + 1), name="count_head")
-            self.mask_head = snt.Linear(n_xfers, name="mask_head")
+            self.changes = ChangeFrequencies(n_rules + 1, n_rules, 2 * MAX_DELTA + 1, "changes")
+            self.count_head = snt.Linear(n_rules * (2 * MAX_DELTA + 1), name="count_head")
+            self.mask_head = snt.Linear(n_rules, name="mask_head")
 
     def initial_state(self, batch_size: int) -> snt.LSTMState:
         """Zeros: hidden [B, H] (the h of the observation) and cell [B, H]."""
@@ -193,17 +193,17 @@ class MDNRNN(snt.Module):
     def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
         """[.., features]: z, counts (standardised log1p, and whether zero), and the action: its rule and where it is."""
         logs = tf.math.log1p(tf.cast(counts, tf.float32))
-        xfer, location = actions[..., 0], actions[..., 1]
+        xfer_id, location = actions[..., 0], actions[..., 1]
         locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0
-        here = tf.cast(tf.gather(locations, xfer, batch_dims=xfer.shape.rank), tf.float32)
-        which, applies = self.xfers(xfer), tf.cast(counts > 0, tf.float32)
+        here = tf.cast(tf.gather(locations, xfer_id, batch_dims=xfer_id.shape.rank), tf.float32)
+        which, applies = self.xfer_ids(xfer_id), tf.cast(counts > 0, tf.float32)
         if self.meaning:
-            place = [self.meaning_statistics(meaning), tf.math.log1p(here)[..., None]]
+            position = [self.meaning_statistics(meaning), tf.math.log1p(here)[..., None]]
         else:
             where, number = self.locations(location), tf.cast(location, tf.float32)
             numbers = tf.stack([tf.math.log1p(here), tf.math.log1p(number), number / tf.maximum(here, 1.0)], axis=-1)
-            place = [where, which * where, numbers]
-        return tf.concat([z, self.count_statistics(logs), applies, which, *place], axis=-1)
+            position = [where, which * where, numbers]
+        return tf.concat([z, self.count_statistics(logs), applies, which, *position], axis=-1)
 
     def _unroll(self, inputs: tf.Tensor, state: snt.LSTMState, length: tf.Tensor) -> tuple[tf.Tensor, snt.LSTMState]:
         """Runs the cell over inputs [B, T, features]; a sequence's state stays as it is after its last step."""
@@ -219,7 +219,7 @@ class MDNRNN(snt.Module):
         def shaped(flat: tf.Tensor, *sizes: int) -> tf.Tensor:
             return tf.reshape(flat, tf.concat([shape, sizes], axis=0) if sizes else shape)
 
-        config, n_xfers = self.config, self.spec.n_xfers
+        config, n_rules = self.config, self.spec.n_rules
         z_change = mdn.mixture_from_parameters(self.z_head(trunk), config.latent, config.gaussians)
         reward = self.reward_head(tf.reshape(inputs, [-1, inputs.shape[-1]]) if config.reward_network else features)
         prediction = Prediction(
@@ -229,8 +229,8 @@ class MDNRNN(snt.Module):
         if not config.mask_heads:
             return prediction
         return prediction._replace(
-            count_change=shaped(self.count_head(trunk), n_xfers, 2 * MAX_DELTA + 1) + self.changes(actions[..., 0]),
-            xfer_mask=shaped(self.mask_head(trunk), n_xfers),
+            count_change=shaped(self.count_head(trunk), n_rules, 2 * MAX_DELTA + 1) + self.changes(actions[..., 0]),
+            xfer_mask=shaped(self.mask_head(trunk), n_rules),
         )
 
 

@@ -39,7 +39,7 @@ class GraphEncoder(snt.Module):
         self.pool_statistics = Normaliser(3 * hidden, "pool_statistics")
         self.readout = snt.nets.MLP([2 * hidden, latent], name="readout")
         self.latent_statistics = Normaliser(latent, "latent_statistics")
-        n_targets = spec.global_features + spec.n_xfers + spec.n_ops
+        n_targets = spec.global_features + spec.n_rules + spec.n_ops
         self.target_statistics = Normaliser(n_targets, "target_statistics")
         self.decoder = snt.nets.MLP([2 * hidden, n_targets], name="decoder")
 
@@ -100,7 +100,7 @@ class GraphEncoder(snt.Module):
     def loss_of(self, latent: tf.Tensor, batch: GraphBatch, counts: tf.Tensor) -> tuple[tf.Tensor, dict]:
         """`loss` for a latent that is known."""
         told = self.decoder(latent)
-        sizes = [self.spec.global_features, self.spec.n_xfers, self.spec.n_ops]
+        sizes = [self.spec.global_features, self.spec.n_rules, self.spec.n_ops]
         errors = tf.split(tf.square(told - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
         parts = dict(zip(("costs", "counts", "operators"), map(tf.reduce_mean, errors), strict=True))
         return tf.add_n(list(parts.values())), parts

@@ -69,7 +69,7 @@ class MDNRNNImagination:
     def counts(self) -> np.ndarray:
         return self._now.shown
 
-    kind_counts = counts  # one kind for each rule
+    class_counts = counts  # one kind for each rule
 
     def restart(self, rows: np.ndarray) -> None:
         self._now = _where(rows, self._start, self._now)
@@ -78,7 +78,7 @@ class MDNRNNImagination:
         now = self._now
         step = self._model.step(now.z, now.counts, actions, State(now.h, now.c), temperature, seed)
         self._now = _where(rows, Dream(step.z, step.counts, step.shown_counts, *step.state), now)
-        return Imagined(step.reward.astype(np.float64), step.terminated > 0.5, step.doubt)
+        return Imagined(step.reward.astype(np.float64), step.terminated > 0.5, step.uncertainty)
 
 
 class MDNRNNObserver:
@@ -91,7 +91,7 @@ class MDNRNNObserver:
         self._model = model
 
     @property
-    def kind_counts(self) -> np.ndarray:
+    def class_counts(self) -> np.ndarray:
         """One kind for each rule."""
         return self.counts
 

@@ -45,7 +45,7 @@ class Step(NamedTuple):
     shown_counts: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
-    doubt: np.ndarray
+    uncertainty: np.ndarray
     state: State
 
 
@@ -71,7 +71,7 @@ class MDNRNNWorldModel(snt.Module):
         self._nodes = compiled(self.encoder.embedded_nodes, graph_signature(spec))
         recurrent = tf.TensorSpec([None, config.members * config.hidden])
         step = (
-            tf.TensorSpec([None, config.latent]), tf.TensorSpec([None, spec.n_xfers], tf.int32),
+            tf.TensorSpec([None, config.latent]), tf.TensorSpec([None, spec.n_rules], tf.int32),
             tf.TensorSpec([None, 2], tf.int32),
         )
         self._step = compiled(self._predict, *step, recurrent, recurrent, tf.TensorSpec([]), tf.TensorSpec([2], tf.int32))
@@ -103,14 +103,14 @@ class MDNRNNWorldModel(snt.Module):
 
         actions = padded([episode.actions for episode in episodes], horizon)
         valid = padded(valid, horizon)
-        noops = valid & (actions[..., 0] == self.spec.n_xfers)
-        found = []
+        noops = valid & (actions[..., 0] == self.spec.n_rules)
+        result = []
         for t in (starts + k for k in range(horizon)):
             moves, noop = (valid & ~noops)[rows, t], noops[rows, t]
             told = dreams.advance(actions[rows, t], moves, 0.0, (0, 0))
             rewards = np.where(moves, told.rewards, np.where(noop, 0.0, INVALID_REWARD))
-            found.append((rewards, noop | (moves & told.terminated), dreams.counts, np.where(moves, told.doubt, 0)))
-        return Replay(*(np.stack(values, axis=1) for values in zip(*found, strict=True)))
+            result.append((rewards, noop | (moves & told.terminated), dreams.counts, np.where(moves, told.uncertainty, 0)))
+        return Replay(*(np.stack(values, axis=1) for values in zip(*result, strict=True)))
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """The share of the changes of z that lie in the middle 50 % and 90 % of their mixture, each step told the truth."""
@@ -135,7 +135,7 @@ class MDNRNNWorldModel(snt.Module):
     @property
     def kinds(self) -> np.ndarray:
         """One for each rule."""
-        return np.arange(self.spec.n_xfers, dtype=np.int32)
+        return np.arange(self.spec.n_rules, dtype=np.int32)
 
     @property
     def worth(self) -> np.ndarray:
@@ -154,14 +154,14 @@ class MDNRNNWorldModel(snt.Module):
 
     def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
         """float32 [len(graphs), M]: the mean embedding of the nodes in rows `matched[i]` of each graph; zeros for none."""
-        found = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
+        result = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
         i = 0
         for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
             for nodes in np.split(self._nodes(batch).numpy(), np.cumsum(batch.n_node)[:-1]):
                 if len(matched[i]):
-                    found[i] = nodes[matched[i]].mean(axis=0)
+                    result[i] = nodes[matched[i]].mean(axis=0)
                 i += 1
-        return found
+        return result
 
     def pack(self, episodes: Sequence[Episode]) -> Steps:
         """The episodes as sequences, in the encoder's eyes."""
@@ -221,7 +221,7 @@ class MDNRNNWorldModel(snt.Module):
             np.zeros((1, spec.edge_features), np.float32), np.zeros(1, np.int32), np.zeros(1, np.int32),
             np.zeros(spec.global_features, np.float32),
         )
-        batch, counts = GraphBatch(*map(tf.constant, batch_graphs([graph]))), tf.zeros([1, spec.n_xfers], tf.int32)
+        batch, counts = GraphBatch(*map(tf.constant, batch_graphs([graph]))), tf.zeros([1, spec.n_rules], tf.int32)
         self.encoder.loss(batch, counts)
         actions = tf.zeros([1, 2], tf.int32)
         member(self.encoder(batch), counts, actions, member.usual_meaning(actions), member.initial_state(1))

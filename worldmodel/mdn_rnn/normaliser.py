@@ -56,30 +56,30 @@ class RewardNormaliser(snt.Module):
         self.high = tf.Variable(tf.zeros([n_actions]), trainable=False, name="high")
         self.variance = tf.Variable(1.0, trainable=False, name="variance")
 
-    def update(self, rewards: tf.Tensor, xfers: tf.Tensor, rate: float = 1.0) -> None:
+    def update(self, rewards: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
         """Adds rewards [n] earned by xfers [n] to the totals; with rate 1 the totals begin anew."""
         n = self.count.shape[0]
         seen = self.count * (0.0 if rate == 1 else 1.0)
-        added = tf.math.unsorted_segment_sum(tf.ones_like(rewards), xfers, n)
+        added = tf.math.unsorted_segment_sum(tf.ones_like(rewards), xfer_ids, n)
         total = tf.maximum(seen + added, 1.0)
-        mean = (self.mean * seen + tf.math.unsorted_segment_sum(rewards, xfers, n)) / total
-        squares = tf.reduce_sum(tf.square(rewards - tf.gather(mean, xfers)))
+        mean = (self.mean * seen + tf.math.unsorted_segment_sum(rewards, xfer_ids, n)) / total
+        squares = tf.reduce_sum(tf.square(rewards - tf.gather(mean, xfer_ids)))
         variance = (self.variance * tf.reduce_sum(seen) + squares) / tf.maximum(tf.reduce_sum(seen + added), 1.0)
-        low = tf.math.unsorted_segment_min(rewards, xfers, n)
-        high = tf.math.unsorted_segment_max(rewards, xfers, n)
+        low = tf.math.unsorted_segment_min(rewards, xfer_ids, n)
+        high = tf.math.unsorted_segment_max(rewards, xfer_ids, n)
         self.low.assign(_extremes(tf.minimum, self.low, low, seen, added))
         self.high.assign(_extremes(tf.maximum, self.high, high, seen, added))
         self.mean.assign(mean)
         self.variance.assign(variance)
         self.count.assign(seen + added)
 
-    def __call__(self, rewards: tf.Tensor, xfers: tf.Tensor) -> tf.Tensor:
-        return tf.clip_by_value((rewards - tf.gather(self.mean, xfers)) / self._scale(), -CLIP, CLIP)
+    def __call__(self, rewards: tf.Tensor, xfer_ids: tf.Tensor) -> tf.Tensor:
+        return tf.clip_by_value((rewards - tf.gather(self.mean, xfer_ids)) / self._scale(), -CLIP, CLIP)
 
-    def invert(self, x: tf.Tensor, xfers: tf.Tensor) -> tf.Tensor:
+    def invert(self, x: tf.Tensor, xfer_ids: tf.Tensor) -> tf.Tensor:
         """Back to the reward's unit, within what the rule has earned."""
-        rewards = x * self._scale() + tf.gather(self.mean, xfers)
-        return tf.clip_by_value(rewards, tf.gather(self.low, xfers), tf.gather(self.high, xfers))
+        rewards = x * self._scale() + tf.gather(self.mean, xfer_ids)
+        return tf.clip_by_value(rewards, tf.gather(self.low, xfer_ids), tf.gather(self.high, xfer_ids))
 
     def _scale(self) -> tf.Tensor:
         return tf.sqrt(tf.where(self.variance > 1e-12, self.variance, 1.0))
@@ -96,17 +96,17 @@ class ChangeFrequencies(snt.Module):
         super().__init__(name)
         self.counts = tf.Variable(tf.zeros([n_actions, n_rules, n_changes]), trainable=False, name="counts")
 
-    def update(self, changes: tf.Tensor, xfers: tf.Tensor, rate: float = 1.0) -> None:
+    def update(self, changes: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
         """Adds the changes int32 [n, N] (numbered from 0) that actions [n] made; with rate 1 begins anew."""
         seen = tf.one_hot(changes, self.counts.shape[2])
-        added = tf.math.unsorted_segment_sum(seen, xfers, self.counts.shape[0])
+        added = tf.math.unsorted_segment_sum(seen, xfer_ids, self.counts.shape[0])
         self.counts.assign(self.counts * (0.0 if rate == 1 else 1.0) + added)
 
-    def __call__(self, xfers: tf.Tensor) -> tf.Tensor:
+    def __call__(self, xfer_ids: tf.Tensor) -> tf.Tensor:
         """Logits [.., N, changes] for actions [..]; "no change" is what an action never seen is believed to do."""
         middle = self.counts.shape[2] // 2
         smoothed = self.counts + 0.05 + 0.5 * tf.one_hot(middle, self.counts.shape[2])
-        return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfers)
+        return tf.gather(tf.math.log(smoothed / tf.reduce_sum(smoothed, -1, keepdims=True)), xfer_ids)
 
 
 class UsualMeanings(snt.Module):

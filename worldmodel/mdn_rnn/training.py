@@ -97,7 +97,7 @@ class Trainer(snt.Module):
         self.encoder_optimiser = _adam(model.encoder.trainable_variables)
         self.optimisers = [_adam(member.trainable_variables) for member in model.members]
         spec, rate = model.spec, tf.TensorSpec([])
-        graphs, counts = graph_signature(spec), tf.TensorSpec([None, spec.n_xfers], tf.int32)
+        graphs, counts = graph_signature(spec), tf.TensorSpec([None, spec.n_rules], tf.int32)
         steps = sequence_signature(spec, model.config.latent, model.dynamics.meaning)
         self.update_encoder = compiled(self._update_encoder, graphs, counts, rate)
         self.update_members = [
@@ -137,13 +137,13 @@ class Trainer(snt.Module):
         state = member.warm(before)
         return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
 
-    def _update_jointly(self, batch: GraphBatch, counts: tf.Tensor, place: tf.Tensor, window: Steps, rate: tf.Tensor) -> dict:
+    def _update_jointly(self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor) -> dict:
         """One step of encoder and dynamics. place int32 [B, T + 1]: the graph in the batch that a state of the window is."""
         encoder, dynamics = self.model.encoder, self.model.dynamics
         with tf.GradientTape() as tape:
             latent = encoder.latent(batch, True)
             encoder.latent_statistics.update(tf.stop_gradient(latent), ONLINE_RATE)
-            steps = window._replace(z=tf.gather(encoder.standardised(latent), place))
+            steps = window._replace(z=tf.gather(encoder.standardised(latent), position))
             dynamics.fit_changes(steps, ONLINE_RATE)
             told, _ = encoder.loss_of(latent, batch, counts)
             predicted, parts = dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
@@ -313,12 +313,12 @@ def _train_jointly(trainer: Trainer, run: _Run, training: Sequence[Episode], hel
         model.dynamics.fit(model.pack(training))
     for step in run.dynamics_steps(lambda: model.pack(held_out)):
         _, window = _random_windows(numbered, config, _random(seed, EPISODES, step))
-        chosen, place = np.unique(window.z[..., 0].astype(np.int32), return_inverse=True)
+        chosen, position = np.unique(window.z[..., 0].astype(np.int32), return_inverse=True)
         blank = window._replace(z=np.zeros((*window.z.shape[:2], config.latent), np.float32))
         rate = learning_rate(config, step, config.steps)
         batch = batch_graphs([graphs[i] for i in chosen])
-        place = place.reshape(window.z.shape[:2]).astype(np.int32)
-        run.finish_step(dynamics=trainer.update_jointly(batch, counts[chosen], place, blank, rate))
+        position = position.reshape(window.z.shape[:2]).astype(np.int32)
+        run.finish_step(dynamics=trainer.update_jointly(batch, counts[chosen], position, blank, rate))
 
 
 def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -> list[Episode]:
@@ -353,11 +353,11 @@ def _train_online(trainer: Trainer, run: _Run, source: MiniBatches, seed: int) -
 
 def _update_members(trainer: Trainer, steps: Steps, rate: float, seed: int, step: int) -> dict[str, dict]:
     """One step of every member, each on windows of its own: {"dynamics": metrics, "dynamics-2": metrics, …}."""
-    found = {}
+    result = {}
     for number, update in enumerate(trainer.update_members):
         windows = _random_windows(steps, trainer.model.config, _random(seed, EPISODES + number, step))
-        found[f"dynamics-{number + 1}" if number else "dynamics"] = update(*windows, rate)
-    return found
+        result[f"dynamics-{number + 1}" if number else "dynamics"] = update(*windows, rate)
+    return result
 
 
 def _pool(encoder: GraphEncoder, graphs: Sequence[GraphArrays]) -> None:

@@ -34,21 +34,21 @@ class Comparison:
 
     def against(self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None) -> Findings:
         """All findings about one candidate."""
-        found = Findings()
+        result = Findings()
         try:
             right = Model.read(candidate)
         except RLFlowError as error:
-            found.findings.append(Finding("structure", False, str(error)))
-            return found
-        found.findings += structure(self.left, right)
-        is_model = found.ok
-        found.findings += interface(self.left, right, self.bound, self.shapes)
+            result.findings.append(Finding("structure", False, str(error)))
+            return result
+        result.findings += structure(self.left, right)
+        is_model = result.ok
+        result.findings += interface(self.left, right, self.bound, self.shapes)
         if is_model:
             for each in self.expected:
-                found.findings += each.against(right)
-            found.findings += kept_weights(self.left, right, self.tolerance)
+                result.findings += each.against(right)
+            result.findings += kept_weights(self.left, right, self.tolerance)
         else:
-            found.findings.append(Finding("numerics", False, UNSAFE))
+            result.findings.append(Finding("numerics", False, UNSAFE))
         if receipt is not None:
-            found.findings += receipt_findings(receipt, self.left, right, self.expected, found.ok, rules)
-        return found
+            result.findings += receipt_findings(receipt, self.left, right, self.expected, result.ok, rules)
+        return result

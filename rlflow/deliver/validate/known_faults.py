@@ -82,9 +82,9 @@ def _pads(graph: Graph, pad: Node) -> np.ndarray | None:
     axes = shape_value(graph, pad.inputs[3])
     if axes is None:
         return None
-    found = np.zeros((2, len(kind.shape)), np.int64)
-    found[:, axes] = sizes.reshape(2, -1)
-    return found.reshape(-1)
+    result = np.zeros((2, len(kind.shape)), np.int64)
+    result[:, axes] = sizes.reshape(2, -1)
+    return result.reshape(-1)
 
 
 def _zero_pad_before_maxpool(graph: Graph) -> Iterator[int]:
@@ -217,30 +217,30 @@ def _normalisations(graph: Graph) -> Iterator[_Normalisation]:
 
 
 def _epsilon_of_each_feature(graph: Graph) -> Iterator[int]:
-    return (found.product.id for found in _normalisations(graph) if graph.types[found.epsilon].size != 1)
+    return (result.product.id for result in _normalisations(graph) if graph.types[result.epsilon].size != 1)
 
 
 def _epsilon_first(graph: Graph) -> Iterator[int]:
-    for found in _normalisations(graph):
-        deviation = _maker(graph, found.quotient.inputs[0])
-        if found.sum.inputs[0] == found.epsilon and deviation is not None and deviation.op == "Sub":
-            yield found.product.id
+    for result in _normalisations(graph):
+        deviation = _maker(graph, result.quotient.inputs[0])
+        if result.sum.inputs[0] == result.epsilon and deviation is not None and deviation.op == "Sub":
+            yield result.product.id
 
 
 def _normalised_in_float64(graph: Graph) -> Iterator[int]:
-    for found in _normalisations(graph):
-        if graph.types[found.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(graph, found.quotient):
-            yield found.product.id
+    for result in _normalisations(graph):
+        if graph.types[result.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(graph, result.quotient):
+            yield result.product.id
 
 
 def _epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
     """One Cast for all that read the same number hides it."""
-    for found in _normalisations(graph):
-        constant = graph.constants.get(found.epsilon)
+    for result in _normalisations(graph):
+        constant = graph.constants.get(result.epsilon)
         if constant is not None and constant.type.dtype == TensorProto.FLOAT16:
             same = [tensor for tensor, other in graph.constants.items() if other.digest == constant.digest]
             if sum(len(_readers(graph, tensor)) for tensor in same) > 1:
-                yield found.product.id
+                yield result.product.id
 
 
 def _normalised_vector(graph: Graph) -> Iterator[int]:

@@ -184,18 +184,18 @@ class Expected:
 
     def _against(self, candidate: Model) -> Iterator[Finding]:
         compared, theirs = [], []  # places in `slots`; the same of the candidate
-        for place, slot in enumerate(self.slots):
+        for position, slot in enumerate(self.slots):
             if slot.output not in candidate.outputs:
                 if slot.before is None:
                     yield Finding("numerics", False, f"{slot.label} is missing and was not compared")
                 continue
-            found = _before_saturation(candidate.proto, slot.output) if slot.before else slot
-            if found is None or found.before != slot.before:
-                last = f"from {found.before}" if found else "not from a saturating operator"
+            result = _before_saturation(candidate.proto, slot.output) if slot.before else slot
+            if result is None or result.before != slot.before:
+                last = f"from {result.before}" if result else "not from a saturating operator"
                 yield Finding("numerics", True, f"{slot.label} was not compared: it now comes {last}")
                 continue
-            compared.append(place)
-            theirs.append(found)
+            compared.append(position)
+            theirs.append(result)
         try:
             running = candidate.session_with([slot.tensor for slot in theirs], self.threads, self.optimise)
             yield Finding("structure", True, f"ONNX Runtime loads {'and optimises ' if self.optimise else ''}the candidate")
@@ -212,8 +212,8 @@ class Expected:
             except RLFlowError as error:
                 yield Finding("numerics", False, f"{name}: {error}")
                 continue
-            for place, slot, value in zip(compared, theirs, values, strict=True):
-                yield _finding(f"{name}: {slot.label}", wanted[place], value, self.slots[place], slot)
+            for position, slot, value in zip(compared, theirs, values, strict=True):
+                yield _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
 
 
 def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) -> Finding:

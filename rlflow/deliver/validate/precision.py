@@ -66,15 +66,15 @@ def widened_arrays(model: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> dic
 
 def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto | onnx.FunctionProto]:
     """The graph, its functions, and the graphs inside their nodes."""
-    waiting, found = [model.graph, *model.functions], []
+    waiting, result = [model.graph, *model.functions], []
     while waiting:
         graph = waiting.pop()
-        found.append(graph)
+        result.append(graph)
         for attribute in _attributes(graph):
             if attribute.type == onnx.AttributeProto.GRAPH:
                 waiting.append(attribute.g)
             waiting.extend(attribute.graphs)
-    return found
+    return result
 
 
 def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.AttributeProto]:
@@ -83,9 +83,9 @@ def _attributes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.At
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> list[TensorProto]:
     """Weights and constants."""
-    found = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
+    result = list(graph.initializer) if isinstance(graph, onnx.GraphProto) else []
     for attribute in _attributes(graph):
         if attribute.type == onnx.AttributeProto.TENSOR:
-            found.append(attribute.t)
-        found.extend(attribute.tensors)
-    return found
+            result.append(attribute.t)
+        result.extend(attribute.tensors)
+    return result

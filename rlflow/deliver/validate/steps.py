@@ -87,6 +87,6 @@ def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Ex
         while step - same > 1:
             middle = (same + step) // 2
             same, step = (middle, step) if parting(middle) is None else (same, middle)
-    action, found = receipt["actions"][step - 1], parting(step)
+    action, result = receipt["actions"][step - 1], parting(step)
     where = f"after step {step - 1}, rule {action['rule']} at location {action['location']}"
-    return Finding("receipt", False, f"{where}, outputs part: {found.message}", found.value)
+    return Finding("receipt", False, f"{where}, outputs part: {result.message}", result.value)

@@ -89,12 +89,12 @@ def generalise(
         return None
     source, target = ([_renamed(term, names) for term in side] for side in (source, target))
     known = _name_attributes(source)
-    strange = [found for found in _labels(target) if found.op in WINDOWS and ("rest", found) not in known.of]
+    strange = [result for result in _labels(target) if result.op in WINDOWS and ("rest", result) not in known.of]
     if strange:
         known = known._replace(apart=_apart(strange, source))
         if known.apart is None:
             return None
-    patterned = tuple(_with_labels(term, lambda found: _named(found, known)) for term in source)
+    patterned = tuple(_with_labels(term, lambda result: _named(result, known)) for term in source)
     origin = {names[v]: shape for v, shape in shapes.items() if v in names}
     cases = list(draws(patterned, known, origin))
     if not cases:
@@ -117,7 +117,7 @@ def generalise(
 
 def _untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]) -> tuple[str, ...]:
     """That attributes of convolutions are missing which they have in no case: what was not tried is not claimed."""
-    rests = sorted({found.get("rest").text for found in _labels(source) if found.op == "Conv"})
+    rests = sorted({result.get("rest").text for result in _labels(source) if result.op == "Conv"})
     texts = {
         f'attributes({a}, "{name}") is None'
         for a, name in product(rests, ("group", "pads", "strides", "dilations"))
@@ -128,12 +128,12 @@ def _untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...]
 
 def _promising(candidates: Iterator[tuple[Term, ...]], cases: list[tuple]) -> list[tuple[Term, ...]]:
     """The few right sides that are equal in most of the first cases, the earlier ones first."""
-    found = []
+    result = []
     for candidate in candidates:
         judged = _judge(candidate, cases[:SCREENED])
         if judged is not None:
-            found.append((sum(case.holds for case in judged), candidate))
-    return [candidate for _, candidate in sorted(found, key=lambda pair: -pair[0])[:PROMISING]]
+            result.append((sum(case.holds for case in judged), candidate))
+    return [candidate for _, candidate in sorted(result, key=lambda pair: -pair[0])[:PROMISING]]
 
 
 def _renamed(term: Term, names: dict[str, str]) -> Term:
@@ -181,17 +181,17 @@ class Names(NamedTuple):
     apart: str | None = None
 
     def all(self, kind: str) -> list[str]:
-        return [name for (found, _), name in self.of.items() if found == kind]
+        return [name for (result, _), name in self.of.items() if result == kind]
 
 
 def _name_attributes(source: list[Term]) -> Names:
     """Equal values of one kind have one name; the sizes of a Split are named by its axis."""
-    found: dict[tuple, str] = {}
+    result: dict[tuple, str] = {}
 
     def name(kind: str, value, letters: str) -> None:
-        if (kind, value) not in found:
-            place = sum(other == kind for other, _ in found)
-            found[kind, value] = letters[place] if place < len(letters) else f"{letters[0]}{place}"
+        if (kind, value) not in result:
+            position = sum(other == kind for other, _ in result)
+            result[kind, value] = letters[position] if position < len(letters) else f"{letters[0]}{position}"
 
     def visit(term: Term) -> None:
         if isinstance(term, str):
@@ -209,26 +209,26 @@ def _name_attributes(source: list[Term]) -> Names:
 
     for term in source:
         visit(term)
-    return Names(found)
+    return Names(result)
 
 
 def _apart(strange: list[Label], source: list[Term]) -> str | None:
     """The attribute in which convolutions of the target differ from the only one of the source."""
-    labels = [found for found in _labels(source) if found.op in WINDOWS]
+    labels = [result for result in _labels(source) if result.op in WINDOWS]
     if len(labels) != 1 or len(strange) != 1 or strange[0].op != labels[0].op:
         return None
     differ = {name for name, _ in set(strange[0].attributes) ^ set(labels[0].attributes)}
     return differ.pop() if len(differ) == 1 and differ <= set(APART) else None
 
 
-def _named(found: Label, known: Names) -> Label:
-    if found.op in WINDOWS:
+def _named(result: Label, known: Names) -> Label:
+    if result.op in WINDOWS:
         apart = ((known.apart, Named(APART[known.apart].name)),) if known.apart else ()
-        return Label(found.op, (*apart, ("rest", Named(known.of["rest", found]))))
-    attributes = {name: Named(known.of[name, value]) for name, value in found.attributes}
-    if found.op == "Split":
-        attributes["parts"] = Named(known.of["sizes", found.get("axis")])
-    return label(found.op, **attributes)
+        return Label(result.op, (*apart, ("rest", Named(known.of["rest", result]))))
+    attributes = {name: Named(known.of[name, value]) for name, value in result.attributes}
+    if result.op == "Split":
+        attributes["parts"] = Named(known.of["sizes", result.get("axis")])
+    return label(result.op, **attributes)
 
 
 def _with_labels(term: Term, change) -> Term:
@@ -238,55 +238,55 @@ def _with_labels(term: Term, change) -> Term:
 
 
 def _labels(terms) -> list[Label]:
-    found: dict[Label, None] = {}
+    result: dict[Label, None] = {}
     for term in terms:
         if isinstance(term, Node):
-            found |= dict.fromkeys([*_labels(term.inputs), term.label])
-    return list(found)
+            result |= dict.fromkeys([*_labels(term.inputs), term.label])
+    return list(result)
 
 
 def _targets(target: list[Term], known: Names, names: tuple[str, ...], origin: dict) -> Iterator[tuple[Term, ...]]:
     """The right side with every choice of expressions for its attributes that gives the original ones."""
     labels = _labels(target)
-    options = [list(_options(found, known, names, origin)) for found in labels]
+    options = [list(_options(result, known, names, origin)) for result in labels]
     for chosen in product(*options):
         table = dict(zip(labels, chosen, strict=True))
         yield tuple(_with_labels(term, table.__getitem__) for term in target)
 
 
-def _options(found: Label, known: Names, names: tuple[str, ...], origin: dict) -> Iterator[Label]:
-    if found.op in WINDOWS:
-        if ("rest", found) in known.of:
-            yield _named(found, known)
+def _options(result: Label, known: Names, names: tuple[str, ...], origin: dict) -> Iterator[Label]:
+    if result.op in WINDOWS:
+        if ("rest", result) in known.of:
+            yield _named(result, known)
         elif known.apart:
             rest = next(name for (kind, _), name in known.of.items() if kind == "rest")
             for text in APART[known.apart].texts:
-                if _gives(text, origin, found.get(known.apart, APART[known.apart].default)):
-                    yield Label(found.op, ((known.apart, Named(text)), ("rest", Named(rest))))
+                if _gives(text, origin, result.get(known.apart, APART[known.apart].default)):
+                    yield Label(result.op, ((known.apart, Named(text)), ("rest", Named(rest))))
         return
     every = _axis_texts(known, names)
-    axes = [Named(text) for text in every if _gives(text, origin, found.get("axis"))]
-    if found.op == "Split":
+    axes = [Named(text) for text in every if _gives(text, origin, result.get("axis"))]
+    if result.op == "Split":
         sizes = [Named(text) for text in known.all("sizes")]
         if not sizes:
-            places = dict.fromkeys(re.sub(r"rank\(\w\) (- \d)", r"\1", text).replace("- ", "-") for text in every)
-            sizes = [Named(f"[dim({v}, {k}), dim({u}, {k})]") for (v, u), k in product(combinations(names, 2), places)]
+            positions = dict.fromkeys(re.sub(r"rank\(\w\) (- \d)", r"\1", text).replace("- ", "-") for text in every)
+            sizes = [Named(f"[dim({v}, {k}), dim({u}, {k})]") for (v, u), k in product(combinations(names, 2), positions)]
         yield from (label("Split", axis=axis, parts=parts) for axis in axes for parts in sizes)
-    elif found.get("axis") is not None:
-        yield from (label(found.op, axis=axis) for axis in axes)
-    elif found.get("perm") is not None:
+    elif result.get("axis") is not None:
+        yield from (label(result.op, axis=axis) for axis in axes)
+    elif result.get("perm") is not None:
         perms = known.all("perm")
         texts = [*perms, *(f"inverse({p})" for p in perms), *(f"compose({p}, {q})" for p, q in product(perms, repeat=2))]
-        texts += [] if perms else [str(found.get("perm"))]
-        yield from (label(found.op, perm=Named(text)) for text in texts if _gives(text, origin, found.get("perm")))
+        texts += [] if perms else [str(result.get("perm"))]
+        yield from (label(result.op, perm=Named(text)) for text in texts if _gives(text, origin, result.get("perm")))
     else:
-        yield found
+        yield result
 
 
 def _gives(text: str, origin: dict, wanted) -> bool:
     try:
-        found = _evaluated(text, origin)
-        return (tuple(found) if isinstance(found, list) else found) == wanted
+        result = _evaluated(text, origin)
+        return (tuple(result) if isinstance(result, list) else result) == wanted
     except (Unknown, IndexError):
         return False
 
@@ -304,12 +304,12 @@ def variants(pattern: Pattern, labels: tuple[Label, ...]) -> Iterator[tuple[tupl
         return
     free = {
         named.text: name
-        for found in _labels(pattern.source)
-        for name, named in found.attributes
+        for result in _labels(pattern.source)
+        for name, named in result.attributes
         if named.text.isidentifier() and name in ("axis", "perm")
     }
     values = {
-        name: list(dict.fromkeys(found.get(name) for found in labels if found.get(name) is not None))
+        name: list(dict.fromkeys(result.get(name) for result in labels if result.get(name) is not None))
         for name in ("axis", "perm")
     }
     rest = {f.get("rest").text: f.op for f in _labels(pattern.source) if f.get("rest") is not None}
@@ -330,9 +330,9 @@ def variants(pattern: Pattern, labels: tuple[Label, ...]) -> Iterator[tuple[tupl
 def _plain(term: Term, scope: dict) -> Term:
     """The term with numbers for its attributes, its Splits in equal halves."""
 
-    def fill(found: Label) -> Label:
-        pairs = [(name, named) for name, named in found.attributes if name != "parts"]
-        return Label(found.op, tuple((name, _evaluated(named.text, scope)) for name, named in pairs))
+    def fill(result: Label) -> Label:
+        pairs = [(name, named) for name, named in result.attributes if name != "parts"]
+        return Label(result.op, tuple((name, _evaluated(named.text, scope)) for name, named in pairs))
 
     return _with_labels(term, fill)
 
@@ -343,7 +343,7 @@ def _plain(term: Term, scope: dict) -> Term:
 def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, ...]]) -> Iterator[tuple]:
     """(names → what they stand for, values of the source): first the original shapes, then others, at random."""
     rng = np.random.default_rng(zlib.crc32(repr(source).encode()))
-    found = 0
+    result = 0
     first = {name: value for (kind, value), name in known.of.items() if kind in ("axis", "perm")}
     first |= {name: _rest(value) for (kind, value), name in known.of.items() if kind == "rest"}
     for draw in range(DRAWS):
@@ -365,8 +365,8 @@ def draws(source: tuple[Term, ...], known: Names, origin: dict[str, tuple[int, .
             except (Misfit, IndexError):
                 continue
             yield filled | arrays, tuple(values)
-            found += 1
-        if found >= ENOUGH:
+            result += 1
+        if result >= ENOUGH:
             return
 
 
@@ -382,50 +382,50 @@ def _shapes(rng: np.random.Generator, origin: dict[str, tuple[int, ...]]) -> dic
     few = rng.random() < 0.3  # axes that broadcast
     rank = int(rng.integers(1, 5))
     base = [int(rng.integers(1, 4))] * rank if rng.random() < 0.5 else [int(n) for n in rng.integers(1, 4, rank)]
-    found = {}
+    result = {}
     for v, shape in origin.items():
         if common and rng.random() < 0.8:  # a convolution takes few shapes: stay near those of the candidate
-            found[v] = tuple(int(n if rng.random() < 0.8 else rng.integers(1, 5)) for n in shape)
+            result[v] = tuple(int(n if rng.random() < 0.8 else rng.integers(1, 5)) for n in shape)
             continue
         sizes = [n if rng.random() < 0.85 else int(rng.integers(1, 4)) for n in base]
-        found[v] = tuple(sizes[int(rng.integers(0, rank + 1)) :] if rng.random() < (0.5 if few else 0.2) else sizes)
+        result[v] = tuple(sizes[int(rng.integers(0, rank + 1)) :] if rng.random() < (0.5 if few else 0.2) else sizes)
     if few:
-        found = {v: tuple(1 if rng.random() < 0.3 else n for n in shape) for v, shape in found.items()}
-    return found
+        result = {v: tuple(1 if rng.random() < 0.3 else n for n in shape) for v, shape in result.items()}
+    return result
 
 
 def _fitting_groups(shapes: dict, source: tuple[Term, ...], scope: dict, first: dict) -> dict:
     """The shapes with weights that fit the number of groups that was drawn."""
-    found = dict(shapes)
+    result = dict(shapes)
     for label_, inputs in operators(*source):
         for v in variables(inputs[1]) if label_.op == "Conv" else ():
             before, after = (dict(where[label_.get("rest").text]).get("group", 1) for where in (first, scope))
             if len(shapes[v]) > 2:
-                found[v] = (shapes[v][0], max(1, shapes[v][1] * before // after), *shapes[v][2:])
-    return found
+                result[v] = (shapes[v][0], max(1, shapes[v][1] * before // after), *shapes[v][2:])
+    return result
 
 
-def _rest(found: Label) -> tuple:
+def _rest(result: Label) -> tuple:
     """The attributes as `**rest` binds them: those that are not at their default."""
-    return tuple((k, v) for k, v in found.attributes if k != "kernel_shape" and (k != "pads" or any(v)) and v != 1) + tuple(
-        (k, v) for k, v in found.attributes if k == "kernel_shape"
+    return tuple((k, v) for k, v in result.attributes if k != "kernel_shape" and (k != "pads" or any(v)) and v != 1) + tuple(
+        (k, v) for k, v in result.attributes if k == "kernel_shape"
     )
 
 
-def _rest_near(rng: np.random.Generator, found: Label) -> tuple:
+def _rest_near(rng: np.random.Generator, result: Label) -> tuple:
     """Attributes of a window like the candidate's, a few of them changed."""
-    pairs = dict(_rest(found))
+    pairs = dict(_rest(result))
     if rng.random() < 0.3:
         pairs["pads"] = tuple(int(k) for k in rng.integers(0, 2, 4))
     if rng.random() < 0.3:
         pairs["strides"] = tuple(int(k) for k in rng.integers(1, 3, 2))
-    if found.op == "Conv" and rng.random() < 0.15:
+    if result.op == "Conv" and rng.random() < 0.15:
         pairs["dilations"] = (1, 2)
-    if found.op == "Conv" and rng.random() < 0.4:
+    if result.op == "Conv" and rng.random() < 0.4:
         pairs["group"] = int(rng.choice((1, 2, 4)))
-    if found.op == "AveragePool" and rng.random() < 0.3:
+    if result.op == "AveragePool" and rng.random() < 0.3:
         pairs["count_include_pad"] = 1
-    if found.op != "Conv" and rng.random() < 0.3:
+    if result.op != "Conv" and rng.random() < 0.3:
         pairs["kernel_shape"] = tuple(int(k) for k in rng.integers(1, 4, 2))
     return tuple(
         (k, v) for k, v in sorted(pairs.items())
@@ -456,20 +456,20 @@ def _values(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
             if term.label not in filled:
                 filled[term.label] = _filled(term.label, scope)
             known[term[:2]] = outputs(filled[term.label], [run(child) for child in term.inputs])
-        found = known[term[:2]]
-        if term.slot >= len(found):
+        result = known[term[:2]]
+        if term.slot >= len(result):
             raise Misfit
-        return found[term.slot]
+        return result[term.slot]
 
     return [run(term) for term in terms]
 
 
-def _filled(found: Label, scope: dict) -> Label:
+def _filled(result: Label, scope: dict) -> Label:
     """The label with numbers for its attributes; those that are named beside a window's rest count first."""
-    named = {name: _evaluated(value.text, scope) for name, value in found.attributes if name != "rest"}
-    if found.get("rest") is not None:
-        named = dict(scope[found.get("rest").text]) | {k: tuple(v) if isinstance(v, list) else v for k, v in named.items()}
-    return Label(found.op, tuple(named.items()))
+    named = {name: _evaluated(value.text, scope) for name, value in result.attributes if name != "rest"}
+    if result.get("rest") is not None:
+        named = dict(scope[result.get("rest").text]) | {k: tuple(v) if isinstance(v, list) else v for k, v in named.items()}
+    return Label(result.op, tuple(named.items()))
 
 
 @cache
@@ -488,12 +488,12 @@ class _Scope(dict):
     """Variables as tensors of the rule language, sizes as its constants."""
 
     def __getitem__(self, name):
-        found = super().__getitem__(name)
-        if isinstance(found, np.ndarray):
-            return SimpleNamespace(type=TensorType(1, found.shape[1:]))
-        if name in SIZES and isinstance(found, tuple):
-            return Tensor({0: Constant.of(np.array(found))}, 0)
-        return found
+        result = super().__getitem__(name)
+        if isinstance(result, np.ndarray):
+            return SimpleNamespace(type=TensorType(1, result.shape[1:]))
+        if name in SIZES and isinstance(result, tuple):
+            return Tensor({0: Constant.of(np.array(result))}, 0)
+        return result
 
 
 def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
@@ -501,19 +501,19 @@ def _judge(target: tuple[Term, ...], cases: list[tuple]) -> list[Case] | None:
     judged = []
     for number, (scope, values) in enumerate(cases):
         try:
-            found = _values(target, scope)
+            result = _values(target, scope)
         except Misfit as misfit:
             if number and misfit.op not in CHECKED:
                 judged.append(Case(scope, False))
                 continue
-            found = None
+            result = None
         except (IndexError, Unknown):
-            found = None
-        if found is None or any(a.shape != b.shape for a, b in zip(found, values, strict=True)):
+            result = None
+        if result is None or any(a.shape != b.shape for a, b in zip(result, values, strict=True)):
             if number == 0:
                 return None
             continue
-        judged.append(Case(scope, all(np.array_equal(a, b) for a, b in zip(found, values, strict=True))))
+        judged.append(Case(scope, all(np.array_equal(a, b) for a, b in zip(result, values, strict=True))))
         if not judged[0].holds:
             return None
     return judged

@@ -30,10 +30,10 @@ class EGraph:
         self.scalar: list[bool] = []  # whether the class is one of single numbers
         self.classes: dict[tuple, int] = {}  # node → class
 
-    def find(self, found: int) -> int:
-        while self.parent[found] != found:
-            self.parent[found] = found = self.parent[self.parent[found]]
-        return found
+    def find(self, result: int) -> int:
+        while self.parent[result] != result:
+            self.parent[result] = result = self.parent[self.parent[result]]
+        return result
 
     def canonical(self, node: tuple) -> tuple:
         label, slot, children = node
@@ -64,22 +64,22 @@ class EGraph:
         changed = True
         while changed:
             changed, classes = False, {}
-            for node, found in self.classes.items():
-                node, found = self.canonical(node), self.find(found)
-                before = self.find(classes.setdefault(node, found))
-                if before != found:
-                    self.join(before, found)
+            for node, result in self.classes.items():
+                node, result = self.canonical(node), self.find(result)
+                before = self.find(classes.setdefault(node, result))
+                if before != result:
+                    self.join(before, result)
                     changed = True
             self.classes = classes
 
     def by_root(self) -> dict:
         """(class, label, slot) → inputs of the nodes there; label → classes where it stands."""
-        nodes, places = defaultdict(list), defaultdict(dict)
-        for (label, slot, children), found in self.classes.items():
-            found = self.find(found)
-            nodes[found, label, slot].append(children)
-            places[label, slot][found] = None
-        return nodes, places
+        nodes, positions = defaultdict(list), defaultdict(dict)
+        for (label, slot, children), result in self.classes.items():
+            result = self.find(result)
+            nodes[result, label, slot].append(children)
+            positions[label, slot][result] = None
+        return nodes, positions
 
 
 def _commutes(label: Label | str) -> bool:
@@ -102,12 +102,12 @@ def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Eq
     ends = [graph.add(term) for term in source]
     for _ in _saturated(graph, known, QUICK):
         pass
-    nodes, places = graph.by_root()
+    nodes, positions = graph.by_root()
     for outputs, merged in merges:
-        for chosen in product(*(list(places[term.label, term.slot]) for term in outputs)):
+        for chosen in product(*(list(positions[term.label, term.slot]) for term in outputs)):
             for scope in list(_matches_all(nodes, graph, outputs, chosen, {})):
-                for place, term in zip(chosen, merged, strict=True):
-                    graph.join(place, graph.add(term, scope))
+                for position, term in zip(chosen, merged, strict=True):
+                    graph.join(position, graph.add(term, scope))
     graph.rebuild()
     for _ in _saturated(graph, known, QUICK):
         pass
@@ -123,12 +123,12 @@ def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator
         if isinstance(source, Node) and set(variables(target)) <= set(variables(source))
     ]
     for _ in range(bounds.rounds):
-        nodes, places = graph.by_root()
+        nodes, positions = graph.by_root()
         before = len(graph.parent), len(graph.classes)
         for source, target in steps:
-            for place in places[source.label, source.slot]:
-                for scope in list(_matches(nodes, graph, source, place, {})):
-                    graph.join(place, graph.add(target, scope))
+            for position in positions[source.label, source.slot]:
+                for scope in list(_matches(nodes, graph, source, position, {})):
+                    graph.join(position, graph.add(target, scope))
                 if len(graph.classes) > bounds.nodes:
                     break
         graph.rebuild()
@@ -137,24 +137,24 @@ def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator
             return
 
 
-def _matches(nodes: dict, graph: EGraph, pattern: Term, place: int, scope: dict[str, int]) -> Iterator[dict]:
+def _matches(nodes: dict, graph: EGraph, pattern: Term, position: int, scope: dict[str, int]) -> Iterator[dict]:
     """The ways in which the pattern occurs in the class."""
     if isinstance(pattern, str):
-        if scope.get(pattern, place) == place and (pattern not in SCALARS or graph.scalar[place]):
-            yield {**scope, pattern: place}
+        if scope.get(pattern, position) == position and (pattern not in SCALARS or graph.scalar[position]):
+            yield {**scope, pattern: position}
         return
-    for children in nodes.get((place, pattern.label, pattern.slot), ()):
+    for children in nodes.get((position, pattern.label, pattern.slot), ()):
         orders = (children, children[::-1]) if _commutes(pattern.label) and children[0] != children[1] else (children,)
         for order in orders:
             yield from _matches_all(nodes, graph, pattern.inputs, order, scope)
 
 
-def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, places: tuple, scope: dict) -> Iterator[dict]:
+def _matches_all(nodes: dict, graph: EGraph, patterns: tuple, positions: tuple, scope: dict) -> Iterator[dict]:
     if not patterns:
         yield scope
         return
-    for found in _matches(nodes, graph, patterns[0], places[0], scope):
-        yield from _matches_all(nodes, graph, patterns[1:], places[1:], found)
+    for result in _matches(nodes, graph, patterns[0], positions[0], scope):
+        yield from _matches_all(nodes, graph, patterns[1:], positions[1:], result)
 
 
 def instance(pattern: Term, term: Term, scope: dict[str, Term]) -> dict[str, Term] | None:
@@ -166,9 +166,9 @@ def instance(pattern: Term, term: Term, scope: dict[str, Term]) -> dict[str, Ter
         return None
     orders = (term.inputs, term.inputs[::-1]) if _commutes(term.label) else (term.inputs,)
     for order in orders:
-        found: dict | None = scope
+        result: dict | None = scope
         for child, subject in zip(pattern.inputs, order, strict=True):
-            found = instance(child, subject, found) if found is not None else None
-        if found is not None:
-            return found
+            result = instance(child, subject, result) if result is not None else None
+        if result is not None:
+            return result
     return None

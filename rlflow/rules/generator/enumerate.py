@@ -61,7 +61,7 @@ class Report:
 
 
 @dataclass
-class Found:
+class BestSoFar:
     """What is kept of one world.
 
     Attributes:
@@ -107,11 +107,11 @@ def enumerate_rules(
                 states = [future.result() for future in [pool.submit(_explore, *job) for job in jobs]]
     report = Report([state["report"] for state in states], all(state["finished"] for state in states))
     if report.finished:
-        kept = [entry for state in states for entry in _found(state).kept]
+        kept = [entry for state in states for entry in _result(state).kept]
         minimal = _minimal(kept)
         report.derived = len(kept) - len(minimal)
-        found = [pattern for _, patterns in minimal for pattern in patterns]
-        report.rules = write(found, by_hand() if known is None else known, report.unwritten, workers)
+        result = [pattern for _, patterns in minimal for pattern in patterns]
+        report.rules = write(result, by_hand() if known is None else known, report.unwritten, workers)
     return report
 
 
@@ -134,7 +134,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
     if state is not None and state["world"] != repr(world):
         raise RLFlowError(f"{path} is the checkpoint of another world; remove it or choose another folder")
     graphs, sizes, candidates = _candidates(world, max_ops)
-    found = Found() if state is None else _found(state)
+    result = BestSoFar() if state is None else _result(state)
     verdicts = Counter() if state is None else Counter(state["report"]["verdicts"])
     before = 0.0 if state is None else state["report"]["seconds"]
     done = sum(verdicts.values())
@@ -143,7 +143,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
         report = {"world": world.name, "sizes": sizes, "verdicts": dict(sorted(verdicts.items()))}
         report["seconds"] = round(before + monotonic() - started, 1)
         state = {"world": repr(world), "report": report, "finished": done == len(candidates)}
-        state |= {"kept": [_encoded(entry) for entry in found.kept], "merges": _encoded(found.merges)}
+        state |= {"kept": [_encoded(entry) for entry in result.kept], "merges": _encoded(result.merges)}
         write_text(path, json.dumps(state) + "\n")
         return read_json(path)
 
@@ -152,7 +152,7 @@ def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
             checkpoint()
         if now() > until:
             break
-        verdicts[_consider(graphs, found, max_ops, source, target)] += 1
+        verdicts[_consider(graphs, result, max_ops, source, target)] += 1
         done += 1
     return checkpoint()
 
@@ -170,24 +170,24 @@ def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tu
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-def _encoded(found):
+def _encoded(result):
     """Terms and patterns as JSON: names of variables stay, all else is a list that begins with its kind."""
-    match found:
+    match result:
         case Named():
-            return ["named", found.text]
+            return ["named", result.text]
         case Label():
-            return ["label", found.op, *([name, _encoded(value)] for name, value in found.attributes)]
+            return ["label", result.op, *([name, _encoded(value)] for name, value in result.attributes)]
         case Node():
-            return ["node", found.slot, _encoded(found.label), *map(_encoded, found.inputs)]
+            return ["node", result.slot, _encoded(result.label), *map(_encoded, result.inputs)]
         case Pattern():
-            return ["pattern", *map(_encoded, found)]
+            return ["pattern", *map(_encoded, result)]
         case tuple() | list():
-            return ["tuple", *map(_encoded, found)]
-    return found
+            return ["tuple", *map(_encoded, result)]
+    return result
 
 
-def _decoded(found):
-    match found:
+def _decoded(result):
+    match result:
         case ["named", text]:
             return Named(text)
         case ["label", op, *pairs]:
@@ -198,14 +198,14 @@ def _decoded(found):
             return Pattern(*map(_decoded, fields))
         case ["tuple", *items]:
             return tuple(map(_decoded, items))
-    return found
+    return result
 
 
-def _found(state: dict) -> Found:
-    found = Found(merges=list(_decoded(state["merges"])))
+def _result(state: dict) -> BestSoFar:
+    result = BestSoFar(merges=list(_decoded(state["merges"])))
     for pairs, patterns in map(_decoded, state["kept"]):
-        found.keep(list(pairs), list(patterns))
-    return found
+        result.keep(list(pairs), list(patterns))
+    return result
 
 
 # -- candidates ------------------------------------------------------------------------------------
@@ -215,29 +215,29 @@ def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[
     """The candidates among graphs of `size` operators; the others become representatives if `keep`."""
     batches = list(graphs.batches(size))
     hashes = [graphs.hashes_of(batch) for batch in batches]
-    for batch, found in zip(batches, hashes, strict=True):
-        counts[graphs.world.labels[batch.label].op] += len(found)
+    for batch, result in zip(batches, hashes, strict=True):
+        counts[graphs.world.labels[batch.label].op] += len(result)
     known = len(graphs.terms)
-    starts = np.cumsum([known, *(found.size for found in hashes)])
+    starts = np.cumsum([known, *(result.size for result in hashes)])
     _, first, which = np.unique(np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True)
     is_new = np.zeros(starts[-1], bool)
     is_new[first] = True
 
-    def term(place: int) -> Term:
-        if place < known:
-            return graphs.terms[place]
-        k = int(np.searchsorted(starts, place, "right")) - 1
-        row, slot = divmod(place - int(starts[k]), hashes[k].shape[1])
+    def term(position: int) -> Term:
+        if position < known:
+            return graphs.terms[position]
+        k = int(np.searchsorted(starts, position, "right")) - 1
+        row, slot = divmod(position - int(starts[k]), hashes[k].shape[1])
         return graphs.term(batches[k], row, slot)
 
     candidates, new = [], []
-    for batch, found, start in zip(batches, hashes, starts, strict=False):
-        fresh = is_new[start : start + found.size].reshape(found.shape)
+    for batch, result, start in zip(batches, hashes, starts, strict=False):
+        fresh = is_new[start : start + result.size].reshape(result.shape)
         new.append((batch, np.argwhere(fresh)))
-        places = np.argwhere(~fresh & graphs.canonical(batch)[:, None])
-        for row, slot in places:
-            place = int(start) + int(row) * found.shape[1] + int(slot)
-            candidates.append((graphs.term(batch, row, slot), term(int(first[which[place]]))))
+        positions = np.argwhere(~fresh & graphs.canonical(batch)[:, None])
+        for row, slot in positions:
+            position = int(start) + int(row) * result.shape[1] + int(slot)
+            candidates.append((graphs.term(batch, row, slot), term(int(first[which[position]]))))
     counts["representatives"], counts["candidates"] = int(is_new[known:].sum()), len(candidates)
     if keep:
         graphs.grow(new)
@@ -272,34 +272,34 @@ def _order(term: Term) -> tuple:
 # -- one candidate ---------------------------------------------------------------------------------
 
 
-def _consider(graphs: Graphs, found: Found, max_ops: int, source: Node, target: Term) -> str:
+def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, target: Term) -> str:
     """Keeps the candidate or says why not."""
-    if _follows_at_the_root(found, source):
+    if _follows_at_the_root(result, source):
         return "instance of a rule"
     merge = _merge(graphs, source, target)
-    if merge is not None and not reachable(*merge, found.equalities, found.merges) and _true(graphs, *merge):
+    if merge is not None and not reachable(*merge, result.equalities, result.merges) and _true(graphs, *merge):
         pattern = _pattern(graphs, *merge)
         if pattern is not None:
-            found.merges += dict.fromkeys([merge, *variants(pattern, graphs.world.labels)])
-            found.keep([], [pattern])
-    if derivable(source, target, found.equalities):
+            result.merges += dict.fromkeys([merge, *variants(pattern, graphs.world.labels)])
+            result.keep([], [pattern])
+    if derivable(source, target, result.equalities):
         return "derived"
     if not _true(graphs, (source,), (target,)):
         return "coincidence"
     pairs = [(source, target), *_companion(graphs, source, target)]
     sides = tuple(zip(*pairs, strict=True))
     if any(_half_used(side) for side in sides):
-        found.keep([(source, target)], [])
+        result.keep([(source, target)], [])
         return "uses one part of a Split"
     if any(len(operators(*side)) > max_ops for side in sides):
-        found.keep(pairs, [])
+        result.keep(pairs, [])
         return "too large with all outputs"
     directions = [both for both in (sides, sides[::-1]) if paying(*both) is not None]
     patterns = [pattern for pattern in (_pattern(graphs, *both) for both in directions) if pattern is not None]
     if directions and not patterns:
         return "not separable"
     others = [pair for p in patterns for both in variants(p, graphs.world.labels) for pair in zip(*both, strict=True)]
-    found.keep(list(dict.fromkeys([*pairs, *others])), patterns)
+    result.keep(list(dict.fromkeys([*pairs, *others])), patterns)
     return "kept" if patterns else "kept without paying"
 
 
@@ -332,15 +332,15 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
     return both, merged
 
 
-def _worth_merging(op: str, found: frozenset[tuple]) -> bool:
+def _worth_merging(op: str, result: frozenset[tuple]) -> bool:
     """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
-    splits = sum(label.op == "Split" for label, _ in found)
-    return len(found) - splits == 2 and (op in DEAR or (splits > 0 and op in COMMUTATIVE))
+    splits = sum(label.op == "Split" for label, _ in result)
+    return len(result) - splits == 2 and (op in DEAR or (splits > 0 and op in COMMUTATIVE))
 
 
-def _follows_at_the_root(found: Found, term: Node) -> bool:
+def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
     """Whether a kept equality turns the term into one that comes earlier in the order."""
-    for source, target in found.by_root[term.label, term.slot]:
+    for source, target in result.by_root[term.label, term.slot]:
         scope = instance(source, term, {})
         if scope is not None and _order(rename(target, scope)) < _order(term):
             return True

@@ -73,10 +73,10 @@ def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
     return all(images) or label.op not in ("Relu", "MaxPool", "AveragePool")
 
 
-def _parts(found: frozenset[int]) -> Iterator[frozenset[int]]:
+def _parts(result: frozenset[int]) -> Iterator[frozenset[int]]:
     """The subsets that are not empty."""
-    for count in range(1, len(found) + 1):
-        yield from map(frozenset, combinations(sorted(found), count))
+    for count in range(1, len(result) + 1):
+        yield from map(frozenset, combinations(sorted(result), count))
 
 
 class Graphs:
@@ -110,7 +110,7 @@ class Graphs:
         splits = [self._operators[t[:2]] if isinstance(t, Node) and t.label.op == "Split" else -1 for t in terms]
         self._variables = np.append(self._variables, np.array(masks, np.int64))
         self._splits = np.append(self._splits, np.array(splits, np.int32))
-        ops = list(dict.fromkeys(found.op for found in self.world.labels))
+        ops = list(dict.fromkeys(result.op for result in self.world.labels))
         kinds = [ops.index(term.label.op) if isinstance(term, Node) else -1 for term in terms]
         self._kinds = np.append(self._kinds, np.array(kinds, np.int32))
         by_shape = defaultdict(list)
@@ -130,7 +130,7 @@ class Graphs:
         self.hashes = np.concatenate([self.hashes, hashes])
         self.terms += terms
         self._sets += sets
-        self._sizes = np.array([len(found) for found in self._sets], np.int32)
+        self._sizes = np.array([len(result) for result in self._sets], np.int32)
         self._orders = None
         self._places = np.zeros(len(self.terms), np.int64)  # of each representative among those of its shape
         for members in self.members:
@@ -143,8 +143,8 @@ class Graphs:
         unary = [members[self._sizes[members] == size - 1][:, None] for members in self.members]
         binary = dict(self._pairs(size - 1))
         for number, label in enumerate(self.world.labels):
-            places = product(range(len(self.shapes)), repeat=1 if label.op in UNARY else 2)
-            for shapes in places:
+            positions = product(range(len(self.shapes)), repeat=1 if label.op in UNARY else 2)
+            for shapes in positions:
                 if not self._fits(label, shapes):
                     continue
                 rows = unary[shapes[0]] if len(shapes) == 1 else binary.get(shapes, np.zeros((0, 2), np.int64))
@@ -160,11 +160,11 @@ class Graphs:
         if label.op in COMMUTATIVE and len(sizes - {()}) > 1:
             return False  # sums and products of tensors of one shape, or with a number
         try:
-            found = outputs(label, [self.values[k][0] for k in shapes])
+            result = outputs(label, [self.values[k][0] for k in shapes])
         except Misfit:
             return False
         known = {n for _, shape in self.world.variables for n in shape}
-        sizes = {n for array in found for n in array.shape[1:]}
+        sizes = {n for array in result for n in array.shape[1:]}
         return all(MIN_SIZE <= n <= MAX_SIZE or n in known for n in sizes)
 
     def _pairs(self, size: int) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
@@ -177,8 +177,8 @@ class Graphs:
         order = np.lexsort((pairs[:, 1], pairs[:, 0], keys))
         pairs, keys = pairs[order], keys[order]
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        for start, found in zip(starts, np.split(pairs, starts[1:]), strict=False):
-            yield divmod(int(keys[start]), len(self.shapes)), found
+        for start, result in zip(starts, np.split(pairs, starts[1:]), strict=False):
+            yield divmod(int(keys[start]), len(self.shapes)), result
 
     def _sensible(self, pairs: np.ndarray) -> np.ndarray:
         """The pairs that an operator may join: see above; or they are the two parts of one Split."""
@@ -191,29 +191,29 @@ class Graphs:
 
     def _apart(self, size: int) -> np.ndarray:
         """Pairs that share no operator."""
-        found = [np.zeros((0, 2), np.int64)]
+        result = [np.zeros((0, 2), np.int64)]
         for left in range(size + 1):
             a, b = np.flatnonzero(self._sizes == left), np.flatnonzero(self._sizes == size - left)
             pairs = self._sensible(np.stack([np.repeat(a, len(b)), np.tile(b, len(a))], 1))
             if 0 < left < size:
                 pairs = pairs[self._shared(pairs) == 0]
-            found.append(pairs)
-        return np.concatenate(found)
+            result.append(pairs)
+        return np.concatenate(result)
 
     def _sharing(self, size: int) -> np.ndarray:
         """Pairs that share operators: one has all of the other's, or each has some of its own."""
         exactly, holding = defaultdict(list), defaultdict(list)  # operators → representatives
-        for k, found in enumerate(self._sets):
-            exactly[found].append(k)
-            for part in _parts(found):
-                holding[part, len(found)].append(k)
+        for k, result in enumerate(self._sets):
+            exactly[result].append(k)
+            for part in _parts(result):
+                holding[part, len(result)].append(k)
         blocks = []
-        for found, members in exactly.items():
-            for part in _parts(found):
-                if len(found) == size:
+        for result, members in exactly.items():
+            for part in _parts(result):
+                if len(result) == size:
                     blocks.append((members, exactly.get(part, [])))
-                elif part != found:
-                    blocks.append((members, holding[part, size - len(found) + len(part)]))
+                elif part != result:
+                    blocks.append((members, holding[part, size - len(result) + len(part)]))
         keys = [np.zeros(0, np.int64)]
         for members, others in blocks:
             if others:
@@ -226,8 +226,8 @@ class Graphs:
     def _shared(self, pairs: np.ndarray) -> np.ndarray:
         """How many operators two representatives have in common."""
         table = np.full((len(self.terms), max(1, int(self._sizes.max()))), -1, np.int32)
-        for k, found in enumerate(self._sets):
-            table[k, : len(found)] = sorted(found)
+        for k, result in enumerate(self._sets):
+            table[k, : len(result)] = sorted(result)
         shared = np.zeros(len(pairs), np.int32)
         for i, j in product(range(table.shape[1]), repeat=2):
             a = table[pairs[:, 0], i]
@@ -239,8 +239,8 @@ class Graphs:
         if self._orders is None:
             self._orders = self._variable_orders()
         codes, table = self._orders
-        found = codes[batch.inputs]
-        one, other = found[:, 0], found[:, -1]
+        result = codes[batch.inputs]
+        one, other = result[:, 0], result[:, -1]
         commutes = self.world.labels[batch.label].op in COMMUTATIVE
         return table[one, other] | table[other, one] if commutes else table[one, other]
 
@@ -253,15 +253,15 @@ class Graphs:
 
         def is_canonical(order: tuple[str, ...]) -> bool:
             met = [[v for v in order if v in names] for names in by_shape]
-            return all(found == names[: len(found)] for found, names in zip(met, by_shape, strict=True))
+            return all(result == names[: len(result)] for result, names in zip(met, by_shape, strict=True))
 
         table = [[is_canonical(tuple(dict.fromkeys(one + other))) for other in orders] for one in orders]
         return codes, np.array(table)
 
     def representative(self, value: np.ndarray) -> Term | None:
         """The graph that has this value [samples, *shape] for the world's inputs."""
-        found = np.flatnonzero(self.hashes == hashed(value[None])[0])
-        return self.terms[found[0]] if len(found) else None
+        result = np.flatnonzero(self.hashes == hashed(value[None])[0])
+        return self.terms[result[0]] if len(result) else None
 
     # -- evaluation --------------------------------------------------------------------------------
 
@@ -273,8 +273,8 @@ class Graphs:
         """[graphs, samples, *shape] for every output."""
         arrays = [self.values[k][self._places[batch.inputs[:, i]]] for i, k in enumerate(batch.shapes)]
         n = len(batch.inputs)
-        found = outputs(self.world.labels[batch.label], [a.reshape(n * SAMPLES, *a.shape[2:]) for a in arrays])
-        return [array.reshape(n, SAMPLES, *array.shape[1:]) for array in found]
+        result = outputs(self.world.labels[batch.label], [a.reshape(n * SAMPLES, *a.shape[2:]) for a in arrays])
+        return [array.reshape(n, SAMPLES, *array.shape[1:]) for array in result]
 
     def term(self, batch: Batch, row: int, slot: int) -> Node:
         inputs = tuple(self.terms[k] for k in batch.inputs[row])
@@ -283,13 +283,13 @@ class Graphs:
     def grow(self, new: list[tuple[Batch, np.ndarray]]) -> None:
         """Makes representatives of graphs: batches with (row, slot) pairs [n, 2]."""
         terms, values, sets = [], [], []
-        for batch, places in new:
-            rows = np.unique(places[:, 0])
-            found = self._outputs(batch._replace(inputs=batch.inputs[rows]))
-            for row, slot in places:
+        for batch, positions in new:
+            rows = np.unique(positions[:, 0])
+            result = self._outputs(batch._replace(inputs=batch.inputs[rows]))
+            for row, slot in positions:
                 term = self.term(batch, row, slot)
                 number = self._operators.setdefault(term[:2], len(self._operators))
                 terms.append(term)
-                values.append(found[slot][np.searchsorted(rows, row)])
+                values.append(result[slot][np.searchsorted(rows, row)])
                 sets.append(frozenset((number,)).union(*(self._sets[k] for k in batch.inputs[row])))
         self._extend(terms, values, sets)

@@ -28,8 +28,8 @@ def _side(roots: tuple[Term, ...]) -> str:
         return "input"
     if len(roots) == 1:
         return _phrase(Node(*roots[0]))
-    found = [_phrase(Node(*root)) for root in roots]
-    name = f"{COUNTS[len(roots)]}-{_plural(found[0])}" if len(set(found)) == 1 else "-beside-".join(found)
+    result = [_phrase(Node(*root)) for root in roots]
+    name = f"{COUNTS[len(roots)]}-{_plural(result[0])}" if len(set(result)) == 1 else "-beside-".join(result)
     shared = _shared(tuple(Node(*root) for root in roots))
     return f"{name}-sharing-{shared}" if shared else name
 
@@ -58,9 +58,9 @@ def _shared(terms: tuple[Node, ...]) -> str | None:
     binary = {"Conv": ("input", "weight"), "MatMul": ("left", "right")}
     if {term.label.op for term in terms} <= {"Add", "Mul"}:
         return "operand" if set.intersection(*(set(term.inputs) for term in terms)) else None
-    for place in range(min(len(term.inputs) for term in terms)):
-        if len({term.inputs[place] for term in terms}) == 1:
-            return binary.get(terms[0].label.op, ("input",) * 2)[place]
+    for position in range(min(len(term.inputs) for term in terms)):
+        if len({term.inputs[position] for term in terms}) == 1:
+            return binary.get(terms[0].label.op, ("input",) * 2)[position]
     return None
 
 
@@ -87,8 +87,8 @@ def why(pattern: Pattern) -> str:
 
 
 def _running(side: tuple[Term, ...], constants: tuple[str, ...]) -> Counter:
-    found = [op[0].op for op in sorted(operators(*side), key=repr) if not set(variables(*op[1])) <= set(constants)]
-    return Counter(found)
+    result = [op[0].op for op in sorted(operators(*side), key=repr) if not set(variables(*op[1])) <= set(constants)]
+    return Counter(result)
 
 
 def _count(number: int, op: str | None) -> str:

@@ -49,19 +49,19 @@ def label(op: str, **attributes) -> Label:
 
 def operators(*terms: Term) -> frozenset[tuple]:
     """The distinct operators of a graph with these outputs: what two terms share is counted once."""
-    found: set[tuple] = set()
+    result: set[tuple] = set()
     for term in terms:
         if isinstance(term, Node):
-            found |= {term[:2]} | operators(*term.inputs)
-    return frozenset(found)
+            result |= {term[:2]} | operators(*term.inputs)
+    return frozenset(result)
 
 
 def variables(*terms: Term) -> tuple[str, ...]:
     """The variables in the order in which one meets them."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for term in terms:
-        found |= {term: None} if isinstance(term, str) else dict.fromkeys(variables(*term.inputs))
-    return tuple(found)
+        result |= {term: None} if isinstance(term, str) else dict.fromkeys(variables(*term.inputs))
+    return tuple(result)
 
 
 def rename(term: Term, names: dict[str, Term]) -> Term:
@@ -85,10 +85,10 @@ def value(term: Term, scope: dict[str, np.ndarray], known: dict | None = None) -
         return scope[term]
     if term[:2] not in known:
         known[term[:2]] = outputs(term.label, [value(child, scope, known) for child in term.inputs])
-    found = known[term[:2]]
-    if term.slot >= len(found):
+    result = known[term[:2]]
+    if term.slot >= len(result):
         raise Misfit(f"{term.label.op} has no output {term.slot}")
-    return found[term.slot]
+    return result[term.slot]
 
 
 def outputs(label: Label, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -202,34 +202,34 @@ def _conv(label, x, w):
     group = label.get("group", 1)
     if x.ndim < 4 or w.ndim != x.ndim or x.shape[2] != w.shape[2] * group or w.shape[1] % group:
         raise Misfit("the weight does not fit")
-    pads, places = _windows(label, x.shape[3:], w.shape[3:])
+    pads, positions = _windows(label, x.shape[3:], w.shape[3:])
     x = np.pad(x, [(0, 0)] * 3 + pads)
     per, given = w.shape[1] // group, w.shape[2]
     wide = (slice(None), None, slice(None), *(None,) * len(pads))
-    found = []
+    result = []
     for g in range(group):
         total = 0
-        for c, (offset, place) in product(range(given), places.items()):
+        for c, (offset, position) in product(range(given), positions.items()):
             weight = w[(slice(None), slice(g * per, (g + 1) * per), c, *offset)]
-            total = total + centred(weight[wide] * x[(slice(None), slice(None), g * given + c, *place)][:, :, None])
-        found.append(centred(total))
-    return (np.concatenate(found, 2),)
+            total = total + centred(weight[wide] * x[(slice(None), slice(None), g * given + c, *position)][:, :, None])
+        result.append(centred(total))
+    return (np.concatenate(result, 2),)
 
 
 def _pool(mean: bool) -> Callable:
     def run(label, x):
         if x.ndim < 4:
             raise Misfit("the input has no places")
-        pads, places = _windows(label, x.shape[3:], label.get("kernel_shape"))
+        pads, positions = _windows(label, x.shape[3:], label.get("kernel_shape"))
         if any(max(pair) >= k for pair, k in zip(pads, label.get("kernel_shape"), strict=True)):
             raise Misfit("the padding is as wide as a window")
         lowest = 0 if mean else -PRIME
         padded = np.pad(x, [(0, 0)] * 3 + pads, constant_values=lowest)
-        parts = [padded[(..., *place)] for place in places.values()]
+        parts = [padded[(..., *position)] for position in positions.values()]
         if not mean:
             return (np.max(parts, axis=0),)
         inside = np.pad(np.ones(x.shape[3:], np.int64), pads, constant_values=label.get("count_include_pad", 0))
-        return (_divided(centred(sum(parts)), sum(inside[place] for place in places.values())),)
+        return (_divided(centred(sum(parts)), sum(inside[position] for position in positions.values())),)
 
     return run
 

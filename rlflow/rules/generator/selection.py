@@ -70,7 +70,7 @@ def too_special(pattern: Pattern) -> str | None:
     convolved = [inputs for op, inputs in operators(*pattern.source, *pattern.target) if op.op == "Conv"]
     if any(set(variables(image)) <= set(pattern.constants) for image, _ in convolved):
         return "a constant image is convolved"
-    images, kernels = ({v for inputs in convolved for v in variables(inputs[place])} for place in (0, 1))
+    images, kernels = ({v for inputs in convolved for v in variables(inputs[position])} for position in (0, 1))
     for text in pattern.conditions:
         compared = set(re.findall(r"shape\((\w)\)", text))
         if compared & images and compared & kernels:
@@ -88,9 +88,9 @@ def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -
     tried = dict(chosen)
     for level in range(LEVELS):
         texts = {name: rule_text(pattern, name) for name, pattern in tried.items()}
-        found = prove([parse(text, FAMILY)[0] for text in texts.values()], workers=workers) if texts else []
-        verdicts |= {proof.name: proof.proof for proof in found}
-        proved |= {proof.name: texts[proof.name] for proof in found if proof.proof == "all-shapes"}
+        result = prove([parse(text, FAMILY)[0] for text in texts.values()], workers=workers) if texts else []
+        verdicts |= {proof.name: proof.proof for proof in result}
+        proved |= {proof.name: texts[proof.name] for proof in result if proof.proof == "all-shapes"}
         tried = {name: _sterner(pattern, level) for name, pattern in chosen if verdicts[name] in REPAIRED}
         tried = {name: pattern for name, pattern in tried.items() if pattern is not None}
     reasons.update(verdicts[name] for name, _ in chosen if name not in proved)
@@ -115,13 +115,13 @@ def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
         sides = [tuple(map(_of_term, side)) for side in (rule.source, rule.target)]
     else:
         sides = [tuple(_of_rule(root) for _, root in side) for side in (rule.source, rule.target)]
-    found = []
+    result = []
     for order in permutations(range(len(sides[0]))):
         target = [sides[1][k] for k in order]
         for source in product(*(_arrangements(sides[0][k]) for k in order)):
             names = {v: f"x{k}" for k, v in enumerate(variables(*source))}
-            found.append((tuple(rename(t, names) for t in source), tuple(_sorted(rename(t, names)) for t in target)))
-    return min(found, key=repr)
+            result.append((tuple(rename(t, names) for t in source), tuple(_sorted(rename(t, names)) for t in target)))
+    return min(result, key=repr)
 
 
 def _of_term(term: Term) -> Term:

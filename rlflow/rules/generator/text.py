@@ -58,21 +58,21 @@ def _clauses(pattern: Pattern):
         )
     if constants:
         yield f"constant({', '.join(sorted(constants))})", "a weight is not constant"
-    sizes = {found.get("parts").text for found in _labels(pattern.source) if found.op == "Split"}
+    sizes = {result.get("parts").text for result in _labels(pattern.source) if result.op == "Split"}
     if sizes:
         yield f"constant({', '.join(sorted(sizes))})", "sizes are not constant"
     for text in pattern.conditions:
         yield text, reason_of(text)
-    for found in dict.fromkeys(f for f in _labels(pattern.source) if f.op in WINDOWS):
-        rest = found.get("rest").text
+    for result in dict.fromkeys(f for f in _labels(pattern.source) if f.op in WINDOWS):
+        rest = result.get("rest").text
         texts = [f'attributes({rest}, "auto_pad") is None']
-        if found.op != "Conv":
+        if result.op != "Conv":
             texts += [f'attributes({rest}, "ceil_mode", 0) == 0', f'attributes({rest}, "dilations") is None']
         yield from ((text, reason_of(text)) for text in texts if text not in pattern.conditions)
 
 
 def _labels(terms: tuple[Term, ...]) -> list[Label]:
-    return [found for found, _ in sorted(operators(*terms), key=repr)]
+    return [result for result, _ in sorted(operators(*terms), key=repr)]
 
 
 def _side(roots: tuple[Term, ...], side: str) -> list[str]:
@@ -112,15 +112,15 @@ def _side(roots: tuple[Term, ...], side: str) -> list[str]:
         return f"{term.label.op}({', '.join([*parts, *_attributes(term.label)])})"
 
     for root in roots:
-        found = text(root)
-        if found != outputs[root]:
-            lines.append(f"{outputs[root]} = {found}")
+        result = text(root)
+        if result != outputs[root]:
+            lines.append(f"{outputs[root]} = {result}")
     return lines
 
 
-def _attributes(found: Label) -> list[str]:
-    if found.get("rest") is not None:
-        return [*(f"{name}={value.text}" for name, value in found.attributes if name != "rest"), f"**{found.get('rest').text}"]
-    if found.op.startswith("Reduce"):
+def _attributes(result: Label) -> list[str]:
+    if result.get("rest") is not None:
+        return [*(f"{name}={value.text}" for name, value in result.attributes if name != "rest"), f"**{result.get('rest').text}"]
+    if result.op.startswith("Reduce"):
         return ["keepdims=1"]
-    return [f"{name}={value.text}" for name, value in found.attributes if name != "parts"]
+    return [f"{name}={value.text}" for name, value in result.attributes if name != "parts"]

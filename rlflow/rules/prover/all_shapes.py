@@ -70,9 +70,9 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
                 fired += fires
                 if reason is not None:
                     failures.append(reason)
-                    found = counterexample(rule, world, is_float) if kind is Symbolic else None
-                    if found is not None:
-                        return Outcome("refuted", fired, found)
+                    result = counterexample(rule, world, is_float) if kind is Symbolic else None
+                    if result is not None:
+                        return Outcome("refuted", fired, result)
                     if kind is Opaque or len(failures) > MAX_FAILURES:
                         return Outcome("unproved", fired, failures[0])
     except OutOfBudget:
@@ -147,9 +147,9 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
     """Raises Unprovable if output `number` of the two sides is not seen to be equal at every index."""
     index = []
     for k, size in enumerate(one.shape):
-        place = world.index_symbol(f"i{number}.{k}")
-        world.assume(z3.And(place >= 0, place < (size.term if isinstance(size, Int) else size)))
-        index.append(world.integer(place))
+        position = world.index_symbol(f"i{number}.{k}")
+        world.assume(z3.And(position >= 0, position < (size.term if isinstance(size, Int) else size)))
+        index.append(world.integer(position))
     if not world.feasible():
         return
     world.closed = False
@@ -178,11 +178,11 @@ def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
         if sizes is None:
             return None
         try:
-            found = evaluate(rule, Numeric(world.picks, sizes, seed), is_float)
+            result = evaluate(rule, Numeric(world.picks, sizes, seed), is_float)
         except (Invalid, NotHere, Unknown, Fork):
             continue
-        if found is not None:
-            return found
+        if result is not None:
+            return result
     return None
 
 

@@ -51,8 +51,8 @@ class Bound(NamedTuple):
     def __str__(self) -> str:
         first, others = self.sizes
         sizes = f"{first}" + (f" ({others} from the third axis on)" if others != first else "")
-        found = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements, strides to {self.step}, pads to {self.pad}"
-        return found + (f", *inputs to {self.count}" if self.count is not None else "")
+        result = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements, strides to {self.step}, pads to {self.pad}"
+        return result + (f", *inputs to {self.count}" if self.count is not None else "")
 
     def includes(self, other: "Bound") -> bool:
         return all(map(operator.ge, self.flat(), other.flat()))
@@ -102,14 +102,14 @@ class World(Picks, Formal):
         return self.choices.open(name, self.range_of(name, least))
 
     def range_of(self, name: str, least: int | None) -> range:
-        what, _, place = name.rpartition(".")
+        what, _, position = name.rpartition(".")
         if name.endswith("]"):  # a place along an axis
             return range(max(self.bound.sizes))
         if least == 0:
             return range(self.bound.pad + 1)
         if what.endswith((".strides", ".dilations")):
             return range(1, self.bound.step + 1)
-        most = self.bound.sizes[place.isdigit() and int(place) > 1 and least == 1]
+        most = self.bound.sizes[position.isdigit() and int(position) > 1 and least == 1]
         if least is None:
             return range(-most - 1, most + 2)
         return range(least, (most if least > 0 else most**2) + 1)
@@ -191,10 +191,10 @@ def check(world: World, case: Case, source: list[Tensor]) -> bool:
     for left, right in zip(wanted, target, strict=True):
         for index, value in left.items():
             if value is not None:
-                found = element_of(right, index)
-                if found is None:
+                result = element_of(right, index)
+                if result is None:
                     raise Unprovable("the right side divides by zero")
-                if not world.same(value, found):
+                if not world.same(value, result):
                     raise Unprovable("the two sides have different normal forms")
     return True
 
@@ -262,11 +262,11 @@ def refute(rule: Rule, world: World, is_float: bool) -> None:
     """Raises Refuted if numbers tell the sides apart."""
     for seed in range(POINTS):
         try:
-            found = evaluate(rule, Point(world, seed), is_float)
+            result = evaluate(rule, Point(world, seed), is_float)
         except (Invalid, NotHere, Unknown, ZeroDivisionError):
             continue
-        if found is not None:
-            raise Refuted(found)
+        if result is not None:
+            raise Refuted(result)
 
 
 def in_words(picks: dict[Any, Any]) -> str:

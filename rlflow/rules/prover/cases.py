@@ -113,9 +113,9 @@ def _attributes(pairs, name: bytes, default=None):
 
 def _scalar_is(view: View, value, text: str) -> bool:
     """Whether the one element of a constant is that number; in symbols it is replaced by it then."""
-    world, found = view.case.world, _scalar(view)
+    world, result = view.case.world, _scalar(view)
     if not isinstance(world, Symbols):
-        return found == value
+        return result == value
     if world.pick(text, (True, False)):
         view.case.values[view.id] = world.number(value)
         return True
@@ -143,7 +143,7 @@ def _literal(text: str, scope: dict):
     return _compiled(text)(scope)
 
 
-def _place_below(world, name: str, index: tuple, below):
+def _position_below(world, name: str, index: tuple, below):
     """An element of a list of places along an axis: it may count from either end."""
     if not isinstance(world, Symbols):
         return world.symbol(f"{name}{list(index)}", 0) % below
@@ -219,11 +219,11 @@ class Case:
     # -- left side --
 
     def source(self) -> list[Tensor]:
-        found = []
+        result = []
         for _, output in self.rule.source:
             outputs = self.operator(output.op, self.left)
-            found += outputs if output.slot is None else [self.slot(outputs, output.slot)]
-        return found
+            result += outputs if output.slot is None else [self.slot(outputs, output.slot)]
+        return result
 
     def slot(self, outputs: list[Tensor], slot: int) -> Tensor:
         if slot >= len(outputs):
@@ -259,16 +259,16 @@ class Case:
 
     def variables(self, pattern: str, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
         """What `*xs` stands for."""
-        found: list[Tensor | None] = []
+        result: list[Tensor | None] = []
         count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
         for k in range(count):
-            name, place = f"{pattern}{k}", slot + k
-            if k < count - 1 and draws.may_be_absent(op, place) and self.world.pick(f"{name} is absent", (False, True)):
-                found.append(None)
+            name, position = f"{pattern}{k}", slot + k
+            if k < count - 1 and draws.may_be_absent(op, position) and self.world.pick(f"{name} is absent", (False, True)):
+                result.append(None)
             else:
-                ranks = draws.ranks_of(self.rule, [(op.op, 0 if op.op == "Concat" else place)])
-                found.append(self.variable(name, ranks, op, place, [*before, *found]))
-        return found
+                ranks = draws.ranks_of(self.rule, [(op.op, 0 if op.op == "Concat" else position)])
+                result.append(self.variable(name, ranks, op, position, [*before, *result]))
+        return result
 
     def variable(self, name: str, ranks: tuple[int, ...], op: Op, slot: int, before: list[Tensor | None]) -> Tensor:
         kind = draws.LISTS.get((op.op, slot))
@@ -331,7 +331,7 @@ class Case:
             held = listed(self.world, tuple(self.world.symbol(f"{name}.{k}", None) for k in range(count)))
             return held if rank else replace(held, shape=(), at=lambda i: held.content[0])
         shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
-        return Tensor(shape, lambda i: _place_below(self.world, name, i, below), INT64, below=below)
+        return Tensor(shape, lambda i: _position_below(self.world, name, i, below), INT64, below=below)
 
     # -- operators --
 
@@ -455,16 +455,16 @@ class Case:
 
     def target(self) -> list[Tensor]:
         self.made = {}
-        found = []
+        result = []
         for _, pattern in self.rule.target:
             if isinstance(pattern, Output) and pattern.slot is not None:
                 outputs = self.operator(pattern.op, self.right)
                 if len(outputs) != self.rule.n_outputs[pattern.op.key] or pattern.slot >= len(outputs):
                     raise NotHere
-                found.append(outputs[pattern.slot])
+                result.append(outputs[pattern.slot])
             else:
-                found += self.right(pattern, None, 0, [])
-        return found
+                result += self.right(pattern, None, 0, [])
+        return result
 
     def right(self, pattern, op: Op | None, slot: int, before: list[Tensor]) -> list[Tensor]:
         match pattern:
@@ -507,15 +507,15 @@ def _clauses(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
 @cache
 def _early(rule: Rule) -> list[tuple[set[str], str]]:
     """(names, text) of what must hold in any case, whether tensors are constant or not."""
-    found = []
+    result = []
     for text in _clauses(rule)[1]:
         node = ast.parse(text, mode="eval").body
         parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
         for part in parts:
             called = {call.func.id for call in ast.walk(part) if isinstance(call, ast.Call)}
             if not called & {"constant", "unshared"}:
-                found.append((expressions.names_in(part), ast.unparse(part)))
-    return found
+                result.append((expressions.names_in(part), ast.unparse(part)))
+    return result
 
 
 def of_integers_too(rule: Rule) -> bool:

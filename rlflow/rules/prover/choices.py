@@ -17,7 +17,7 @@ def smaller(a, b):
 
 
 def extreme(of_two, of_many):
-    def found(*values):
+    def result(*values):
         items = builtins.list(values[0]) if len(values) == 1 else values
         if not builtins.any(isinstance(item, Int) for item in items):
             return of_many(items)
@@ -26,7 +26,7 @@ def extreme(of_two, of_many):
             first = of_two(first, other) if isinstance(first, Int) or isinstance(other, Int) else of_many(first, other)
         return first
 
-    return found
+    return result
 
 
 def absolute(value):
@@ -34,21 +34,21 @@ def absolute(value):
 
 
 def every(items):
-    found = True
+    result = True
     for item in items:
         if item is False or not (isinstance(item, Truth) or item):
             return False
-        found = item & found if isinstance(item, Truth) else found
-    return found
+        result = item & result if isinstance(item, Truth) else result
+    return result
 
 
 def some(items):
-    found = False
+    result = False
     for item in items:
         if not isinstance(item, Truth) and item:
             return True
-        found = item | found if isinstance(item, Truth) else found
-    return found
+        result = item | result if isinstance(item, Truth) else result
+    return result
 
 
 FUNCTIONS = {

@@ -98,12 +98,12 @@ REST: dict[str, dict[str, tuple]] = {
 @cache
 def uses_of(rule: Rule) -> dict[str, list[tuple[str, int]]]:
     """Where the left side reads each variable: (operator, slot)."""
-    found: dict[str, list] = {}
+    result: dict[str, list] = {}
     for op in rule.ops:
         for slot, pattern in enumerate(op.inputs):
             if isinstance(pattern, Var | Star):
-                found.setdefault(pattern.name, []).append((op.op, 0 if op.op == "Concat" else slot))
-    return found
+                result.setdefault(pattern.name, []).append((op.op, 0 if op.op == "Concat" else slot))
+    return result
 
 
 @cache
@@ -130,8 +130,8 @@ def settled(rule: Rule, name: str) -> bool:
 def max_rank(rule: Rule) -> int:
     """The largest rank in the cases: one less where many tensors may have any rank."""
     uses = uses_of(rule)
-    free = [name for name, found in uses.items() if all(use not in RANKS and use not in LISTS for use in found)]
-    fixed = {r for found in uses.values() for use in found for r in RANKS.get(use, ANY)}
+    free = [name for name, result in uses.items() if all(use not in RANKS and use not in LISTS for use in result)]
+    fixed = {r for result in uses.values() for use in result for r in RANKS.get(use, ANY)}
     return max(fixed & set(ANY), default=MAX_RANK) - (len(free) > 2)
 
 
@@ -178,18 +178,18 @@ def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
 
 def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
     """Every set of axes in ascending order, none as well; a single one counted from either end, and the last two turned."""
-    found = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
-    found += [(k - rank,) for k in range(rank)]
-    return (*found, (-1, -2)) if rank > 1 else tuple(found)
+    result = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
+    result += [(k - rank,) for k in range(rank)]
+    return (*result, (-1, -2)) if rank > 1 else tuple(result)
 
 
 def new_axes(rank: int) -> tuple[tuple[int, ...], ...]:
     """One or two axes that Unsqueeze adds, counted from either end."""
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     for count in (1, 2):
         for chosen in itertools.combinations(range(rank + count), count):
-            found += [chosen, tuple(k - rank - count for k in chosen)]
-    return tuple(found)
+            result += [chosen, tuple(k - rank - count for k in chosen)]
+    return tuple(result)
 
 
 def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
@@ -202,12 +202,12 @@ def cut_axes(rank: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 def coverage(rule: Rule) -> str:
     """Which ranks, counts and values the cases of a rule draw; sizes, strides, pads and numbers are symbols instead."""
-    found = [f"ranks to {max_rank(rule)}" + "".join(f" and {n}" for n in demanded(rule)), "sizes from 1"]
+    result = [f"ranks to {max_rank(rule)}" + "".join(f" and {n}" for n in demanded(rule)), "sizes from 1"]
     ops = {op.op for op in rule.ops}
     if ops & set(SAME_RANK):
-        found.append("windows along one or two axes")
+        result.append("windows along one or two axes")
     if any(isinstance(i, Star) and op.op in VARIADIC for op in rule.ops for i in op.inputs):
-        found.append(f"`*inputs` to {max_count(rule)}")
+        result.append(f"`*inputs` to {max_count(rule)}")
     words = {
         "Reshape": f"shapes to {max((MAX_RANK, *demanded(rule)))} sizes",
         "Expand": f"shapes to {MAX_RANK} sizes",
@@ -222,15 +222,15 @@ def coverage(rule: Rule) -> str:
         "Attention": "no mask",
         "MultiHeadAttention": "no mask and no bias",
     }
-    found += [text for op, text in words.items() if op in ops]
+    result += [text for op, text in words.items() if op in ops]
     if "Gather" in ops and _read_values(rule):
-        found.append("lists of at most three places")
+        result.append("lists of at most three places")
     if ops & {"MaxPool", "AveragePool"} and _may_pad_by_itself(rule):
-        found.append("automatic padding that is not negative")
+        result.append("automatic padding that is not negative")
     kinds = {LISTS.get(use) for uses in uses_of(rule).values() for use in uses}
     if kinds & {"axes", "cut axes", "padded axes"}:
-        found.append("axes in ascending order (and the last two turned)")
-    return ", ".join(found)
+        result.append("axes in ascending order (and the last two turned)")
+    return ", ".join(result)
 
 
 def _read_values(rule: Rule) -> bool:

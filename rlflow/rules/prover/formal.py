@@ -134,14 +134,14 @@ class Formal(Numbers):
         return Formula(self, {((atom, exponent),): 1})
 
     def sum_of(self, parts: Iterable[Formula]) -> Formula:
-        found: dict[Monomial, Fraction] = {}
+        result: dict[Monomial, Fraction] = {}
         work = 0
         for part in parts:
             work += 1 + len(part.terms)
             for monomial, coefficient in part.terms.items():
-                found[monomial] = found.get(monomial, 0) + coefficient
+                result[monomial] = result.get(monomial, 0) + coefficient
         self.spend(work)
-        return self.made(found)
+        return self.made(result)
 
     def made(self, terms: dict[Monomial, Fraction]) -> Formula:
         if len(terms) > MAX_TERMS:
@@ -150,12 +150,12 @@ class Formal(Numbers):
 
     def product_of(self, one: Formula, two: Formula) -> Formula:
         self.spend(1 + len(one.terms) * len(two.terms))
-        found: dict[Monomial, Fraction] = {}
+        result: dict[Monomial, Fraction] = {}
         for m, c in one.terms.items():
             for n, d in two.terms.items():
                 for monomial, coefficient in self.products.get((m, n)) or self.monomials(m, n):
-                    found[monomial] = found.get(monomial, 0) + c * d * coefficient
-        return self.made(found)
+                    result[monomial] = result.get(monomial, 0) + c * d * coefficient
+        return self.made(result)
 
     def monomials(self, one: Monomial, two: Monomial) -> tuple:
         """The product of two monomials, as (monomial, coefficient) pairs: whole powers of numbers and sums are written out."""
@@ -250,7 +250,7 @@ class Formal(Numbers):
         powers: dict[int, list] = {}
         for atom, exponent in (pair for monomial in p.terms for pair in monomial):
             powers.setdefault(atom, []).append(exponent)
-        least = {atom: min(found if len(found) == len(p.terms) else (0, *found)) for atom, found in powers.items()}
+        least = {atom: min(result if len(result) == len(p.terms) else (0, *result)) for atom, result in powers.items()}
         common = tuple(sorted((a, e) for a, e in least.items() if e))
         rest = p * Formula(self, {tuple((a, -e) for a, e in common): 1}) if common else p
         scale = rest.terms[max(rest.terms)]
@@ -347,8 +347,8 @@ class Formal(Numbers):
         return self.largest([a, b])
 
     def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Formula:
-        found = [body(k) for k in itertools.product(*map(range, sizes)) if _within(inside(k))]
-        return self.largest(found) if found else self.single(self.atom("nothing"))
+        result = [body(k) for k in itertools.product(*map(range, sizes)) if _within(inside(k))]
+        return self.largest(result) if result else self.single(self.atom("nothing"))
 
     def largest(self, parts: list[Formula]) -> Formula:
         """The maximum: of what is left when all have been freed of what they share and of a common positive factor."""
@@ -426,9 +426,9 @@ def simple(value: Fraction) -> Fraction | int:
 
 def _without_copies(parts: list[Formula]) -> list[Formula]:
     """One of several that differ by a number alone: the greatest."""
-    found: dict[frozenset, Formula] = {}
+    result: dict[frozenset, Formula] = {}
     for p in parts:
         key = frozenset((m, c) for m, c in p.terms.items() if m)
-        if key not in found or p.terms.get((), 0) > found[key].terms.get((), 0):
-            found[key] = p
-    return list(found.values())
+        if key not in result or p.terms.get((), 0) > result[key].terms.get((), 0):
+            result[key] = p
+    return list(result.values())

@@ -50,8 +50,8 @@ def multi_head_attention(m, a, q, k, v):
     for t in (q, v):
         m.require(t.shape[2] == (t.shape[2] // heads) * heads)
     apart = lambda t: turned(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
-    found = turned(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale")), 0, 2, 1, 3)
-    return renamed(m, found, (*q.shape[:2], v.shape[2]))
+    result = turned(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale")), 0, 2, 1, 3)
+    return renamed(m, result, (*q.shape[:2], v.shape[2]))
 
 
 def fused_matmul(m, a, x, y):

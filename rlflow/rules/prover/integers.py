@@ -34,8 +34,8 @@ class Infeasible(Exception):
 class Border(Exception):
     """A comparison that changes its answer inside the range of a bound index, at `place`."""
 
-    def __init__(self, variable, place):
-        self.variable, self.place = variable, place
+    def __init__(self, variable, position):
+        self.variable, self.position = variable, position
 
 
 class OutOfBudget(Exception):
@@ -248,9 +248,9 @@ class Integers:
     def truth(self, kind: str, difference):
         difference = z3.simplify(difference, som=True)
         claim = {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[kind]
-        found = z3.simplify(claim)
-        if z3.is_true(found) or z3.is_false(found):
-            return z3.is_true(found)
+        result = z3.simplify(claim)
+        if z3.is_true(result) or z3.is_false(result):
+            return z3.is_true(result)
         return Truth(self, claim, kind, difference)
 
     def border(self, truth: Truth, variable):
@@ -345,10 +345,10 @@ class Integers:
         return self.integer(total)
 
     def product_of_all(self, sizes: list):
-        found = 1
+        result = 1
         for size in sizes:
-            found = found * size
-        return found
+            result = result * size
+        return result
 
     def monomial(self, factors: tuple):
         """The product of unknowns, in one order."""
@@ -441,24 +441,24 @@ class Integers:
 
     # -- places --
 
-    def place(self, shape: tuple, index: tuple) -> Place:
+    def position(self, shape: tuple, index: tuple) -> Place:
         return Place(shape, index)
 
-    def index(self, place: Place, shape: tuple) -> tuple:
+    def index(self, position: Place, shape: tuple) -> tuple:
         """The index of that place under another shape, of which equal sizes at both ends are taken as they are."""
-        old = [pair for pair in zip(place.shape, place.index, strict=True) if not self.is_one(pair[0])]
+        old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
         new = [k for k, size in enumerate(shape) if not self.is_one(size)]
-        found: list = [0] * len(shape)
+        result: list = [0] * len(shape)
         while old and new and self.same_size(old[0][0], shape[new[0]]):
-            found[new.pop(0)] = old.pop(0)[1]
+            result[new.pop(0)] = old.pop(0)[1]
         while old and new and self.same_size(old[-1][0], shape[new[-1]]):
-            found[new.pop()] = old.pop()[1]
+            result[new.pop()] = old.pop()[1]
         if len(old) == 1 and len(new) == 1:
-            found[new[0]] = old[0][1]
+            result[new[0]] = old[0][1]
         elif new:
             for k, part in zip(new, self.moved(old, [shape[k] for k in new]), strict=True):
-                found[k] = part
-        return tuple(found)
+                result[k] = part
+        return tuple(result)
 
     def moved(self, old: list[tuple], sizes: list) -> list:
         """The indices under `sizes` of a place given as (size, index) pairs; back again it is what it was."""
@@ -523,10 +523,10 @@ class Integers:
                 sizes.remove(size)
                 del old[same]
         if not sizes:
-            found = 1
+            result = 1
             for size in old:
-                found = found * size
-            return found
+                result = result * size
+            return result
         given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*old, *sizes)]
         made = Int(self, UNKNOWN[f"rest {len(old)} {len(sizes)}", len(given)](*given))
         self.lemma(made.term >= 1)
@@ -632,10 +632,10 @@ def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
     """The factors that are left when those of the divisor are gone; None if one is missing."""
     left = list(factors)
     for wanted in divisor:
-        place = next((k for k, factor in enumerate(left) if factor.eq(wanted)), None)
-        if place is None:
+        position = next((k for k, factor in enumerate(left) if factor.eq(wanted)), None)
+        if position is None:
             return None
-        del left[place]
+        del left[position]
     return tuple(left)
 
 

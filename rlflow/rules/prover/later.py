@@ -141,7 +141,7 @@ class Choices:
         checks: list[list[Later]] = [[] for _ in names]
         for claim in claims:
             checks[max(map(names.index, claim.open))].append(claim)
-        work = [1 + sum(claim.steps for claim in found) // STEPS for found in checks]
+        work = [1 + sum(claim.steps for claim in result) // STEPS for result in checks]
         tries = 0
 
         def fill(k: int, env: dict) -> Iterator[dict]:

@@ -13,9 +13,9 @@ def identity(m, a, x, *others):
 def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
     """Axes counted from 0, in the order that they have."""
     m.require(all(-rank <= k < rank for k in axes))
-    found = [k % rank for k in axes]
-    m.require(len(set(found)) == len(found))
-    return found
+    result = [k % rank for k in axes]
+    m.require(len(set(result)) == len(result))
+    return result
 
 
 def axis_of(m, axis: int, rank: int) -> int:
@@ -34,11 +34,11 @@ def transpose(m, a, x):
 def renamed(m, x: Tensor, shape: tuple) -> Tensor:
     """The same elements in the same row-major order under another shape."""
     flat = flat_of(m, x)
-    return Tensor(shape, lambda i: flat(m.place(shape, i)), x.dtype, flat=flat)
+    return Tensor(shape, lambda i: flat(m.position(shape, i)), x.dtype, flat=flat)
 
 
 def flat_of(m, x: Tensor) -> Callable:
-    return x.flat or (lambda place: x.at(m.index(place, x.shape)))
+    return x.flat or (lambda position: x.at(m.index(position, x.shape)))
 
 
 def reshape(m, a, x, s):
@@ -127,8 +127,8 @@ def slice_(m, a, x, starts, ends, axes=None, steps=None):
             first, last = _clamped(m, start, size, 0, size - 1), _clamped(m, end, size, -1, size - 1)
             shape[axis] = m.choose(first > last, (first - last - step - 1) // -step, 0)
         offsets[axis], strides[axis] = first, step
-    places = lambda i: tuple(k * step + offset for k, step, offset in zip(i, strides, offsets, strict=True))  # noqa: E731
-    return Tensor(tuple(shape), lambda i: x.at(places(i)), x.dtype)
+    positions = lambda i: tuple(k * step + offset for k, step, offset in zip(i, strides, offsets, strict=True))  # noqa: E731
+    return Tensor(tuple(shape), lambda i: x.at(positions(i)), x.dtype)
 
 
 def _clamped(m, k, size, least, most):
@@ -154,11 +154,11 @@ def pad(m, a, x, pads, value=None, axes=None):
     fill = value.at((0,) * value.rank) if value is not None else m.number(0)
 
     def at(i):
-        places = [(k - b, size) for k, b, size in zip(i, begin, x.shape, strict=True)]
+        positions = [(k - b, size) for k, b, size in zip(i, begin, x.shape, strict=True)]
         if m.known(fill) == 0:
-            return m.inside(places, lambda: x.at(tuple(place for place, _ in places)))
-        within = all(p >= 0 and p < size for p, size in places)
-        return x.at(tuple(place for place, _ in places)) if within else fill
+            return m.inside(positions, lambda: x.at(tuple(position for position, _ in positions)))
+        within = all(p >= 0 and p < size for p, size in positions)
+        return x.at(tuple(position for position, _ in positions)) if within else fill
 
     return Tensor(tuple(s + b + e for s, b, e in zip(x.shape, begin, end, strict=True)), at, x.dtype)
 
@@ -167,9 +167,9 @@ def tile(m, a, x, repeats):
     m.require(len(repeats.content) == x.rank)
     for times in repeats.content:
         m.require(times >= 1)
-    places = lambda i: tuple(k - (k // size) * size for k, size in zip(i, x.shape, strict=True))  # noqa: E731
+    positions = lambda i: tuple(k - (k // size) * size for k, size in zip(i, x.shape, strict=True))  # noqa: E731
     shape = tuple(size * times for size, times in zip(x.shape, repeats.content, strict=True))
-    return Tensor(shape, lambda i: x.at(places(i)), x.dtype)
+    return Tensor(shape, lambda i: x.at(positions(i)), x.dtype)
 
 
 def gather(m, a, x, indices):

@@ -88,18 +88,18 @@ class Numbers:
         except (ValueError, OverflowError) as error:
             raise Invalid from error
 
-    def place(self, shape: tuple, index: tuple) -> int:
-        place = 0
+    def position(self, shape: tuple, index: tuple) -> int:
+        position = 0
         for size, k in zip(shape, index, strict=True):
-            place = place * size + k
-        return place
+            position = position * size + k
+        return position
 
-    def index(self, place: int, shape: tuple) -> tuple:
-        found = []
+    def index(self, position: int, shape: tuple) -> tuple:
+        result = []
         for size in reversed(shape):
-            found.append(place % size)
-            place //= size
-        return tuple(reversed(found))
+            result.append(position % size)
+            position //= size
+        return tuple(reversed(result))
 
     def reshaped(self, shape: tuple, wanted: tuple, allowzero: int) -> tuple:
         self.require(allowzero or all(size != 0 or k < len(shape) for k, size in enumerate(wanted)))
@@ -114,7 +114,7 @@ class Numbers:
 
 
 def _within(pairs) -> bool:
-    return all(0 <= place < size for place, size in pairs)
+    return all(0 <= position < size for position, size in pairs)
 
 
 def floats() -> Numbers:

@@ -49,16 +49,16 @@ class OpaqueWindows:
     def end(self) -> tuple:
         return self.each("end", 0)
 
-    def places(self, o: tuple, k: tuple) -> list[tuple]:
-        found = []
+    def positions(self, o: tuple, k: tuple) -> list[tuple]:
+        result = []
         for axis, size in enumerate(self.sizes):
             window, offset = term_of(o[axis]), term_of(k[axis])
-            place = self.unknown("place", axis, [window, offset, *self.arguments(axis)])
+            position = self.unknown("place", axis, [window, offset, *self.arguments(axis)])
             if not self.padded:
                 exists = z3.And(window >= 0, window < self.outputs[axis].term, offset >= 0, offset < term_of(self.kernel[axis]))
-                self.world.lemma(z3.Implies(exists, z3.And(place.term >= 0, place.term < term_of(size))))
-            found.append((place, size))
-        return found
+                self.world.lemma(z3.Implies(exists, z3.And(position.term >= 0, position.term < term_of(size))))
+            result.append((position, size))
+        return result
 
 
 def opaque_windows(world, a: Attributes, sizes: tuple, kernel: tuple) -> OpaqueWindows | None:

@@ -48,12 +48,12 @@ def evaluate(rule: Rule, world: Numeric, is_float: bool) -> str | None:
         target = case.target()
         if [t.shape for t in source] != [t.shape for t in target]:
             raise NotHere
-        found = [_all_elements(t) for t in target]
+        result = [_all_elements(t) for t in target]
     except Invalid as error:
         if world.operator in CHECKED:
             raise
         return _shown(case, f"the right side is not defined ({world.operator})", str(error))
-    for left, right in zip(wanted, found, strict=True):
+    for left, right in zip(wanted, result, strict=True):
         for index, value in left.items():
             if not _equal(value, right[index]):
                 return _shown(case, f"element {list(index)} is {float(value):.6g}", f"{float(right[index]):.6g}")

@@ -59,8 +59,8 @@ def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
             return result(outcome.proof, f"{coverage(rule)}: {outcome.cases} cases", outcome.how)
     try:
         bound, cases = prove_bounded(rule, readings)
-    except Refuted as found:
-        return result("refuted", "", str(found))
+    except Refuted as answer:
+        return result("refuted", "", str(answer))
     except (Unprovable, TimeoutError, Undefined) as failure:
         return result("unproved", "", f"{outcome.how}; within bounds: {failure or 'too much work'}")
     return result("bounded", f"{bound}: {cases} cases", "every case written out, equal normal forms")
@@ -102,5 +102,5 @@ def _hold(rules: list[Rule]) -> None:
     _held[:] = rules
 
 
-def _prove_held(place: int) -> Proof:
-    return prove_rule(_held[place])
+def _prove_held(position: int) -> Proof:
+    return prove_rule(_held[position])

@@ -107,5 +107,5 @@ def is_defined(op: str, domain: str) -> bool:
 
 def outputs_of(m, op: str, a: Attributes, inputs: list[Tensor | None]) -> list[Tensor]:
     """The outputs of one operator. Raises KeyError for one that has no definition."""
-    found = OPERATORS[op](m, a, *inputs)
-    return found if isinstance(found, list) else [found]
+    result = OPERATORS[op](m, a, *inputs)
+    return result if isinstance(result, list) else [result]

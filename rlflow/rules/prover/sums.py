@@ -37,10 +37,10 @@ def gemm(m, a, x, y, c=None):
     product = scaled(matmul(m, a, x, y), a("alpha", 1.0))
     if c is None:
         return product
-    found = pointwise(m, lambda p, q: p + q, product, scaled(c, a("beta", 1.0)))
-    m.require(found.rank == 2 and found.shape[0] == product.shape[0])
-    m.require(found.shape[1] == product.shape[1])
-    return found
+    result = pointwise(m, lambda p, q: p + q, product, scaled(c, a("beta", 1.0)))
+    m.require(result.rank == 2 and result.shape[0] == product.shape[0])
+    m.require(result.shape[1] == product.shape[1])
+    return result
 
 
 def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
@@ -60,12 +60,12 @@ def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
         shape = tuple(1 if k in gone else size for k, size in enumerate(x.shape) if keep or k not in gone)
 
         def at(i):
-            rest = iter(i if not keep else [place for k, place in enumerate(i) if k not in gone])
+            rest = iter(i if not keep else [position for k, position in enumerate(i) if k not in gone])
             base = [None if k in gone else next(rest) for k in range(x.rank)]
 
             def body(k):
                 inner = iter(k)
-                return x.at(tuple(next(inner) if place is None else place for place in base))
+                return x.at(tuple(next(inner) if position is None else position for position in base))
 
             chosen = how if x.floats or of_integers is None else of_integers
             return chosen(m, tuple(x.shape[k] for k in gone), body)

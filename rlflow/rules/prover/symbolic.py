@@ -85,8 +85,8 @@ class Symbols(Integers):
 
     def inside(self, pairs, value: Callable) -> Poly:
         claims = []
-        for place, size in pairs:
-            for claim in (place >= 0, place < size):
+        for position, size in pairs:
+            for claim in (position >= 0, position < size):
                 if claim is False:
                     return self.number(0)
                 if claim is not True and not self.entails(claim):
@@ -117,8 +117,8 @@ class Symbols(Integers):
                 except Border as border:
                     if border.variable.get_id() != variable.get_id():
                         raise
-                    place = border.place
-            middle = self.integer(plain(low) + place)
+                    position = border.position
+            middle = self.integer(plain(low) + position)
             ranges[:0] = [(low, high)] if not self.between(low, middle, high) else [(low, middle), (middle, high)]
         return result
 
@@ -151,7 +151,7 @@ class Symbols(Integers):
                     variables.append((entered[-1].__enter__(), plain(size)))
                     k.append(Int(self, variables[-1][0]))
             value, pairs = body(tuple(k)), inside(tuple(k))
-            claims = [c for place, size in pairs for c in (place >= 0, place < size)]
+            claims = [c for position, size in pairs for c in (position >= 0, position < size)]
             if any(c is False for c in claims):
                 raise Unprovable("a maximum of nothing")
             claims = [c.claim for c in claims if isinstance(c, Truth) and not self.entails(c)]
@@ -187,11 +187,11 @@ class Symbols(Integers):
         """Whether a window holds an element: the first kernel place that is not before the input."""
         witness = []
         for variable, size in bound:
-            place = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)
-            if place is None:
+            position = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)
+            if position is None:
                 chosen = z3.IntVal(0)
             else:
-                first = z3.simplify(z3.substitute(place, (variable, z3.IntVal(0))))
+                first = z3.simplify(z3.substitute(position, (variable, z3.IntVal(0))))
                 chosen = z3.If(first < 0, -first, z3.IntVal(0))
             witness.append((variable, chosen))
             if not self.entails(z3.And(chosen >= 0, chosen < size)):
@@ -390,9 +390,9 @@ class Symbols(Integers):
                 rest.remove(one)
                 rest.remove(other)
                 return self.cancelled(Term(term.coefficient * one.arguments[0].number, term.bound, tuple(rest)))
-        for place, factor in enumerate(term.factors):
+        for position, factor in enumerate(term.factors):
             if isinstance(factor, Applied) and factor.name == "inverse" and len(factor.arguments[0].terms) == 1:
-                rest = term.factors[:place] + term.factors[place + 1 :]
+                rest = term.factors[:position] + term.factors[position + 1 :]
                 left = self.without(term._replace(factors=rest), factor.arguments[0].terms[0])
                 if left is not None and self.is_divisor(factor.arguments[0]):
                     return self.cancelled(left)
@@ -416,9 +416,9 @@ class Symbols(Integers):
         return None
 
     def take(self, factors: list, wanted) -> bool:
-        for place, factor in enumerate(factors):
+        for position, factor in enumerate(factors):
             if self.same_atom(factor, wanted):
-                del factors[place]
+                del factors[position]
                 return True
         return False
 
@@ -429,9 +429,9 @@ class Symbols(Integers):
         groups: dict = {}
         for term in terms:
             alike = groups.setdefault(skeleton(term), [])
-            for place, other in enumerate(alike):
+            for position, other in enumerate(alike):
                 if self.same_term(term, other):
-                    alike[place] = other._replace(coefficient=other.coefficient + term.coefficient)
+                    alike[position] = other._replace(coefficient=other.coefficient + term.coefficient)
                     break
             else:
                 alike.append(term)

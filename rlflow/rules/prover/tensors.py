@@ -51,25 +51,25 @@ def listed(m, content: tuple) -> Tensor:
     """The int64 tensor of one axis that holds these integers."""
 
     def at(i):
-        *others, found = content
+        *others, result = content
         for k in reversed(range(len(others))):
-            found = m.choose(i[0] == k, others[k], found)
-        return found
+            result = m.choose(i[0] == k, others[k], result)
+        return result
 
     return Tensor((len(content),), at, TensorProto.INT64, content)
 
 
 def broadcast_shape(m, *tensors: Tensor) -> tuple:
     """The common shape; sizes that differ must be 1."""
-    rank, found = max(t.rank for t in tensors), []
+    rank, result = max(t.rank for t in tensors), []
     for axis in range(-rank, 0):
         first, *others = (t.shape[axis] for t in tensors if t.rank >= -axis)
         size = first
         for other in others:
             m.require((other == size) | (other == 1) | (size == 1))
             size = m.wider(size, other)
-        found.append(size)
-    return tuple(found)
+        result.append(size)
+    return tuple(result)
 
 
 def read(m, t: Tensor, i: tuple, whole: tuple):

@@ -18,7 +18,7 @@ class Windows:
     end: tuple
     outputs: tuple  # how many windows along each axis
 
-    def places(self, o: tuple, k: tuple) -> list[tuple]:
+    def positions(self, o: tuple, k: tuple) -> list[tuple]:
         """(place, size) along each axis."""
         return [
             (o[j] * self.strides[j] + k[j] * self.dilations[j] - self.begin[j], self.sizes[j])
@@ -77,8 +77,8 @@ def conv(m, a, x, w, bias=None):
         first = (i[1] // (outputs // groups)) * depth  # of the channels of the group
 
         def term(k):
-            places = windows.places(i[2:], k[1:])
-            element = m.inside(places, lambda: x.at((i[0], first + k[0], *(place for place, _ in places))))
+            positions = windows.positions(i[2:], k[1:])
+            element = m.inside(positions, lambda: x.at((i[0], first + k[0], *(position for position, _ in positions))))
             return element * w.at((i[1], *k))
 
         total = m.total((depth, *windows.kernel), term)
@@ -129,13 +129,13 @@ def conv_transpose(m, a, x, w, bias=None):
 
         def term(k):
             steps = zip(i[2:], k[1:], windows.strides, windows.dilations, windows.begin, windows.outputs, strict=True)
-            places, left = [], []
-            for o, place, stride, dilation, begin, size in steps:
-                reached = o + begin - place * dilation
-                places.append((reached // stride, size))
+            positions, left = [], []
+            for o, position, stride, dilation, begin, size in steps:
+                reached = o + begin - position * dilation
+                positions.append((reached // stride, size))
                 left.append((reached - (reached // stride) * stride, 1))  # a multiple of the stride
-            source = (i[0], first + k[0], *(place for place, _ in places))
-            return m.inside(places + left, lambda: x.at(source)) * w.at((first + k[0], channel, *k[1:]))
+            source = (i[0], first + k[0], *(position for position, _ in positions))
+            return m.inside(positions + left, lambda: x.at(source)) * w.at((first + k[0], channel, *k[1:]))
 
         total = m.total((depth // groups, *windows.kernel), term)
         return total + bias.at((i[1],)) if bias is not None else total
@@ -150,8 +150,8 @@ def max_pool(m, a, x):
     def at(i):
         return m.greatest(
             windows.kernel,
-            lambda k: x.at((*i[:2], *(place for place, _ in windows.places(i[2:], k)))),
-            lambda k: windows.places(i[2:], k),
+            lambda k: x.at((*i[:2], *(position for position, _ in windows.positions(i[2:], k)))),
+            lambda k: windows.positions(i[2:], k),
         )
 
     return Tensor((*x.shape[:2], *windows.outputs), at, x.dtype)
@@ -162,17 +162,17 @@ def average_pool(m, a, x):
     windows = windows_of(m, a, x.shape[2:], a("kernel_shape"), pools=True)
 
     def at(i):
-        places = lambda k: windows.places(i[2:], k)  # noqa: E731
-        counted = places
+        positions = lambda k: windows.positions(i[2:], k)  # noqa: E731
+        counted = positions
         if a("count_include_pad", 0):  # the padding that ceil_mode adds is never counted
             padded = [s + b + e for s, b, e in zip(windows.sizes, windows.begin, windows.end, strict=True)]
             counted = lambda k: [  # noqa: E731
-                (place + b, size) for (place, _), b, size in zip(places(k), windows.begin, padded, strict=True)
+                (position + b, size) for (position, _), b, size in zip(positions(k), windows.begin, padded, strict=True)
             ]
         count = m.total(windows.kernel, lambda k: m.inside(counted(k), lambda: m.number(1)))
         if a("count_include_pad", 0) and not a("ceil_mode", 0):
             count = m.number(prod(windows.kernel))
-        element = lambda k: x.at((*i[:2], *(place for place, _ in places(k))))  # noqa: E731
-        return m.quotient(m.total(windows.kernel, lambda k: m.inside(places(k), lambda: element(k))), count)
+        element = lambda k: x.at((*i[:2], *(position for position, _ in positions(k))))  # noqa: E731
+        return m.quotient(m.total(windows.kernel, lambda k: m.inside(positions(k), lambda: element(k))), count)
 
     return Tensor((*x.shape[:2], *windows.outputs), at)

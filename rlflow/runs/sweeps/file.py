@@ -88,9 +88,9 @@ def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda co
 
     Raises RLFlowError naming the file for a key or option that is unknown, or a value that is not allowed.
     """
-    found = OmegaConf.to_container(read_options(path))
+    result = OmegaConf.to_container(read_options(path))
     try:
-        sweep = _sweep(found)
+        sweep = _sweep(result)
         for parameter in sweep.parameters:
             for value in parameter.choices or (parameter.low, parameter.high):
                 _try(sweep, parameter, value, check)
@@ -99,54 +99,54 @@ def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda co
     return sweep
 
 
-def _sweep(found: dict) -> Sweep:
+def _sweep(result: dict) -> Sweep:
     known = (
         "model", "base", "parameters", "sampler", "sampler_seed", "pruner", "trials", "seeds", "executor", "workers", "objective",
     )  # fmt: skip
-    _known(found, known, "key")
-    base, parameters = found.get("base") or {}, found.get("parameters")
+    _known(result, known, "key")
+    base, parameters = result.get("base") or {}, result.get("parameters")
     if not isinstance(base, dict):
         raise RLFlowError("'base' maps options to values")
     if not isinstance(parameters, dict) or not parameters:
         raise RLFlowError("'parameters' maps at least one option to a list, to a range {low, high}, or to named cases")
-    if "model" in found:
-        base = {"model": found["model"], **base}
+    if "model" in result:
+        base = {"model": result["model"], **base}
     parameters = tuple(_parameter(name, values) for name, values in parameters.items())
-    sampler = _choice(found, "sampler")
+    sampler = _choice(result, "sampler")
     count = math.prod(len(parameter.choices) for parameter in parameters)
     if sampler == "grid" and not count:
         raise RLFlowError("a grid needs lists or cases, not ranges: sampler: random or tpe")
-    if sampler == "grid" and "trials" in found:
+    if sampler == "grid" and "trials" in result:
         raise RLFlowError("'trials' is for the samplers random and tpe; a grid runs every combination")
-    objective = found.get("objective") or {"figure": "improvement"}
+    objective = result.get("objective") or {"figure": "improvement"}
     if not isinstance(objective, dict):
         raise RLFlowError("'objective' is {figure: NAME, direction: maximize or minimize}")
     _known(objective, ("figure", "direction"), "key of 'objective'")
     figure = objective.get("figure")
     _known([figure], FIGURES, "figure")
     return Sweep(
-        base, parameters, sampler, _count(found, "sampler_seed", 0, least=0), _choice(found, "pruner"),
-        count if sampler == "grid" else _count(found, "trials"), _seeds(found.get("seeds", [0])), _choice(found, "executor"),
-        _count(found, "workers", 1), figure, _choice(objective, "direction"),
+        base, parameters, sampler, _count(result, "sampler_seed", 0, least=0), _choice(result, "pruner"),
+        count if sampler == "grid" else _count(result, "trials"), _seeds(result.get("seeds", [0])), _choice(result, "executor"),
+        _count(result, "workers", 1), figure, _choice(objective, "direction"),
     )  # fmt: skip
 
 
-def _parameter(name: str, found) -> Parameter:
-    if isinstance(found, list) and found and all(isinstance(value, SCALAR) for value in found):
-        if any(value in found[:k] for k, value in enumerate(found)):
+def _parameter(name: str, result) -> Parameter:
+    if isinstance(result, list) and result and all(isinstance(value, SCALAR) for value in result):
+        if any(value in result[:k] for k, value in enumerate(result)):
             raise RLFlowError(f"'{name}' holds a value twice")
-        return Parameter(name, tuple(found))
-    if isinstance(found, dict) and {"low", "high"} <= found.keys():
-        _known(found, ("low", "high", "log"), f"key of '{name}'")
-        low, high, log = found["low"], found["high"], found.get("log", False)
+        return Parameter(name, tuple(result))
+    if isinstance(result, dict) and {"low", "high"} <= result.keys():
+        _known(result, ("low", "high", "log"), f"key of '{name}'")
+        low, high, log = result["low"], result["high"], result.get("log", False)
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (low, high)) or not low < high:
             raise RLFlowError(f"'{name}' goes from a number 'low' to a larger one 'high', not from {low!r} to {high!r}")
         if not isinstance(log, bool) or (log and low <= 0):
             raise RLFlowError(f"'{name}': 'log' is true or false, and needs a 'low' above 0")
         return Parameter(name, low=low, high=high, log=log, whole=isinstance(low, int) and isinstance(high, int) and not _takes_floats(name))
-    if isinstance(found, dict) and found and all(isinstance(key, str) and isinstance(case, dict) for key, case in found.items()):
-        return Parameter(name, tuple(found), found)
-    raise RLFlowError(f"'{name}' is a list of numbers or texts, a range {{low, high}}, or cases {{NAME: {{OPTION: value}}}}, not {found!r}")
+    if isinstance(result, dict) and result and all(isinstance(key, str) and isinstance(case, dict) for key, case in result.items()):
+        return Parameter(name, tuple(result), result)
+    raise RLFlowError(f"'{name}' is a list of numbers or texts, a range {{low, high}}, or cases {{NAME: {{OPTION: value}}}}, not {result!r}")
 
 
 def _takes_floats(name: str) -> bool:
@@ -186,28 +186,28 @@ def _defaults() -> DictConfig:
     return read_options(DEFAULTS)
 
 
-def _known(found, known, what: str) -> None:
-    for key in found:
+def _known(result, known, what: str) -> None:
+    for key in result:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
             raise RLFlowError(f"unknown {what} '{key}'; " + (f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"))
 
 
-def _choice(found: dict, key: str) -> str:
-    value = found.get(key, CHOICES[key][0])
+def _choice(result: dict, key: str) -> str:
+    value = result.get(key, CHOICES[key][0])
     if value not in CHOICES[key]:
         raise RLFlowError(f"'{key}' is {' or '.join(CHOICES[key])}, not {value!r}")
     return value
 
 
-def _count(found: dict, key: str, default: int | None = None, least: int = 1) -> int:
-    value = found.get(key, default)
+def _count(result: dict, key: str, default: int | None = None, least: int = 1) -> int:
+    value = result.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
         raise RLFlowError(f"'{key}' is a whole number of at least {least}, not {value!r}")
     return value
 
 
-def _seeds(found) -> tuple[int, ...]:
-    if not isinstance(found, list) or not found or len(set(map(str, found))) < len(found):
-        raise RLFlowError(f"'seeds' is a list of different whole numbers, not {found!r}")
-    return tuple(_count({"seeds": seed}, "seeds", least=0) for seed in found)
+def _seeds(result) -> tuple[int, ...]:
+    if not isinstance(result, list) or not result or len(set(map(str, result))) < len(result):
+        raise RLFlowError(f"'seeds' is a list of different whole numbers, not {result!r}")
+    return tuple(_count({"seeds": seed}, "seeds", least=0) for seed in result)

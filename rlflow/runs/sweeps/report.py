@@ -18,26 +18,26 @@ FORMATS = {"interactions": "{:.0f}", "training_seconds": "{:.1f}", "acting_secon
 
 def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str) -> dict:
     """Writes trials.csv, trials.json and report.md with its plots; returns what trials.json holds."""
-    found = {"sweep": name, "figures": FIGURES, "rows": rows(sweep, trials, folder), "summary": summary(trials)}
-    write_text(folder / "trials.csv", as_csv(found["rows"]))
-    write_json(folder / "trials.json", found)
+    result = {"sweep": name, "figures": FIGURES, "rows": rows(sweep, trials, folder), "summary": summary(trials)}
+    write_text(folder / "trials.csv", as_csv(result["rows"]))
+    write_json(folder / "trials.json", result)
     plots = [_plot(folder, parameter, trials) for parameter in sweep.parameters]
-    write_text(folder / "report.md", _page(sweep, found["summary"], name, plots))
-    return found
+    write_text(folder / "report.md", _page(sweep, result["summary"], name, plots))
+    return result
 
 
 def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
     """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error, None where
     there is none. A pruned trial has rows for the seeds that it was run with."""
-    found = []
+    result = []
     for trial in trials:
         for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
             error = trial.errors.get(seed)
             state = "failed" if error else "pruned" if trial.pruned else "finished"
             figures = trial.figures.get(seed, dict.fromkeys(FIGURES))
-            place = trial.folders[seed].relative_to(folder.resolve()).as_posix()
-            found.append({"trial": trial.number, "seed": seed, "state": state, **trial.values, **figures, "folder": place, "error": error})
-    return found
+            position = trial.folders[seed].relative_to(folder.resolve()).as_posix()
+            result.append({"trial": trial.number, "seed": seed, "state": state, **trial.values, **figures, "folder": position, "error": error})
+    return result
 
 
 def summary(trials: Sequence[Trial]) -> list[dict]:
@@ -46,15 +46,15 @@ def summary(trials: Sequence[Trial]) -> list[dict]:
     `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies above
     the mean real one, in percent of the latter; None where that is 0.
     """
-    found = []
+    result = []
     for trial in trials:
         entry = {"trial": trial.number, "state": trial.state, "parameters": trial.values, "runs": len(trial.figures)}
         for name in FIGURES:
             entry[name] = mean_and_sd([figures[name] for figures in trial.figures.values()])
         dreamt, real = entry["dreamt"]["mean"], entry["real"]["mean"]
         entry["gap_percent"] = 100.0 * (dreamt - real) / abs(real) if real else None
-        found.append(entry)
-    return found
+        result.append(entry)
+    return result
 
 
 def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
@@ -91,11 +91,11 @@ def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[P
     ]) + "\n"  # fmt: skip
 
 
-def _cell(figure: str, found: Mapping) -> str:
-    if found["mean"] is None:
+def _cell(figure: str, result: Mapping) -> str:
+    if result["mean"] is None:
         return "–"
     form = FORMATS.get(figure, "{:.2f}")
-    return form.format(found["mean"]) + (f" ± {form.format(found['sd'])}" if found["sd"] is not None else "")
+    return form.format(result["mean"]) + (f" ± {form.format(result['sd'])}" if result["sd"] is not None else "")
 
 
 def _value(value) -> str:
@@ -112,11 +112,11 @@ def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
     for axes, shown, label in zip(figure.subplots(1, 2), (("dreamt", "real"), ("improvement",)), ("return", "improvement (%)"), strict=True):
         for k, name in enumerate(shown):
             for index, value in enumerate(values):
-                found = [f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()]
+                result = [f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()]
                 at = value if numeric else index
-                axes.plot([at] * len(found), found, ".", color=f"C{k}", alpha=0.4, label=name if not index else None)
-                if len(found) > 1:
-                    stats = mean_and_sd(found)
+                axes.plot([at] * len(result), result, ".", color=f"C{k}", alpha=0.4, label=name if not index else None)
+                if len(result) > 1:
+                    stats = mean_and_sd(result)
                     axes.errorbar([at], [stats["mean"]], [stats["sd"]], fmt="_", color=f"C{k}", capsize=3)
         if not numeric:
             axes.set_xticks(range(len(values)), [_value(value) for value in values], rotation=45, ha="right")

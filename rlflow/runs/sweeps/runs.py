@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.runs.config import load_config
-from rlflow.runs.folder import round_options, task_of
+from rlflow.runs.folder import iteration_options, task_of
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")  # what a run folder does not take over from another
@@ -60,8 +60,8 @@ def plan(folder: Path, options: dict) -> Run:
     """The run of a trial, with the shared ones that it stands on."""
     config = load_config(changes=options)
     task = {"model": config.model, **task_of(config)}
-    learning = round_options(config)
-    if config.rounds.count == 1:
+    learning = iteration_options(config)
+    if config.iterations.count == 1:
         learning = {key: value for key, value in learning.items() if key.startswith(("collect.", "world_model."))}
     run = None
     if config.world_model.mode == "offline":
@@ -142,14 +142,14 @@ def _locked(folder: Path) -> Iterator[int]:
 def _take_over(source: Path, target: Path) -> None:
     """Hard links, where the disk has them: files of a run folder are replaced, never changed (rlflow/common/files.py)."""
     for file in sorted(source.rglob("*")):
-        place = target / file.relative_to(source)
-        if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or place.exists():
+        position = target / file.relative_to(source)
+        if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or position.exists():
             continue
-        place.parent.mkdir(parents=True, exist_ok=True)
+        position.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(file, place)
+            os.link(file, position)
         except OSError:
-            copy_file(file, place)
+            copy_file(file, position)
 
 
 def _error(log: Path, stage: str, code: int) -> str:

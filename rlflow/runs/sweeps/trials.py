@@ -145,7 +145,7 @@ class Study:
         self._study.add_trial(self._frozen(trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]))
 
     def _frozen(self, trial: Trial, state):
-        values = [found[self.sweep.figure] for found in trial.figures.values()]
+        values = [result[self.sweep.figure] for result in trial.figures.values()]
         means = {step: float(np.mean(values[: step + 1])) for step in range(len(values))}
         value = means[len(values) - 1] if state == self.optuna.trial.TrialState.COMPLETE else None
         return self.optuna.trial.create_trial(

@@ -92,11 +92,11 @@ class EGraph:
 
     def constant(self, constant: Constant) -> int:
         """The class of a weight or literal; equal content, equal class."""
-        found = self._of_digest.get(constant.digest)
-        if found is None:
-            found = self._of_digest[constant.digest] = self._new_class(constant.type, True)
-            self.constants[found] = constant
-        return found
+        result = self._of_digest.get(constant.digest)
+        if result is None:
+            result = self._of_digest[constant.digest] = self._new_class(constant.type, True)
+            self.constants[result] = constant
+        return result
 
     def add(
         self, node: Node, inputs: Sequence[int], given: Sequence[int | None], types: Sequence[TensorType | None]
@@ -112,9 +112,9 @@ class EGraph:
         known = self._of_key.get(key)
         if known is not None:
             outputs = self.nodes[known].outputs
-            for wanted, found in zip(given, outputs, strict=True):
+            for wanted, result in zip(given, outputs, strict=True):
                 if wanted is not None and wanted != ABSENT:
-                    self.unite(wanted, found)
+                    self.unite(wanted, result)
         else:
             outputs = tuple(
                 ABSENT if t == ABSENT else self._new_class(kind, node.constant) if wanted is None else self.find(wanted)
@@ -129,15 +129,15 @@ class EGraph:
 
     def substitute(self, plan: Plan, operands: Sequence[int]) -> None:
         """Adds what a plan builds (rlflow.rules.apply) and unites it with what it replaces. Rebuild afterwards."""
-        real = {ABSENT: ABSENT} | {-2 - place: self.find(c) for place, c in enumerate(operands)}
+        real = {ABSENT: ABSENT} | {-2 - position: self.find(c) for position, c in enumerate(operands)}
         real |= {number: self.constant(constant) for number, constant in plan.constants}
         types = dict(plan.types)
         for node in plan.added:
             given = [real[t] if t < ABSENT else None for t in node.outputs]
             inputs = [real[t] if t == ABSENT else self.find(real[t]) for t in node.inputs]
             kinds = [types.get(t) for t in node.outputs]
-            for tensor, found in zip(node.outputs, self.add(node, inputs, given, kinds), strict=True):
-                real[tensor] = found
+            for tensor, result in zip(node.outputs, self.add(node, inputs, given, kinds), strict=True):
+                real[tensor] = result
         for old, new in plan.rewired:
             self.unite(real[old], real[new])
 

@@ -87,9 +87,9 @@ class ClassAttempt(Attempt):
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
             return False
         matched, self.matched = self.matched, {}  # the base lets no two operators be one
-        found = super().accepts(op, node)
+        result = super().accepts(op, node)
         self.matched = matched | self.matched
-        return found
+        return result
 
     def bind_tensor(self, name: str, tensor: int) -> bool:
         return self.bind(name, tensor)  # constants of equal content are one class
@@ -99,5 +99,5 @@ def matches(graph: EGraph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, 
     """(operators in the order of `rule.ops`, bindings) whose first root is `node`; roots are different operators."""
     for attempt in attempts_at(rule, ClassAttempt(graph, {}, {}), node):
         nodes = tuple([attempt.matched[op.key] for op in rule.ops])
-        if len({nodes[place] for place in rule.root_places}) == len(rule.root_places):
+        if len({nodes[position] for position in rule.root_positions}) == len(rule.root_positions):
             yield nodes, attempt.bindings

@@ -1,8 +1,8 @@
-"""Equality saturation: all rules at all places of an e-graph, in rounds, until nothing new comes.
+"""Equality saturation: all rules at all places of an e-graph, in iterations, until nothing new comes.
 
-Round k applies every match that the e-graph holds at its beginning. So after k whole rounds it holds every graph
+Iteration k applies every match that the e-graph holds at its beginning. So after k whole iterations it holds every graph
 that substitutions reach, in any number, of which none needs more than k one upon the other; this is the scope that
-is told, and after a round without news there is no limit to k.
+is told, and after an iteration without news there is no limit to k.
 """
 
 import time
@@ -33,20 +33,20 @@ class Explorer:
         self._depth = max((rule.depth for rule in rules), default=0)
 
     def round(self, max_nodes: int, seconds: float) -> str | None:
-        """One whole round; or nothing is done where a limit would be passed.
+        """One whole iteration; or nothing is done where a limit would be passed.
 
-        Returns 'nodes' or 'seconds' for such a limit, 'saturated' if the round brought nothing new, else None.
+        Returns 'nodes' or 'seconds' for such a limit, 'saturated' if the iteration brought nothing new, else None.
         """
         egraph, end = self.egraph, time.monotonic() + seconds
-        near, found, done = self._near(), [], self._done.copy()
-        for place, node in enumerate(egraph.nodes.values()):
-            found += self._at(node, near.get(node.id, self._depth))
-            full = len(egraph.nodes) + len(found) > max_nodes  # most matches add an operator or two
-            if full or (place % CHECK_EVERY == 0 and time.monotonic() > end):
+        near, result, done = self._near(), [], self._done.copy()
+        for position, node in enumerate(egraph.nodes.values()):
+            result += self._at(node, near.get(node.id, self._depth))
+            full = len(egraph.nodes) + len(result) > max_nodes  # most matches add an operator or two
+            if full or (position % CHECK_EVERY == 0 and time.monotonic() > end):
                 self._done = done
                 return "nodes" if full else "seconds"
         egraph.fresh = {}
-        for plan, bound in found:
+        for plan, bound in result:
             egraph.substitute(plan, bound)
         egraph.rebuild()
         return None if egraph.fresh else "saturated"
@@ -68,7 +68,7 @@ class Explorer:
         if node.constant:
             return []
         below = {egraph.nodes[n].op for t in node.inputs for n in egraph.makers.get(t, ())}
-        found = []
+        result = []
         for number, rule in self._by_root.get(node.op, ()):
             if not rule.children <= below or (distance >= rule.depth and len(rule.roots) == 1):
                 continue
@@ -78,21 +78,21 @@ class Explorer:
                     self._done.add(key)
                     plan = self._plan(rule, nodes, bindings)
                     if plan is not None:
-                        found.append((plan, operands(egraph, rule, nodes, bindings)))
-        return found
+                        result.append((plan, operands(egraph, rule, nodes, bindings)))
+        return result
 
     def _are_apart(self, rule: Rule, nodes: tuple[int, ...]) -> bool:
         """Whether no two roots read a common weight: an e-graph holds each operator in many forms at once, and to merge
         them with each other would go on for ever."""
         weights = [
-            frozenset().union(*(self.egraph.weights.get(t, ()) for t in self.egraph.nodes[nodes[place]].inputs))
-            for place in rule.root_places
+            frozenset().union(*(self.egraph.weights.get(t, ()) for t in self.egraph.nodes[nodes[position]].inputs))
+            for position in rule.root_positions
         ]
         return sum(map(len, weights)) == len(frozenset().union(*weights))
 
     def _plan(self, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | None:
         key = facts(self.egraph, rule, nodes, bindings)
-        found = self._plans.get(key)
-        if found is None:
-            found = self._plans[key] = plan_or_reason(self.egraph, rule, nodes, bindings)
-        return None if isinstance(found, str) else found
+        result = self._plans.get(key)
+        if result is None:
+            result = self._plans[key] = plan_or_reason(self.egraph, rule, nodes, bindings)
+        return None if isinstance(result, str) else result

@@ -54,14 +54,14 @@ def extract(options: Iterable[Option], wanted: Iterable[int], known: int, second
     solved: dict[tuple, tuple[int, list[int] | None]] = {}
     while True:
         bound, choice = 0, []
-        for place, part in enumerate(sorted(parts, key=len)):  # what small ones leave of the time, large ones get
+        for position, part in enumerate(sorted(parts, key=len)):  # what small ones leave of the time, large ones get
             key = _shape(part, forced)
             if key not in solved:
-                left = (end - time.monotonic()) / (len(parts) - place)
+                left = (end - time.monotonic()) / (len(parts) - position)
                 solved[key] = _solve(part, forced, max(left, MIN_SECONDS))
-            found, places = solved[key]
-            bound += found
-            choice = None if choice is None or places is None else [*choice, *(part[k] for k in places)]
+            result, positions = solved[key]
+            bound += result
+            choice = None if choice is None or positions is None else [*choice, *(part[k] for k in positions)]
         bound = min(max(bound, relaxed), known)
         circles = [] if choice is None else _circles(choice)
         if not circles or time.monotonic() > end:
@@ -128,13 +128,13 @@ def _in_order(options: list[Option]) -> list[Option]:
     """The options that can be computed at all, each after others that make what it needs."""
     waiting: dict[int, list[int]] = {}
     missing = [len(set(option.needs)) for option in options]
-    for place, option in enumerate(options):
+    for position, option in enumerate(options):
         for c in set(option.needs):
-            waiting.setdefault(c, []).append(place)
-    ready, made, ordered = [place for place, n in enumerate(missing) if n == 0], set(), []
-    for place in ready:  # grows
-        ordered.append(options[place])
-        for c in options[place].makes:
+            waiting.setdefault(c, []).append(position)
+    ready, made, ordered = [position for position, n in enumerate(missing) if n == 0], set(), []
+    for position in ready:  # grows
+        ordered.append(options[position])
+        for c in options[position].makes:
             if c not in made:
                 made.add(c)
                 for reader in waiting.get(c, ()):
@@ -161,7 +161,7 @@ class _Musts:
 
     def __init__(self, options: list[Option]):
         makers = _makers(options)
-        self._bit = {c: 1 << place for place, c in enumerate(makers)}
+        self._bit = {c: 1 << position for position, c in enumerate(makers)}
         self._of_class = dict.fromkeys(makers, -1)  # all there is
         changed = True
         while changed:
@@ -233,10 +233,10 @@ def _components(options: list[Option], forced: set[int]) -> list[list[Option]]:
         for c in joined[1:]:
             parent[find(c)] = find(joined[0])
         joins.append(joined[0])
-    found: dict[int, list[Option]] = {}
+    result: dict[int, list[Option]] = {}
     for option, c in zip(options, joins, strict=True):
-        found.setdefault(find(c), []).append(option)
-    return list(found.values())
+        result.setdefault(find(c), []).append(option)
+    return list(result.values())
 
 
 def _shape(component: list[Option], forced: set[int]) -> tuple:
@@ -348,7 +348,7 @@ class _Program:
         used = sorted({k for c in reached for k in self.makers[c]})
         if all(pick[k] is None for k in used):
             return  # the flow would be no more than the row of the class
-        column = {k: self.columns + place for place, k in enumerate(used)}
+        column = {k: self.columns + position for position, k in enumerate(used)}
         self.columns += len(used)
         self.rows += [({k: 1, column[k]: -1}, 0) for k in used]
         for c in sorted(reached):
@@ -384,10 +384,10 @@ class _Program:
         from scipy.optimize import linprog
 
         prices, scale, matrix, least = self._arrays()
-        found = linprog(prices, A_ub=-matrix, b_ub=-least, bounds=(0, None), method="highs", options={"time_limit": seconds})
-        if found.status != 0:
+        result = linprog(prices, A_ub=-matrix, b_ub=-least, bounds=(0, None), method="highs", options={"time_limit": seconds})
+        if result.status != 0:
             return _Relaxation(0.0, np.zeros(len(self.options)))
-        return _Relaxation(found.fun * scale, found.lower.marginals[: len(self.options)] * scale)
+        return _Relaxation(result.fun * scale, result.lower.marginals[: len(self.options)] * scale)
 
     def solve(self, seconds: float) -> tuple[int, list[int] | None]:
         """(bound in ps, the options of the best choice; None if there was no time to find one)."""
@@ -395,14 +395,14 @@ class _Program:
 
         prices, scale, matrix, least = self._arrays()
         whole = np.arange(self.columns) < len(self.options)
-        found = milp(
+        result = milp(
             prices, integrality=whole, bounds=Bounds(0, np.where(whole, 1, np.inf)),
             constraints=LinearConstraint(matrix, lb=least), options={"time_limit": seconds, "mip_rel_gap": 0.0},
         )  # fmt: skip
-        chosen = None if found.x is None else [int(k) for k in np.flatnonzero(found.x[whole] > 0.5)]
-        if found.status == 0:
+        chosen = None if result.x is None else [int(k) for k in np.flatnonzero(result.x[whole] > 0.5)]
+        if result.status == 0:
             return sum(self.options[k].price for k in chosen), chosen
-        dual = found.mip_dual_bound
+        dual = result.mip_dual_bound
         return 0 if dual is None or not np.isfinite(dual) else max(int(dual * scale * (1 - TOLERANCE)), 0), chosen
 
 
@@ -416,16 +416,16 @@ def _circles(chosen: list[Option]) -> list[set[int]]:
 
     founded = {c for option in _in_order(chosen) for c in option.makes}
     left = [option for option in chosen if not founded.issuperset(option.makes)]
-    place = {c: k for k, c in enumerate(dict.fromkeys(c for option in left for c in option.makes if c not in founded))}
-    edges = {(place[c], place[n]) for option in left for c in option.makes for n in option.needs if c in place and n in place}
+    position = {c: k for k, c in enumerate(dict.fromkeys(c for option in left for c in option.makes if c not in founded))}
+    edges = {(position[c], position[n]) for option in left for c in option.makes for n in option.needs if c in position and n in position}
     if not edges:
         return []
     rows, columns = np.array(sorted(edges)).T
-    matrix = csr_array((np.ones(len(edges)), (rows, columns)), shape=(len(place), len(place)))
+    matrix = csr_array((np.ones(len(edges)), (rows, columns)), shape=(len(position), len(position)))
     _, labels = connected_components(matrix, connection="strong")
     open_ = {labels[row] for row, column in edges if labels[row] != labels[column]}
     closed: dict[int, set[int]] = {}
-    for c, label in zip(place, labels, strict=True):
+    for c, label in zip(position, labels, strict=True):
         if label not in open_:
             closed.setdefault(label, set()).add(c)
     return [_smaller(members, left) for members in closed.values()]

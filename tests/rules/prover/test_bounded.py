@@ -132,31 +132,31 @@ def test_the_right_side_divides_by_no_more_than_the_left(m, abc):
 
 def cases_of(text: str, bound: Bound) -> list[dict]:
     (rule,) = parse(f"covered: counted\n  {text}\n", "counted")
-    found: list[dict] = []
-    walk(rule, True, bound, lambda work: None, lambda world, case, source: found.append(world.picks))
-    assert len({tuple(picks.items()) for picks in found}) == len(found)
-    return found
+    result: list[dict] = []
+    walk(rule, True, bound, lambda work: None, lambda world, case, source: result.append(world.picks))
+    assert len({tuple(picks.items()) for picks in result}) == len(result)
+    return result
 
 
 def test_every_combination_is_tried():
     """Against a count by brute force: shapes that MatMul accepts, all but the batch axes drawn freely."""
-    found = cases_of("MatMul(x, y) => MatMul(x, y)\n  if rank(x) == 2 and dim(x, 0) != dim(y, rank(y) - 1)", Bound(3, (2, 3), 8, 1, 1))
+    result = cases_of("MatMul(x, y) => MatMul(x, y)\n  if rank(x) == 2 and dim(x, 0) != dim(y, rank(y) - 1)", Bound(3, (2, 3), 8, 1, 1))
     shapes = [s for rank in (1, 2, 3) for s in itertools.product(*([range(1, 3)] * 2 + [range(1, 4)])[:rank])]
     shapes = [s for s in shapes if len(s) < 3 or s[0] * s[1] * s[2] <= 8]
     pairs = [(x, y) for x in shapes for y in shapes if len(x) == 2 and x[1] == y[-2 if len(y) > 1 else 0] and x[0] != y[-1]]
-    assert {tuple(tuple(p[f"{t}.{k}"] for k in range(p[f"rank of {t}"])) for t in "xy") for p in found} == set(pairs)
-    assert len(found) == len(pairs)
+    assert {tuple(tuple(p[f"{t}.{k}"] for k in range(p[f"rank of {t}"])) for t in "xy") for p in result} == set(pairs)
+    assert len(result) == len(pairs)
 
 
 def test_every_window_is_tried():
-    found = cases_of("MaxPool(x, kernel_shape=k, strides=s, pads=p) => MaxPool(x, kernel_shape=k, strides=s, pads=p)", Bound(3, (2, 3), 99, 1, 1))
+    result = cases_of("MaxPool(x, kernel_shape=k, strides=s, pads=p) => MaxPool(x, kernel_shape=k, strides=s, pads=p)", Bound(3, (2, 3), 99, 1, 1))
     brute = [
         (n, c, size, k, s, p, q)
         for n, c, size, k, s, p, q in itertools.product((1, 2), (1, 2), (1, 2, 3), (1, 2), (1, 2), (0, 1), (0, 1))
         if size + p + q >= k > max(p, q)  # pools refuse pads as wide as their windows
     ]
     names = ("x.0", "x.1", "x.2", "k.0", "s.0", "p.0", "p.1")
-    assert sorted(tuple(p[name] for name in names) for p in found) == brute
+    assert sorted(tuple(p[name] for name in names) for p in result) == brute
 
 
 def test_numbers_that_a_condition_compares_are_tried_too():

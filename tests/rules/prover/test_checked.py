@@ -68,9 +68,9 @@ def is_planned(op: str, inputs: list, attributes: dict, opset: int) -> bool:
 
 def misfits(op: str) -> list:
     cases = list(uses(op))
-    found = [(inputs, attributes) for inputs, attributes in cases if not fits(op, inputs, attributes)]
-    assert 0 < len(found) < len(cases)
-    return found
+    result = [(inputs, attributes) for inputs, attributes in cases if not fits(op, inputs, attributes)]
+    assert 0 < len(result) < len(cases)
+    return result
 
 
 @pytest.mark.parametrize("op", sorted(CHECKED))

@@ -73,7 +73,7 @@ def test_a_changed_rule_has_no_proof(tmp_path):
 
 def test_no_rule_is_shipped_without_a_proof():
     proofs = load_proofs()
-    found = {rule.name: proof_of(rule, proofs) for rule in load_rules()}
-    assert not [name for name, record in found.items() if record is None]
-    assert {record["proof"] for record in found.values()} == {"all-shapes", "bounded"}
-    assert sum(record["proof"] == "all-shapes" for record in found.values()) >= 0.7 * len(found)
+    result = {rule.name: proof_of(rule, proofs) for rule in load_rules()}
+    assert not [name for name, record in result.items() if record is None]
+    assert {record["proof"] for record in result.values()} == {"all-shapes", "bounded"}
+    assert sum(record["proof"] == "all-shapes" for record in result.values()) >= 0.7 * len(result)

@@ -31,9 +31,9 @@ def model_of(op: str, arrays: list, attributes: dict, n_outputs: int) -> tuple[o
     node = helper.make_node(op, names, outputs, domain=domain, **attributes)
     feeds = {n: a for n, a in zip(names, arrays, strict=True) if n}
     inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
-    found = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    result = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(helper.make_graph([node], "one", inputs, found), opset_imports=opsets, ir_version=10), feeds
+    return helper.make_model(helper.make_graph([node], "one", inputs, result), opset_imports=opsets, ir_version=10), feeds
 
 
 def authority(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> tuple[list[np.ndarray], float]:
@@ -92,9 +92,9 @@ def agrees(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> bool:
         with pytest.raises(Invalid):
             defined(op, arrays, attributes)
         return False
-    found = defined(op, arrays, attributes)
-    assert [f.shape for f in found] == [w.shape for w in wanted], shown
-    for f, w in zip(found, wanted, strict=True):
+    result = defined(op, arrays, attributes)
+    assert [f.shape for f in result] == [w.shape for w in wanted], shown
+    for f, w in zip(result, wanted, strict=True):
         np.testing.assert_allclose(f, w.astype(np.float64), rtol=tolerance, atol=tolerance, err_msg=shown)
     return True
 

@@ -21,11 +21,11 @@ def group_of(variant) -> str:
 
 
 def test_every_variant_is_another_rule_and_all_kinds_occur():
-    found = spread(RULES, 4 * len(RULES))
-    texts = {rule.text for rule in RULES} | {variant.rule.text for variant in found}
-    assert len(texts) == len(RULES) + len(found)
-    assert {variant.kind for variant in found} == set(KINDS)
-    assert max(sum(v.rule.name == rule.name for v in found) for rule in RULES) < 8
+    result = spread(RULES, 4 * len(RULES))
+    texts = {rule.text for rule in RULES} | {variant.rule.text for variant in result}
+    assert len(texts) == len(RULES) + len(result)
+    assert {variant.kind for variant in result} == set(KINDS)
+    assert max(sum(v.rule.name == rule.name for v in result) for rule in RULES) < 8
 
 
 def test_the_engine_and_the_prover_see_the_same_change():

@@ -17,29 +17,29 @@ from tests.tiny import tiny_task
 
 @pytest.mark.parametrize("name", TOYS)
 def test_a_saturated_bound_is_the_cheapest_graph_that_the_engine_reaches(name):
-    found, _ = reachable(toy(name).initial, 8)  # all, but for one of the toys, which has no end
-    assert len(found) > 2
-    bound = lower_bound(toy(name), 30, max_rounds=20)
+    result, _ = reachable(toy(name).initial, 8)  # all, but for one of the toys, which has no end
+    assert len(result) > 2
+    bound = lower_bound(toy(name), 30, max_iterations=20)
     assert bound.saturated and bound.stop == "saturated"
-    cheapest = min(state.cost.runtime_ps for state in found.values())
+    cheapest = min(state.cost.runtime_ps for state in result.values())
     assert bound.lower_bound_ps == bound.best_ps == graph_cost(toy(name).cost, bound.best).runtime_ps == cheapest
 
 
 @pytest.mark.parametrize("name", TOYS)
-@pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_no_graph_within_so_many_substitutions_costs_less(name, rounds):
-    bound = lower_bound(toy(name), 30, max_rounds=rounds)
-    found, _ = reachable(toy(name).initial, rounds)
-    assert bound.lower_bound_ps <= min(state.cost.runtime_ps for state in found.values())
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_no_graph_within_so_many_substitutions_costs_less(name, iterations):
+    bound = lower_bound(toy(name), 30, max_iterations=iterations)
+    result, _ = reachable(toy(name).initial, iterations)
+    assert bound.lower_bound_ps <= min(state.cost.runtime_ps for state in result.values())
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_squeezenet1_1", "tiny_mobilenet_v2"])
 def test_the_best_graph_computes_the_same_and_no_search_beats_the_bound(name):
     start = tiny_task(name).initial
-    found = greedy(start, 500).state
-    bound = lower_bound(start.task, 60, [found.graph], max_rounds=3)
-    assert not bound.saturated and bound.rounds == 3
-    assert bound.lower_bound_ps <= bound.best_ps <= found.cost.runtime_ps <= start.cost.runtime_ps
+    result = greedy(start, 500).state
+    bound = lower_bound(start.task, 60, [result.graph], max_iterations=3)
+    assert not bound.saturated and bound.iterations == 3
+    assert bound.lower_bound_ps <= bound.best_ps <= result.cost.runtime_ps <= start.cost.runtime_ps
     assert bound.gap(bound.best_ps) == 0 < bound.gap(start.cost.runtime_ps) < 1
     original, best = to_model(start.graph), to_model(bound.best)
     inputs = random_inputs(original, 0)
@@ -49,28 +49,28 @@ def test_the_best_graph_computes_the_same_and_no_search_beats_the_bound(name):
 
 def test_the_results_of_searches_widen_the_scope():
     start = tiny_task("tiny_resnet18").initial
-    found = greedy(start, 500).state
-    alone, with_it = (lower_bound(start.task, 30, graphs, max_rounds=1) for graphs in ([], [found.graph]))
-    assert with_it.lower_bound_ps == found.cost.runtime_ps < alone.lower_bound_ps
+    result = greedy(start, 500).state
+    single, with_it = (lower_bound(start.task, 30, graphs, max_iterations=1) for graphs in ([], [result.graph]))
+    assert with_it.lower_bound_ps == result.cost.runtime_ps < single.lower_bound_ps
     assert "1 result" in with_it.scope
 
 
-def test_limits_end_a_round_before_it_begins_to_change_anything():
+def test_limits_end_a_iterations_before_it_begins_to_change_anything():
     start = tiny_task("tiny_resnet18").initial
-    whole = lower_bound(start.task, 30, max_rounds=2)
-    limited = lower_bound(start.task, 30, max_rounds=9, max_nodes=500)
-    assert (limited.stop, limited.rounds, limited.nodes) == ("nodes", 2, whole.nodes)
+    whole = lower_bound(start.task, 30, max_iterations=2)
+    limited = lower_bound(start.task, 30, max_iterations=9, max_nodes=500)
+    assert (limited.stop, limited.iterations, limited.nodes) == ("nodes", 2, whole.nodes)
     none = lower_bound(start.task, 0)
-    assert (none.stop, none.rounds) == ("seconds", 0)
+    assert (none.stop, none.iterations) == ("seconds", 0)
     assert none.lower_bound_ps <= none.best_ps == start.cost.runtime_ps
 
 
 def test_a_bound_is_the_same_every_time():
-    first, second = (lower_bound(tiny_task("tiny_squeezenet1_1"), 30, max_rounds=3) for _ in range(2))
+    first, second = (lower_bound(tiny_task("tiny_squeezenet1_1"), 30, max_iterations=3) for _ in range(2))
     assert (first.lower_bound_ps, first.nodes, first.best.hash) == (second.lower_bound_ps, second.nodes, second.best.hash)
 
 
-def test_a_cost_that_looks_around_has_no_bound():
+def test_a_cost_that_looks_aiterations_has_no_bound():
     class Looks(type(toy(next(iter(TOYS))).cost)):
         reach = 1
 
@@ -87,27 +87,27 @@ def test_a_rule_that_asks_for_readers_has_no_bound():
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
 def test_no_walk_of_the_engine_ends_below_the_bound(name):
-    """As many random substitutions as rounds, from the model and from what a search found."""
+    """As many random substitutions as iterations, from the model and from what a search found."""
     start = tiny_task(name).initial
-    found = greedy(start, 500).state
-    rounds = 2
-    bound = lower_bound(start.task, 60, [found.graph], max_rounds=rounds)
-    assert bound.rounds == rounds
+    result = greedy(start, 500).state
+    iterations = 2
+    bound = lower_bound(start.task, 60, [result.graph], max_iterations=iterations)
+    assert bound.iterations == iterations
     random, costs = np.random.default_rng(0), set()
     for walk in range(60):
-        state = (start, found)[walk % 2]
-        for _ in range(rounds):
+        state = (start, result)[walk % 2]
+        for _ in range(iterations):
             state = state.apply(*random.choice(state.valid_actions()[:-1]))
         costs.add(state.cost.runtime_ps)
     assert bound.lower_bound_ps <= min(costs) and len(costs) > 20
 
 
 def test_the_command_prints_the_gaps(tmp_path, capsys):
-    assert main(["bound", "--model", "tiny_resnet18", "--rounds", "1", "--seconds", "30", "--json", str(tmp_path / "b.json")]) == 0
+    assert main(["bound", "--model", "tiny_resnet18", "--iterations", "1", "--seconds", "30", "--json", str(tmp_path / "b.json")]) == 0
     results = read_json(tmp_path / "b.json")
-    assert results["rounds"] == 1 and results["best"]["gap"] == 0 < results["original"]["gap"]
+    assert results["iterations"] == 1 and results["best"]["gap"] == 0 < results["original"]["gap"]
     assert results["scope"] in capsys.readouterr().out
-    assert main(["bound", "--model", "tiny_resnet18", "--rounds", "0"]) == 1
+    assert main(["bound", "--model", "tiny_resnet18", "--iterations", "0"]) == 1
     assert "at least 1" in capsys.readouterr().err
 
 

@@ -57,8 +57,8 @@ def test_a_pattern_goes_through_every_operator_of_a_class():
     egraph.rebuild()
     (relu,) = [node for node in egraph.nodes.values() if node.op == "Relu"]
     for rule in made.rules:
-        (found,) = matches(egraph, rule, relu)
-        assert found[1] == {"x": egraph.inputs[0]}
+        (result,) = matches(egraph, rule, relu)
+        assert result[1] == {"x": egraph.inputs[0]}
 
 
 def test_another_type_or_a_constant_is_never_equal():
@@ -103,9 +103,9 @@ def test_the_matches_of_a_single_graph_are_its_own(name):
             sorted((k, v) for k, v in renamed(rule, bindings, class_of).items())
             for node in made.graph.nodes.values() for _, bindings in structural_matches(made.graph, rule, node)
         ]  # fmt: skip
-        found = [sorted(bindings.items()) for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)]
-        assert sorted(map(repr, found)) == sorted(map(repr, wanted)), rule.name
-        count += len(found)
+        result = [sorted(bindings.items()) for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)]
+        assert sorted(map(repr, result)) == sorted(map(repr, wanted)), rule.name
+        count += len(result)
     assert count > 20
 
 

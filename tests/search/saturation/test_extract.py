@@ -12,12 +12,12 @@ from rlflow.search.saturation.extract import Option, extract
 def random_options(seed: int, classes: int, count: int) -> list[Option]:
     """Class 0 is wanted; the highest ones are easily founded; needs go anywhere, so that there are circles."""
     draw = random.Random(seed)
-    found = [Option(draw.randint(0, 30), (classes - 1 - k,), (), k) for k in range(2)]
+    result = [Option(draw.randint(0, 30), (classes - 1 - k,), (), k) for k in range(2)]
     for node in range(2, count):
         makes = tuple(draw.sample(range(classes), 2 if draw.random() < 0.25 else 1))
         rest = [c for c in range(classes) if c not in makes]
-        found.append(Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node))
-    return found
+        result.append(Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node))
+    return result
 
 
 def founded(options) -> set[int]:
@@ -47,11 +47,11 @@ SYSTEMS = [
 def test_the_cheapest_choice_is_found_and_is_the_bound(seed, wanted):
     options = random_options(seed, 7, 13)
     cheapest = brute_force(options, set(wanted))
-    found = extract(options, wanted, sum(option.price for option in options), 20)
-    assert found.bound == cheapest
-    assert sum(option.price for option in found.choice) == cheapest
-    assert set(wanted) <= founded(found.choice)
-    assert all(founded(found.choice[:k]).issuperset(option.needs) for k, option in enumerate(found.choice))
+    result = extract(options, wanted, sum(option.price for option in options), 20)
+    assert result.bound == cheapest
+    assert sum(option.price for option in result.choice) == cheapest
+    assert set(wanted) <= founded(result.choice)
+    assert all(founded(result.choice[:k]).issuperset(option.needs) for k, option in enumerate(result.choice))
 
 
 def test_circles_would_be_cheaper_in_some_of_these_systems():
@@ -77,8 +77,8 @@ def test_what_is_known_only_narrows_the_search(seed):
     """Whether the price that is known is the best one or a high one, the bound is the same; and never above it."""
     options = random_options(seed, 7, 13)
     cheapest = extract(options, [0], 10_000, 20).bound
-    found = extract(options, [0], cheapest, 20)
-    assert found.bound == sum(option.price for option in found.choice) == cheapest
+    result = extract(options, [0], cheapest, 20)
+    assert result.bound == sum(option.price for option in result.choice) == cheapest
     assert extract(options, [0], max(cheapest - 1, 0), 20).bound <= max(cheapest - 1, 0)
 
 
@@ -94,12 +94,12 @@ def test_equal_components_are_solved_once(monkeypatch):
     calls = []
     solve = extraction._solve
     monkeypatch.setattr(extraction, "_solve", lambda *arguments: calls.append(arguments) or solve(*arguments))
-    found = extract(options, [0], 1000, 20)
-    assert found.bound == 5 + 10 * 5 and len(calls) < 10
+    result = extract(options, [0], 1000, 20)
+    assert result.bound == 5 + 10 * 5 and len(calls) < 10
 
 
 def test_without_time_the_bound_is_low_but_holds():
     options = random_options(3, 7, 13)
     cheapest = brute_force(options, {0})
-    found = extract(options, [0], 10_000, 0)
-    assert 0 <= found.bound <= cheapest
+    result = extract(options, [0], 10_000, 0)
+    assert 0 <= result.bound <= cheapest

@@ -76,17 +76,17 @@ def task(text: str, weights: dict, rules: RuleSet) -> Task:
 
 def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[str, RewriteState], bool]:
     """(hash → state of all graphs within so many substitutions, whether there are no more of them)."""
-    found, frontier = {start.graph.hash: start}, [start]
+    result, frontier = {start.graph.hash: start}, [start]
     for _ in range(steps):
         following = []
         for state in frontier:
             for match in (match for matches in state.table.locations for match in matches):
                 after = state.follow(match)
-                if after.graph.hash not in found:
-                    found[after.graph.hash] = after
+                if after.graph.hash not in result:
+                    result[after.graph.hash] = after
                     following.append(after)
-        assert len(found) <= most, "not a toy"
+        assert len(result) <= most, "not a toy"
         if not following:
-            return found, True
+            return result, True
         frontier = following
-    return found, False
+    return result, False

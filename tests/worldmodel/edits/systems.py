@@ -77,7 +77,7 @@ class Said(NamedTuple):
     real_counts: np.ndarray
     terminated: np.ndarray
     real_terminated: np.ndarray
-    doubt: np.ndarray
+    uncertainty: np.ndarray
 
     @property
     def reward_error(self) -> float:
@@ -99,7 +99,7 @@ def said(model, episodes: list[Episode], horizon: int = 10**9) -> Said:
     s, t, row, step = np.array(at).T
     real = [(episodes[r].rewards[k], episodes[r].counts[k + 1], episodes[r].terminated[k]) for r, k in zip(row, step, strict=True)]
     rewards, counts, ends = (np.array(values) for values in zip(*real, strict=True))
-    return Said(replay.rewards[s, t], rewards, replay.counts[s, t], counts, replay.terminated[s, t], ends, replay.doubt[s, t])
+    return Said(replay.rewards[s, t], rewards, replay.counts[s, t], counts, replay.terminated[s, t], ends, replay.uncertainty[s, t])
 
 
 SIGNS_AND_PRODUCTS = """

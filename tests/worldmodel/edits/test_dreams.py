@@ -59,9 +59,9 @@ def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
             assert np.allclose(seen["z"][i], shown[i]["z"], atol=1e-4) and seen["h"][i].shape == shown[i]["h"].shape == (0,)
             assert np.array_equal(seen["counts"][i], shown[i]["counts"])
         actions = np.stack([choose(rng, seen["counts"][i]) for i in range(dreams)])
-        moves = alive & (actions[:, 0] < model.spec.n_xfers)
+        moves = alive & (actions[:, 0] < model.spec.n_rules)
         told = dream._dreams.imagined.advance(actions, moves, 0.0, (0, 0))
-        seen, alive = dream._dreams.observe(), moves & (told.doubt == 0)
+        seen, alive = dream._dreams.observe(), moves & (told.uncertainty == 0)
         for i in np.flatnonzero(moves):
             shown[i], reward, terminated, truncated, _ = real[i].step(actions[i])
             assert not terminated and not truncated and reward > -100
@@ -100,7 +100,7 @@ def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
             told = dream.advance(np.array([[xfer_id, numbers[0]]]), np.ones(1, bool), 0.0, (0, 0))
             shown, real_reward, *_ = real.step(np.array([xfer_id, numbers[0]]))
             assert abs(told.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(real_reward - reward) < 1e-5 * max(1, abs(reward))
-            assert told.doubt[0] == 0
+            assert told.uncertainty[0] == 0
 
 
 def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
@@ -120,7 +120,7 @@ def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
 
 def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, seed=(3, 1)) -> list:
     """What dream number `row` of n is told, while the others do other things."""
-    imagined, rng, found = model.imagine(task.initial, n), np.random.default_rng(7), []
+    imagined, rng, result = model.imagine(task.initial, n), np.random.default_rng(7), []
     for action in actions:
         taken = np.tile(np.array([task.no_op, 0]), (n, 1))
         for i in range(n):
@@ -128,18 +128,18 @@ def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, see
             taken[i] = (1, rng.integers(count)) if count else (task.no_op, 0)
         taken[row] = action
         told = imagined.advance(taken, taken[:, 0] < task.no_op, temperature, seed)
-        found.append((told.rewards[row], told.doubt[row], imagined.z[row].tolist(), imagined.counts[row].tolist()))
-    return found
+        result.append((told.rewards[row], told.uncertainty[row], imagined.z[row].tolist(), imagined.counts[row].tolist()))
+    return result
 
 
 def valid_walk(task: Task, model, steps: int) -> list:
-    imagined, rng, found = model.imagine(task.initial, 1), np.random.default_rng(1), []
+    imagined, rng, result = model.imagine(task.initial, 1), np.random.default_rng(1), []
     for _ in range(steps):
         counts = imagined.counts[0]
         xfer_id = int(rng.choice(np.flatnonzero(counts)))
-        found.append((xfer_id, int(rng.integers(counts[xfer_id]))))
-        imagined.advance(np.array([found[-1]]), np.ones(1, bool), 0.0, (0, 0))
-    return found
+        result.append((xfer_id, int(rng.integers(counts[xfer_id]))))
+        imagined.advance(np.array([result[-1]]), np.ones(1, bool), 0.0, (0, 0))
+    return result
 
 
 def test_what_stands_beside_a_dream_changes_nothing(toy):
@@ -227,14 +227,14 @@ def doubtful():
 
 def test_doubt_says_how_much_is_known(doubtful):
     model, task, (seen, other) = doubtful
-    for action, doubt in (((0, seen), 0.0), ((0, other), 0.25), ((1, 0), 1.0)):
+    for action, uncertainty in (((0, seen), 0.0), ((0, other), 0.25), ((1, 0), 1.0)):
         told = model.imagine(task.initial, 1).advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0))
-        assert told.doubt[0] == doubt
+        assert told.uncertainty[0] == uncertainty
 
 
 def test_what_nobody_knows_changes_nothing_and_the_limit_on_doubt_ends_the_dream(doubtful):
     model, task, _ = doubtful
-    dream = DreamVectorEnv(model, task.initial, 1, max_steps=9, temperature=0.0, doubt_limit=0.7, doubt_penalty=2.0)
+    dream = DreamVectorEnv(model, task.initial, 1, max_steps=9, temperature=0.0, uncertainty_limit=0.7, uncertainty_penalty=2.0)
     counts = [dream.reset(seed=0)[0]["counts"][0, :-1].tolist()]
     for _ in range(2):
         seen, _, terminated, truncated, _ = dream.step(np.array([[0, 0]]))

@@ -35,8 +35,8 @@ def test_three_rules_are_learnt_exactly():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     model = fitted(random_episodes(task, 150, 8), task)
     told = said(model, random_episodes(task, 40, 8, seed=1))
-    assert len(told.doubt) > 500 and (told.real_counts.max(axis=0) > 1).all() and (np.abs(told.real_rewards) > 0).mean() > 0.5
-    assert is_exact(told) and told.doubt.max() == 0
+    assert len(told.uncertainty) > 500 and (told.real_counts.max(axis=0) > 1).all() and (np.abs(told.real_rewards) > 0).mean() > 0.5
+    assert is_exact(told) and told.uncertainty.max() == 0
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
@@ -44,7 +44,7 @@ def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 12, 15)
     told = said(fitted(episodes, task), episodes)
-    assert len(told.doubt) > 200 and is_exact(told) and told.doubt.max() == 0
+    assert len(told.uncertainty) > 200 and is_exact(told) and told.uncertainty.max() == 0
 
 
 def test_nodes_that_are_alike_never_become_one():
@@ -69,7 +69,7 @@ def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
     mixed = fitted(episodes[0] + episodes[1], tasks[0])
     for task, own, held in zip(tasks, episodes, held_out, strict=True):
         apart, together = said(fitted(own, task), held), said(mixed, held)
-        assert is_exact(together) and together.doubt.max() == apart.doubt.max() == 0
+        assert is_exact(together) and together.uncertainty.max() == apart.uncertainty.max() == 0
         assert np.allclose(together.rewards, apart.rewards, rtol=1e-6, atol=1e-6)
     both = said(mixed, held_out[0][:5] + held_out[1][:5])  # in one call
     assert is_exact(both)
@@ -84,7 +84,7 @@ def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
     for index, numbers in by_world(model.worlds, edits).items():
         for k in numbers:
             followed = follow(index, edits[k])
-            moves = np.flatnonzero(followed.xfers >= 0)
+            moves = np.flatnonzero(followed.xfer_ids >= 0)
             if not len(moves):
                 continue
             states = States(index, [followed.nodes[t] for t in moves], len(task.rules))
@@ -101,4 +101,4 @@ def test_a_graph_to_which_nothing_applies_can_be_learnt():
     task = task_of(onnx_model("a = Abs(x)", {"x": (2,)}, "a"), SIGNS_AND_PRODUCTS)
     episodes = random_episodes(task, 3, 5)
     told = said(fitted(episodes, task), episodes)
-    assert len(told.doubt) == 3 and told.terminated.all() and not told.counts.any() and not told.rewards.any() and not told.doubt.any()
+    assert len(told.uncertainty) == 3 and told.terminated.all() and not told.counts.any() and not told.rewards.any() and not told.uncertainty.any()

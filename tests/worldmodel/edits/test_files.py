@@ -122,8 +122,8 @@ def test_an_array_of_another_shape_or_kind_is_refused(saved, tmp_path, wrong):
 
 def test_a_model_of_another_encoding_is_refused(saved):
     model, folder, _ = saved
-    with pytest.raises(RLFlowError, match="n_xfers is 3, not 4"):
-        load(folder, type(model.spec)(**{**model.spec.to_dict(), "n_xfers": 4}))
+    with pytest.raises(RLFlowError, match="n_rules is 3, not 4"):
+        load(folder, type(model.spec)(**{**model.spec.to_dict(), "n_rules": 4}))
 
 
 def test_a_file_of_more_symmetric_rules_than_there_are_is_no_harm(saved, tmp_path):

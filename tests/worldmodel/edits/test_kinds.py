@@ -37,12 +37,12 @@ def kind_of(model, observer, match) -> int:
     follower, record = observer.follower, match_record(observer.state, match)
     symmetric = record.xfer_id in model.worlds.schemas.symmetric
     alike = [m for m in follower.matches if m == record or (symmetric and m.xfer_id == record.xfer_id and set(m.nodes) == set(record.nodes))]
-    found = []
+    result = []
     for each in alike:
         place = follower.place(each)
         known = None if place is None else follower.world.places[place]
-        found.append(model.worlds.kinds.of(record.xfer_id, known and known.form, known and follower.world.facts_of(known)))
-    return min(found)
+        result.append(model.worlds.kinds.of(record.xfer_id, known and known.form, known and follower.world.facts_of(known)))
+    return min(result)
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -54,14 +54,14 @@ def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(numbe
         dream, real, rng = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model), np.random.default_rng([number, walk])
         shown = real.reset(seed=0)[0]
         for _ in range(8):
-            assert np.array_equal(dream.kind_counts[0], shown["kind_counts"])
+            assert np.array_equal(dream.class_counts[0], shown["class_counts"])
             counts = shown["counts"][:-1]
-            assert np.array_equal(np.bincount(model.kinds, shown["kind_counts"], len(counts)), counts)
+            assert np.array_equal(np.bincount(model.kinds, shown["class_counts"], len(counts)), counts)
             if not counts.any():
                 break
             xfer_id = int(rng.choice(np.flatnonzero(counts)))
             of_rule = model.kinds == xfer_id
-            expected = np.repeat(np.flatnonzero(of_rule), shown["kind_counts"][of_rule])
+            expected = np.repeat(np.flatnonzero(of_rule), shown["class_counts"][of_rule])
             observer = real._observer
             matches = [observer.state.table.location(*observer.real_action((xfer_id, k))) for k in range(counts[xfer_id])]
             assert [kind_of(model, observer, match) for match in matches] == expected.tolist()
@@ -69,7 +69,7 @@ def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(numbe
             told = dream.advance(action[None], np.ones(1, bool), 0.0, (0, 0))
             shown = real.step(action)[0]
             compared += 1
-            if told.doubt[0]:
+            if told.uncertainty[0]:
                 break
     assert compared > 8
 
@@ -101,11 +101,11 @@ def test_what_a_kind_is_worth_is_its_mean_reward_in_the_data():
 def test_a_restart_brings_back_the_kinds_of_the_start():
     task = toy_task()
     imagined = fitted(random_episodes(task, 20, 8), task).imagine(task.initial, 2)
-    first = imagined.kind_counts.copy()
+    first = imagined.class_counts.copy()
     imagined.advance(np.array([[1, 0], [1, 0]]), np.ones(2, bool), 0.0, (0, 0))
-    assert (imagined.kind_counts != first).any(axis=1).all()
+    assert (imagined.class_counts != first).any(axis=1).all()
     imagined.restart(np.array([True, False]))
-    assert np.array_equal(imagined.kind_counts[0], first[0]) and (imagined.kind_counts[1] != first[1]).any()
+    assert np.array_equal(imagined.class_counts[0], first[0]) and (imagined.class_counts[1] != first[1]).any()
 
 
 def test_kinds_that_were_carried_out_least_are_the_first_to_be_among_the_others(monkeypatch):
@@ -114,8 +114,8 @@ def test_kinds_that_were_carried_out_least_are_the_first_to_be_among_the_others(
     times = {(form, facts): sum(seen.values()) for form, known in enumerate(schemas.known) for facts, seen in known.effects.items()}
     monkeypatch.setattr(module, "MOST", len(times) // 2)
     few = Kinds(schemas, 3)
-    assert len(few.xfers) == len(times) // 2 + 3 and (np.diff(few.xfers) >= 0).all()
-    last = {xfer_id: np.flatnonzero(few.xfers == xfer_id)[-1] for xfer_id in range(3)}
+    assert len(few.xfer_ids) == len(times) // 2 + 3 and (np.diff(few.xfer_ids) >= 0).all()
+    last = {xfer_id: np.flatnonzero(few.xfer_ids == xfer_id)[-1] for xfer_id in range(3)}
     merged = {key: few.of(schemas.known[key[0]].form.xfer_id, *key) in last.values() for key in times}
     assert sum(merged.values()) == len(times) - len(times) // 2
     assert max(times[key] for key in times if merged[key]) <= min(times[key] for key in times if not merged[key])

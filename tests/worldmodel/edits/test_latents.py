@@ -17,14 +17,14 @@ def z_along(model, task: Task, episode) -> np.ndarray:
     """z of every state of a real episode: [T + 1, Z]."""
     observer, state = model.observer(), task.initial
     observer.begin(state)
-    found = [observer.z.copy()]
+    result = [observer.z.copy()]
     for xfer_id, location in episode.actions.tolist():
         if xfer_id < task.no_op:
             number = next(k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k)) == (xfer_id, location))
             state = state.apply(xfer_id, location)
             observer.follow((xfer_id, number), state)
-        found.append(observer.z.copy())
-    return np.stack(found)
+        result.append(observer.z.copy())
+    return np.stack(result)
 
 
 def explained(inputs: np.ndarray, targets: np.ndarray, held_inputs: np.ndarray, held_targets: np.ndarray) -> float:
@@ -36,12 +36,12 @@ def explained(inputs: np.ndarray, targets: np.ndarray, held_inputs: np.ndarray, 
 
 def z_of(model, episodes) -> np.ndarray:
     """z of every state of the episodes, one after the other: [S, Z]."""
-    found, edits = [], unpacked(episodes)
+    result, edits = [], unpacked(episodes)
     for index, numbers in by_world(model.worlds, edits).items():
         rows = node_latents(index, model.latents)
         for k in numbers:
-            found += [model.bounded(model.latents.offset + rows(nodes).sum(axis=0)) for nodes in follow(index, edits[k]).nodes]
-    return np.stack(found)
+            result += [model.bounded(model.latents.offset + rows(nodes).sum(axis=0)) for nodes in follow(index, edits[k]).nodes]
+    return np.stack(result)
 
 
 def test_cost_and_counts_can_be_read_from_z():

@@ -58,12 +58,12 @@ def dreamt(model, start, actions, states, temperature=0.0):
     """What dreams pay for the same actions, [steps]; searchable ones, so far, too."""
     observer, imagined, state, rewards, sums = model.observer(), model.imagine(start, 1), model.searchable(start, 0.25), [], []
     observer.begin(start)
-    for t, (xfer, location) in enumerate(actions):
-        own = next(k for k in range(observer.counts[xfer]) if observer.real_action((xfer, k)) == (xfer, location))
-        rewards.append(imagined.advance(np.array([[xfer, own]]), np.ones(1, bool), temperature, (7, t)).rewards[0])
-        state = state.follow(state.location(xfer, own))
+    for t, (xfer_id, location) in enumerate(actions):
+        own = next(k for k in range(observer.counts[xfer_id]) if observer.real_action((xfer_id, k)) == (xfer_id, location))
+        rewards.append(imagined.advance(np.array([[xfer_id, own]]), np.ones(1, bool), temperature, (7, t)).rewards[0])
+        state = state.follow(state.location(xfer_id, own))
         sums.append(state.gained)
-        observer.follow((xfer, own), states[t].apply(xfer, location))
+        observer.follow((xfer_id, own), states[t].apply(xfer_id, location))
     return np.array(rewards), np.array(sums)
 
 

@@ -73,10 +73,10 @@ def test_by_analogy_the_right_thing_is_done_to_a_convolution_of_another_size():
     model = fitted([played(task, [(0, small), (1, 0)])] * 2, task)
     other = played(task, [(0, 1 - small), (1, 0)])
     told = said(model, [other])
-    first = told.doubt[:2].tolist()
+    first = told.uncertainty[:2].tolist()
     assert first[0] == 0.25 and first[1] in (0.0, 0.25) and told.exact == 1
     both = said(model, [played(task, [(0, 0), (0, 0), (1, 0), (1, 0)])])
-    assert both.exact == 1 and set(both.doubt.tolist()) == {0.0, 0.25}
+    assert both.exact == 1 and set(both.uncertainty.tolist()) == {0.0, 0.25}
 
 
 def test_new_facts_are_trusted_where_none_were_refuted():
@@ -85,7 +85,7 @@ def test_new_facts_are_trusted_where_none_were_refuted():
     wide = task_of(onnx_model(lines, {"x0": (2, 3), "x1": (2, 2)}, "d0 d1"), SIZES)
     model = fitted(random_episodes(trained, 10, 6), trained)
     told = said(model, random_episodes(wide, 10, 6))
-    assert told.exact == 1 and 0 < told.doubt.max() <= 0.5
+    assert told.exact == 1 and 0 < told.uncertainty.max() <= 0.5
 
 
 def test_an_effect_that_left_out_what_nobody_read_is_known_where_it_is_read():

@@ -56,10 +56,10 @@ def open_places(state: DreamtState) -> list[tuple[int, int, DreamtMatch]]:
     return [(x, k, match) for x in range(len(state.counts)) for k, match in enumerate(state.of_rule(x)) if match in offered]
 
 
-def doubted(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]) -> list[float]:
+def uncertain(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]) -> list[float]:
     """How much the model doubts each of these steps, in a dream of its own."""
     imagined = model.imagine(task.initial, 1)
-    return [float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).doubt[0]) for action in actions]
+    return [float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).uncertainty[0]) for action in actions]
 
 
 # -- dream and reality -----------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_along_any_known_sequence_it_is_the_real_state_and_the_dream_of_controll
         assert state.table.location(xfer_id, location) is match
         after = state.follow(match)
         told = imagined.advance(np.array([[xfer_id, location]]), np.ones(1, bool), 0.0, (0, 0))
-        if told.doubt[0] > 0:
+        if told.uncertainty[0] > 0:
             assert after is state
             break
         real = real.apply(*observer.real_action((xfer_id, location)))
@@ -102,8 +102,8 @@ def test_near_is_the_neighbourhood_of_the_graph(system):
     for node in real.graph.nodes:
         for reach in range(4):
             if not real.graph.nodes[node].constant:
-                found = {number[n] for n in real.near([node], reach)}
-                assert state.near([number[node]], reach) - outputs == found
+                result = {number[n] for n in real.near([node], reach)}
+                assert state.near([number[node]], reach) - outputs == result
 
 
 @pytest.mark.parametrize("method", list(OPTIONS))
@@ -192,15 +192,15 @@ def test_what_is_doubted_more_than_allowed_is_on_no_path(limit):
     task = tiny_task("tiny_squeezenet1_1")
     model = fitted(random_episodes(task, 2, 6), task)
     for method in OPTIONS:
-        found = run_search(method, model.searchable(task.initial, limit), Limits(interactions=300), **OPTIONS[method])
-        assert all(doubt <= min(limit, BY_ANALOGY) for doubt in doubted(model, task, found.actions))
-    doubts = []
+        result = run_search(method, model.searchable(task.initial, limit), Limits(interactions=300), **OPTIONS[method])
+        assert all(uncertainty <= min(limit, BY_ANALOGY) for uncertainty in uncertain(model, task, result.actions))
+    uncertainties = []
     start = model.searchable(task.initial, limit)
     for xfer_id in range(len(start.counts)):
         for location, match in enumerate(start.of_rule(xfer_id)):
-            doubts.append(doubted(model, task, [(xfer_id, location)])[0])
-            assert (start.follow(match) is start) == (doubts[-1] > min(limit, BY_ANALOGY))
-    assert UNKNOWN_EFFECT in doubts and 0.0 in doubts
+            uncertainties.append(uncertain(model, task, [(xfer_id, location)])[0])
+            assert (start.follow(match) is start) == (uncertainties[-1] > min(limit, BY_ANALOGY))
+    assert UNKNOWN_EFFECT in uncertainties and 0.0 in uncertainties
 
 
 def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():

@@ -44,9 +44,9 @@ def with_cost(task: Task, cost) -> Task:
 def keys_of_all(states: States) -> dict[tuple[int, int], tuple]:
     """(state, node) → its keys."""
     rows, tensors = np.nonzero(states.maker >= 0)
-    found = surroundings(states, rows, states.maker[rows, tensors].astype(np.int64))
-    assert len(found.nodes) == len(rows)
-    return {(r, n): tuple(k) for r, n, k in zip(found.rows.tolist(), found.nodes.tolist(), found.keys.T.tolist(), strict=True)}
+    result = surroundings(states, rows, states.maker[rows, tensors].astype(np.int64))
+    assert len(result.nodes) == len(rows)
+    return {(r, n): tuple(k) for r, n, k in zip(result.rows.tolist(), result.nodes.tolist(), result.keys.T.tolist(), strict=True)}
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
@@ -57,9 +57,9 @@ def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_to
     edits, near, all_of_them = unpacked(episodes), 0, 0
     for index, numbers in by_world(model.worlds, edits).items():
         followed = [follow(index, edits[k]) for k in numbers]
-        states = States(index, [found.nodes[0] for found in followed], len(task.rules) + 1)
+        states = States(index, [result.nodes[0] for result in followed], len(task.rules) + 1)
         for t in range(8):
-            places = np.array([int(found.places[t]) if t < len(found.places) else -1 for found in followed])
+            places = np.array([int(result.places[t]) if t < len(result.places) else -1 for result in followed])
             rows, before = np.flatnonzero(places >= 0), keys_of_all(states)
             told = after(states.carry_out(rows, places[rows]))
             now = keys_of_all(states)
@@ -91,7 +91,7 @@ def test_rewards_that_depend_on_what_is_around_are_learnt_exactly():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model = fitted(random_episodes(task, 300, 6), task)
     told = said(model, random_episodes(task, 40, 6, seed=1), 1)
-    sure = told.doubt == 0
+    sure = told.uncertainty == 0
     scale = np.abs(told.real_rewards).max()
     assert sure.mean() > 0.8 and np.abs(told.rewards - told.real_rewards)[sure].max() < 1e-6 * scale
     alone = fitted(random_episodes(task, 300, 6), task)

@@ -7,10 +7,10 @@ from tests.worldmodel import toy
 def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:
     """The same graph with its nodes renumbered and its edges in another order."""
     nodes, edges = random.permutation(len(graph.ops)), random.permutation(len(graph.senders))
-    place = np.argsort(nodes).astype(np.int32)
+    position = np.argsort(nodes).astype(np.int32)
     return GraphArrays(
-        graph.ops[nodes], graph.nodes[nodes], graph.edges[edges], place[graph.senders][edges],
-        place[graph.receivers][edges], graph.globals,
+        graph.ops[nodes], graph.nodes[nodes], graph.edges[edges], position[graph.senders][edges],
+        position[graph.receivers][edges], graph.globals,
     )
 
 
@@ -44,8 +44,8 @@ def test_the_structure_does_matter(trained):
 
 def test_the_company_of_other_graphs_changes_nothing(trained):
     model, _ = trained
-    alone = np.concatenate([model.encode([graph]) for graph in graphs()])
-    np.testing.assert_allclose(model.encode(graphs()), alone, atol=2e-3)
+    single = np.concatenate([model.encode([graph]) for graph in graphs()])
+    np.testing.assert_allclose(model.encode(graphs()), single, atol=2e-3)
 
 
 def test_padding_changes_nothing(trained):

@@ -37,10 +37,10 @@ def test_maximum_likelihood_recovers_a_known_mixture():
 
     for _ in range(400):
         step()
-    found = mdn.mixture_from_parameters(parameters, 1, 2)
-    np.testing.assert_allclose(tf.nn.softmax(found.logits)[0], WEIGHTS, atol=0.03)
-    np.testing.assert_allclose(found.mean[0], MEANS, atol=0.05)
-    np.testing.assert_allclose(tf.exp(found.log_sigma)[0], SIGMAS, atol=0.03)
+    result = mdn.mixture_from_parameters(parameters, 1, 2)
+    np.testing.assert_allclose(tf.nn.softmax(result.logits)[0], WEIGHTS, atol=0.03)
+    np.testing.assert_allclose(result.mean[0], MEANS, atol=0.05)
+    np.testing.assert_allclose(tf.exp(result.log_sigma)[0], SIGMAS, atol=0.03)
 
 
 def test_temperature_zero_gives_the_mode_component_whatever_the_seed():

@@ -30,8 +30,8 @@ def test_save_and_load_change_nothing(trained, tmp_path):
 def test_another_encoding_is_refused_with_one_clear_line(trained, tmp_path):
     model, _ = trained
     model.save(tmp_path)
-    other = dataclasses.replace(toy.SPEC, n_xfers=7)
-    with pytest.raises(RLFlowError, match=r"made for another encoding: n_xfers is 3, not 7$") as error:
+    other = dataclasses.replace(toy.SPEC, n_rules=7)
+    with pytest.raises(RLFlowError, match=r"made for another encoding: n_rules is 3, not 7$") as error:
         MDNRNNWorldModel.load(tmp_path, other)
     assert "\n" not in str(error.value)
 
@@ -86,7 +86,7 @@ def test_a_replay_starts_where_it_is_told_and_has_seen_what_was_before(trained):
     for t in starts:
         step = model.step(z[t][None], episode.counts[t][None], episode.actions[t][None], state)
         state = step.state
-        if episode.actions[t][0] < toy.SPEC.n_xfers:
+        if episode.actions[t][0] < toy.SPEC.n_rules:
             np.testing.assert_allclose(replay.rewards[t, 0], step.reward[0], atol=1e-4)
             np.testing.assert_array_equal(replay.counts[t, 0], step.shown_counts[0])
 

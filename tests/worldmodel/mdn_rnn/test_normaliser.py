@@ -39,11 +39,11 @@ def test_invert_stays_in_the_range_of_the_data():
 
 
 def test_a_reward_never_leaves_the_range_of_its_rule():
-    rewards, xfers = np.float32([1.0, 3.0, -2.0, -4.0]), np.int32([0, 0, 1, 1])
+    rewards, xfer_ids = np.float32([1.0, 3.0, -2.0, -4.0]), np.int32([0, 0, 1, 1])
     statistics = RewardNormaliser(3)
-    statistics.update(rewards, xfers)
+    statistics.update(rewards, xfer_ids)
     np.testing.assert_allclose(statistics.mean.numpy(), [2.0, -3.0, 0.0])
-    np.testing.assert_allclose(statistics.invert(statistics(rewards, xfers), xfers), rewards, rtol=1e-6)
+    np.testing.assert_allclose(statistics.invert(statistics(rewards, xfer_ids), xfer_ids), rewards, rtol=1e-6)
     for wild in (-1e6, 1e6):
         predicted = statistics.invert(tf.fill([3], wild), tf.constant([0, 1, 2])).numpy()
         np.testing.assert_allclose(predicted, [1.0, -4.0, 0.0] if wild < 0 else [3.0, -2.0, 0.0])
@@ -51,11 +51,11 @@ def test_a_reward_never_leaves_the_range_of_its_rule():
 
 def test_reward_totals_of_a_stream_equal_those_of_all_at_once():
     random = np.random.default_rng(0)
-    rewards, xfers = random.normal(size=60).astype(np.float32), random.integers(0, 4, 60).astype(np.int32)
+    rewards, xfer_ids = random.normal(size=60).astype(np.float32), random.integers(0, 4, 60).astype(np.int32)
     whole, stream = RewardNormaliser(5), RewardNormaliser(5)
-    whole.update(rewards, xfers)
+    whole.update(rewards, xfer_ids)
     for part in np.split(np.arange(60), 6):
-        stream.update(rewards[part], xfers[part], 0.05)
+        stream.update(rewards[part], xfer_ids[part], 0.05)
     for name in ("count", "mean", "low", "high"):
         np.testing.assert_allclose(getattr(stream, name).numpy(), getattr(whole, name).numpy(), rtol=1e-5)
 

@@ -104,7 +104,7 @@ def test_the_meaning_is_the_mean_embedding_of_what_was_matched_and_a_dream_knows
         nodes = model._nodes(training.batch_graphs([graph])).numpy()
         embedded[i] = nodes[rows].mean(0) if len(rows) else 0
     np.testing.assert_allclose(model.meanings(graphs, matched), embedded, atol=1e-4)
-    for rule in range(toy.SPEC.n_xfers + 1):
+    for rule in range(toy.SPEC.n_rules + 1):
         of_rule = actions[:, 0] == rule
         for location in range(toy.SPEC.max_locations):
             here = of_rule & (actions[:, 1] == location)
@@ -215,19 +215,19 @@ def test_members_learn_apart_and_their_difference_is_doubt(tmp_path):
     assert {"dynamics/loss", "dynamics-2/loss", "dynamics-3/gradient_norm"} <= results["losses"].keys()
     dreams, rows = model.imagine(toy.ToyState(toy.START), 2), np.array([True, True])
     assert dreams.h.shape == (2, TINY.hidden)
-    assert (dreams.advance(np.array([[2, 0], [0, 0]]), rows, 0.0, (0, 0)).doubt > 0).all()
+    assert (dreams.advance(np.array([[2, 0], [0, 0]]), rows, 0.0, (0, 0)).uncertainty > 0).all()
 
 
 def test_the_first_member_dreams_as_if_it_were_alone(tmp_path):
-    alone, together = made(), made(members=2)
-    np.testing.assert_array_equal(alone.dynamics.z_head.w, together.dynamics.z_head.w)
-    one, other = (model.imagine(toy.ToyState(toy.START), 1) for model in (alone, together))
+    single, together = made(), made(members=2)
+    np.testing.assert_array_equal(single.dynamics.z_head.w, together.dynamics.z_head.w)
+    one, other = (model.imagine(toy.ToyState(toy.START), 1) for model in (single, together))
     for action in ([2, 0], [2, 0], [0, 0]):
         told, expected = (d.advance(np.array([action]), np.array([True]), 1.0, (1, 2)) for d in (other, one))
         np.testing.assert_allclose(told.rewards, expected.rewards, atol=1e-5)
         for name in ("z", "h", "counts"):
             np.testing.assert_allclose(getattr(other, name), getattr(one, name), atol=1e-5)
-    assert expected.doubt == 0
+    assert expected.uncertainty == 0
 
 
 # -- together --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Learning in rounds, and from the episodes of several models: the command line on tiny models."""
+"""Learning in iterations, and from the episodes of several models: the command line on tiny models."""
 
 import json
 import shutil
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controllers import recording
+from controllers.iterations import learn_in_iterations
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import Player, collect, recorded
-from controllers.rounds import learn_in_rounds
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import relative
@@ -28,10 +28,10 @@ from worldmodel.fidelity import fidelity
 from worldmodel.training import load, train
 
 BUDGET = 120
-ROUNDS = ("--rounds", "3", f"rounds.interactions={BUDGET}")
+ITERATIONS = ("--iterations", "3", f"iterations.interactions={BUDGET}")
 
 
-# -- the rounds alone ------------------------------------------------------------------------------
+# -- the iterations alone ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ class Steps:
 
 
 class Fake:
-    """Steps of a round that write down what they were asked for; an episode is its number of steps, of which three are copied."""
+    """Steps of an iteration that write down what they were asked for; an episode is its number of steps, of which three are copied."""
 
     def __init__(self, length: int):
         self.asked, self.length = [], length
@@ -75,29 +75,29 @@ class Fake:
 def judged(monkeypatch):
     """Who was judged on how many episodes."""
     asked = []
-    monkeypatch.setattr("controllers.rounds._judged", lambda model, played, training, seed: asked.append((model, len(played), len(training))))
+    monkeypatch.setattr("controllers.iterations._judged", lambda model, played, training, seed: asked.append((model, len(played), len(training))))
     return asked
 
 
 def test_what_is_left_of_the_budget_is_shared_alike_and_every_model_learns_from_all_episodes(judged):
     steps = Fake(7)
-    results = learn_in_rounds(steps, [Steps(20)], 3, 100, 7, 0)
+    results = learn_in_iterations(steps, [Steps(20)], 3, 100, 7, 0)
     assert steps.asked == [
         ("learn", 1, [20]), ("dream", 2, "model 1"), ("play", 2, "model 1", 40), ("learn", 2, [20, *[10] * 5]),
         ("dream", 3, "model 2"), ("play", 3, "model 2", 45), ("learn", 3, [20, *[10] * 11]),
     ]  # fmt: skip
-    assert [found["interactions"] for found in results["rounds"]] == [20, 35, 42] and results["interactions"] == 97
+    assert [result["interactions"] for result in results["iterations"]] == [20, 35, 42] and results["interactions"] == 97
 
 
 def test_a_controller_s_episodes_judge_first_the_model_that_it_learnt_in_and_then_the_one_that_learnt_from_them(judged):
-    learn_in_rounds(Fake(7), [Steps(20)], 3, 100, 7, 0)
+    learn_in_iterations(Fake(7), [Steps(20)], 3, 100, 7, 0)
     assert judged == [("model 1", 5, 1), ("model 2", 5, 6), ("model 2", 6, 6), ("model 3", 6, 12)]
 
 
 def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
     steps = Fake(7)
-    with pytest.raises(RLFlowError, match=r"90 of rounds.interactions=100 are used .* 3 rounds need 7 for each"):
-        learn_in_rounds(steps, [Steps(90)], 3, 100, 7, 0)
+    with pytest.raises(RLFlowError, match=r"90 of iterations.interactions=100 are used .* 3 iterations need 7 for each"):
+        learn_in_iterations(steps, [Steps(90)], 3, 100, 7, 0)
     assert not steps.asked
 
 
@@ -113,11 +113,11 @@ def player(task, controller=None) -> Player:
 
 
 def test_episodes_are_kept_in_shards_and_none_is_played_that_might_exceed_the_budget(task, tmp_path):
-    found = collect(player(task), tmp_path, 50, 100, (3, 2))
-    steps = sum(episode.interactions for episode in found)
-    assert 50 - 6 < steps <= 50 and [episode.index for episode in found] == list(range(len(found)))
-    assert len(found) > 4 and len({episode.actions.tobytes() for episode in found}) > 4
-    for one, other in zip(found, read_episodes(tmp_path), strict=True):
+    result = collect(player(task), tmp_path, 50, 100, (3, 2))
+    steps = sum(episode.interactions for episode in result)
+    assert 50 - 6 < steps <= 50 and [episode.index for episode in result] == list(range(len(result)))
+    assert len(result) > 4 and len({episode.actions.tobytes() for episode in result}) > 4
+    for one, other in zip(result, read_episodes(tmp_path), strict=True):
         same(one, other)
 
 
@@ -152,16 +152,16 @@ def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_p
     assert played == [4, 5, 6, 7] and files(tmp_path, "*.npz") == before
 
 
-def test_another_round_plays_other_episodes(task, tmp_path):
+def test_another_iterations_plays_other_episodes(task, tmp_path):
     one, other = (collect(player(task), tmp_path / str(k), 60, 100, (3, k)) for k in (2, 3))
     assert not {episode.actions.tobytes() for episode in one} & {episode.actions.tobytes() for episode in other}
 
 
 def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
     """The recorder that evaluations use: the third episode alone is the third of three."""
-    alone = player(task)
-    three = list(islice(recorded(alone.controller, alone.env, Backwards(task), 5), 3))
-    same(alone.episode(2, 7), three[2])
+    single = player(task)
+    three = list(islice(recorded(single.controller, single.env, Backwards(task), 5), 3))
+    same(single.episode(2, 7), three[2])
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -172,42 +172,42 @@ def learn(path: Path) -> None:
 
     assert run.main(["collect", "--run", str(path / "run"), "--model", "tiny_resnet18", "--seed", "7", *EDITS, "controller.name=random"]) == 0
     shutil.copytree(path / "run", path / "collected")
-    assert run.main(["train-wm", "--run", str(path / "run"), "--json", str(path / "r.json"), *ROUNDS]) == 0
+    assert run.main(["train-wm", "--run", str(path / "run"), "--json", str(path / "r.json"), *ITERATIONS]) == 0
 
 
 @pytest.fixture(scope="session")
-def rounds(shared_folder) -> Path:
-    """collected/, run/ after three rounds, and their results. To be copied before it is changed."""
-    return once(shared_folder, "rounds", learn)
+def iterations(shared_folder) -> Path:
+    """collected/, run/ after three iterations, and their results. To be copied before it is changed."""
+    return once(shared_folder, "iterations", learn)
 
 
-PATTERNS = ("rounds/*/episodes/*.npz", "rounds/*/controller/*.npz", "rounds/*/world-model/*", "world-model/*")
+PATTERNS = ("iterations/*/episodes/*.npz", "iterations/*/controller/*.npz", "iterations/*/world-model/*", "world-model/*")
 
 
-def test_three_rounds_under_one_budget(rounds):
-    results = json.loads((rounds / "r.json").read_text())
-    first, *further = results["rounds"]
-    assert first == {"round": 1, "episodes": 6, "interactions": json.loads((rounds / "run" / "collect.json").read_text())["interactions"]}
-    assert [found["round"] for found in further] == [2, 3]
-    for found in further:
-        episodes = read_episodes(rounds / "run" / "rounds" / str(found["round"]) / "episodes")
-        assert (found["episodes"], found["interactions"]) == (len(episodes), sum(episode.interactions for episode in episodes))
-        assert found["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
-    assert results["interactions"] == sum(found["interactions"] for found in results["rounds"]) <= BUDGET
-    assert files(rounds / "run" / "rounds" / "3", "world-model/*") == files(rounds / "run", "world-model/*")
+def test_three_iterations_under_one_budget(iterations):
+    results = json.loads((iterations / "r.json").read_text())
+    first, *further = results["iterations"]
+    assert first == {"iteration": 1, "episodes": 6, "interactions": json.loads((iterations / "run" / "collect.json").read_text())["interactions"]}
+    assert [result["iteration"] for result in further] == [2, 3]
+    for result in further:
+        episodes = read_episodes(iterations / "run" / "iterations" / str(result["iteration"]) / "episodes")
+        assert (result["episodes"], result["interactions"]) == (len(episodes), sum(episode.interactions for episode in episodes))
+        assert result["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
+    assert results["interactions"] == sum(result["interactions"] for result in results["iterations"]) <= BUDGET
+    assert files(iterations / "run" / "iterations" / "3", "world-model/*") == files(iterations / "run", "world-model/*")
 
 
-def test_the_world_model_knows_better_what_it_learnt_from(rounds):
-    for found in json.loads((rounds / "r.json").read_text())["rounds"][1:]:
-        before, after = (found[key]["improvement"]["relative_error"] for key in ("before", "after"))
+def test_the_world_model_knows_better_what_it_learnt_from(iterations):
+    for result in json.loads((iterations / "r.json").read_text())["iterations"][1:]:
+        before, after = (result[key]["improvement"]["relative_error"] for key in ("before", "after"))
         assert after <= before
-        assert found["after"]["horizons"]["1"]["in_doubt"] < found["before"]["horizons"]["1"]["in_doubt"]
+        assert result["after"]["horizons"]["1"]["in_doubt"] < result["before"]["horizons"]["1"]["in_doubt"]
 
 
-def test_killed_in_any_step_it_goes_on_and_gives_the_same(rounds, tmp_path, capsys, monkeypatch):
+def test_killed_in_any_step_it_goes_on_and_gives_the_same(iterations, tmp_path, capsys, monkeypatch):
     import run as command_line
 
-    folder = shutil.copytree(rounds / "collected", tmp_path / "run")
+    folder = shutil.copytree(iterations / "collected", tmp_path / "run")
     for target, name in ((command_line, "learn_world_model"), (command_line, "learn_to_act"), (recording, "write_shard")):
         calls, original = [], getattr(target, name)
 
@@ -219,31 +219,31 @@ def test_killed_in_any_step_it_goes_on_and_gives_the_same(rounds, tmp_path, caps
 
         with monkeypatch.context() as patch:
             patch.setattr(target, name, killed)
-            assert in_process(capsys, "train-wm", "--run", folder, *ROUNDS).code == 130
+            assert in_process(capsys, "train-wm", "--run", folder, *ITERATIONS).code == 130
         assert not (folder / "train-wm.json").exists()
-    assert in_process(capsys, "train-wm", "--run", folder, *ROUNDS).code == 0
+    assert in_process(capsys, "train-wm", "--run", folder, *ITERATIONS).code == 0
     for pattern in PATTERNS:
-        assert files(folder, pattern) == files(rounds / "run", pattern) != {}, pattern
+        assert files(folder, pattern) == files(iterations / "run", pattern) != {}, pattern
 
 
-def test_rounds_of_other_options_are_refused(rounds, tmp_path, capsys):
-    folder = shutil.copytree(rounds / "run", tmp_path / "run")
+def test_iterations_of_other_options_are_refused(iterations, tmp_path, capsys):
+    folder = shutil.copytree(iterations / "run", tmp_path / "run")
     before = [files(folder, pattern) for pattern in PATTERNS]
-    for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "rounds.interactions=200"):
-        message = in_process(capsys, "train-wm", "--run", folder, *ROUNDS, override).error
+    for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "iterations.interactions=200"):
+        message = in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, override).error
         assert f"'{override.split('=')[0]}' differs" in message and "another --run" in message
-    assert "mode=offline" in in_process(capsys, "train-wm", "--run", folder, *ROUNDS, "world_model.name=mdn-rnn", "world_model.mode=online").error
+    assert "mode=offline" in in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, "world_model.name=mdn-rnn", "world_model.mode=online").error
     assert [files(folder, pattern) for pattern in PATTERNS] == before
 
 
-def test_the_stages_after_it_use_what_the_rounds_learnt(rounds, tmp_path, capsys):
-    folder = shutil.copytree(rounds / "run", tmp_path / "run")
+def test_the_stages_after_it_use_what_the_iterations_learnt(iterations, tmp_path, capsys):
+    folder = shutil.copytree(iterations / "run", tmp_path / "run")
     assert in_process(capsys, "train-controller", "--run", folder).code == 0
     done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "w.json")
     assert done.code == 0, done.err
     assert in_process(capsys, "eval", "--run", folder, "--json", tmp_path / "e.json").code == 0
     learnt = json.loads((tmp_path / "e.json").read_text())["candidates"]["controller"]["interactions"]
-    assert learnt >= json.loads((rounds / "r.json").read_text())["interactions"]
+    assert learnt >= json.loads((iterations / "r.json").read_text())["interactions"]
 
 
 # -- several models --------------------------------------------------------------------------------
@@ -273,8 +273,8 @@ def test_one_dream_serves_both(mixed, tmp_path, name):
     own, every = run.random_episodes()
     assert len(every) == 2 * len(own) == 24
     train(world_model_config(run.config.world_model), run.task.encoding_spec, own, tmp_path, 0)
-    both, alone = (load(folder, run.task.encoding_spec) for folder in (mixed / name / "world-model", tmp_path))
-    errors = [fidelity(model, own)["horizons"]["5"]["model"]["cumulative_reward_error"] for model in (both, alone)]
+    both, single = (load(folder, run.task.encoding_spec) for folder in (mixed / name / "world-model", tmp_path))
+    errors = [fidelity(model, own)["horizons"]["5"]["model"]["cumulative_reward_error"] for model in (both, single)]
     assert errors[0] <= errors[1] + 1e-6
 
 

@@ -1,6 +1,6 @@
-"""Learning a world model in rounds (Dyna, Dreamer), under one budget of real interactions.
+"""Learning a world model in iterations (Dyna, Dreamer), under one budget of real interactions.
 
-Round 1 learns from the episodes that are there. In every further one a controller learns in the dream so far and plays the
+Iteration 1 learns from the episodes that are there. In every further one a controller learns in the dream so far and plays the
 real graph; the world model learns anew from these episodes too. What a controller does in a dream that promises too much, it
 then does in reality, and so the next dream promises it no more. `before` and `after` in the results show that.
 """
@@ -15,10 +15,10 @@ from worldmodel.fidelity import fidelity, improvement
 
 
 class Steps(Protocol):
-    """What a round is made of. Each of them goes on where it was stopped, and gives the same when it is asked again."""
+    """What an iteration is made of. Each of them goes on where it was stopped, and gives the same when it is asked again."""
 
     def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
-        """Lets the world model of the round learn from these episodes. What its training has to report."""
+        """Lets the world model of the iteration learn from these episodes. What its training has to report."""
 
     def model(self, number: int) -> WorldModel:
         """The one that was learnt."""
@@ -30,37 +30,37 @@ class Steps(Protocol):
         """What it does on the real graph, in at most so many steps."""
 
 
-def learn_in_rounds(
+def learn_in_iterations(
     steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int, seed: int,
     tell: Callable[[dict], None] | None = None,
 ) -> dict:
-    """Plays the rounds.
+    """Plays the iterations.
 
     Args:
-      episodes: those of round 1.
-      count: rounds.
-      interactions: real steps in all rounds together, those of `episodes` included; what is left is shared alike.
-      shortest: steps that every round needs at least.
+      episodes: those of iteration 1.
+      count: iterations.
+      interactions: real steps in all iterations together, those of `episodes` included; what is left is shared alike.
+      shortest: steps that every iteration needs at least.
       seed: of the fidelity.
-      tell: called with what each round has to report.
+      tell: called with what each iteration has to report.
 
     Returns:
-      what the last training reports, and "rounds": for each {"round", "episodes" and
+      what the last training reports, and "iterations": for each {"iteration", "episodes" and
       "interactions": those that were new in it}, and after the first {"dreamt_return", "before", "after": fidelity and
       improvement (see `worldmodel.fidelity`) on the controller's new episodes; before of the model that it learnt in,
       which had not seen them, and after of the model that learnt from them}.
 
     Raises:
-      RLFlowError: the budget leaves less than `shortest` for a round.
+      RLFlowError: the budget leaves less than `shortest` for an iteration.
     """
     played = _interactions(episodes)
     if count > 1 and (interactions - played) // (count - 1) < shortest:
         raise RLFlowError(
-            f"{played} of rounds.interactions={interactions} are used by the episodes that are there; {count} rounds need "
+            f"{played} of iterations.interactions={interactions} are used by the episodes that are there; {count} iterations need "
             f"{shortest} for each further one: raise it, or collect fewer episodes"
         )
     results = steps.learn(1, episodes)
-    rounds = [{"round": 1, "episodes": len(episodes), "interactions": played}]
+    iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": played}]
     for number in range(2, count + 1):
         share = (interactions - _interactions(episodes)) // (count + 1 - number)
         model = steps.model(number - 1)
@@ -69,13 +69,13 @@ def learn_in_rounds(
         before = _judged(model, new, episodes, seed)
         episodes = [*episodes, *new]
         results = steps.learn(number, episodes)
-        rounds.append({
-            "round": number, "episodes": len(new), "interactions": _interactions(new), "dreamt_return": dreamt,
+        iterations.append({
+            "iteration": number, "episodes": len(new), "interactions": _interactions(new), "dreamt_return": dreamt,
             "before": before, "after": _judged(steps.model(number), new, episodes, seed),
         })  # fmt: skip
         if tell is not None:
-            tell(rounds[-1])
-    return results | {"rounds": rounds}
+            tell(iterations[-1])
+    return results | {"iterations": iterations}
 
 
 def _interactions(episodes: Sequence[Episode]) -> int:
