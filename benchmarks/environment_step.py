@@ -25,6 +25,7 @@ from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
+from rlflow.tasks.base import location_masks
 from rlflow.zoo import load
 
 MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")
@@ -51,7 +52,7 @@ def play(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, Rewr
         location = number - int(counts[:xfer_id].sum())
         start = time.perf_counter()
         after = state.apply(xfer_id, location)
-        masks = after.location_masks()
+        masks = location_masks(after.counts, after.task.encoding_spec)
         cost = after.runtime_ms
         seconds = time.perf_counter() - start
         assert len(masks) == len(task.rules) + 1 and cost > 0

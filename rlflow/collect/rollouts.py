@@ -19,10 +19,10 @@ from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_sh
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
-from rlflow.env.rewards import Reward
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import RewriteState, Task
 from rlflow.rules.match import Match
+from rlflow.tasks.base import LocalState, Reward, valid_actions
 
 SHARD_EPISODES = 4
 UNIFORM, RAREST = 0.25, 0.35  # of the steps of `play_novel` that are drawn from all valid substitutions; from those of the rarest rule
@@ -30,14 +30,21 @@ ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file 
 
 
 def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0) -> Episode:
-    """One episode of the paper's random agent: every valid action, NO-OP included, is equally probable."""
-    states, actions = [task.initial], []
-    while len(actions) < max_steps and (not actions or actions[-1][0] != task.no_op):
+    """One episode of the paper's random agent: every valid action, NO-OP included, is equally probable.
+
+    Raises RLFlowError if there is nothing to do.
+    """
+    states, actions, spec = [task.initial], [], task.encoding_spec
+    while len(actions) < max_steps and (not actions or actions[-1][0] != spec.n_rules):
         state = states[-1]
-        valid = state.valid_actions()
+        valid = valid_actions(state.counts, spec.stop)
+        if not len(valid):
+            break
         xfer_id, location = (int(part) for part in valid[rng.integers(len(valid))])
         actions.append((xfer_id, location))
-        states.append(state if xfer_id == task.no_op else state.apply(xfer_id, location))
+        states.append(state if xfer_id == spec.n_rules else state.apply(xfer_id, location))
+    if not actions:
+        raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
     return record(task, reward, states, actions, index)
 
 
@@ -115,27 +122,37 @@ def record(
     task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0, copied: int = 0,
 ) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP, which changes nothing, ends it."""
-    rewards, edits, taken, matched = [], [first_edit(states[0])], [], []
+    rewards, matched, no_op = [], [], task.encoding_spec.n_rules
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
-        if xfer_id == task.no_op:
-            rewards.append(0.0)
-            edits.append(NOTHING)
-            taken.append(None)
+        if xfer_id == no_op or not isinstance(before, LocalState):
             matched.append(np.zeros(0, np.int32))
-            continue
-        match = before.table.location(xfer_id, location)
-        rewards.append(reward(before.cost, after.cost, task.initial.cost))
-        edits.append(edit_between(before, match, after))
-        taken.append(match_record(before, match))
-        matched.append(before.rows(match.nodes))
+        else:
+            matched.append(before.rows(before.match(xfer_id, location).nodes))
+        rewards.append(0.0 if xfer_id == no_op else reward(before, after, task.initial))
     ends = np.zeros(len(actions), bool)
     ends[-1] = True
-    terminated = actions[-1][0] == task.no_op
+    dead_end = not task.encoding_spec.stop and not states[-1].counts.any()
+    terminated = actions[-1][0] == no_op or dead_end
+    edits = edits_of(states, actions) if isinstance(states[0], RewriteState) else None
     return Episode(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
-        np.array([state.runtime_ms for state in states], np.float64), np.array([state.counts for state in states], np.int32),
-        [state.arrays() for state in states], index, matched, pack(edits, taken), copied,
+        np.array([state.objective / task.per_unit for state in states], np.float64), np.array([state.counts for state in states], np.int32),
+        [state.arrays() for state in states], index, matched, edits, copied,
     )  # fmt: skip
+
+
+def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]]) -> np.ndarray:
+    """What each of the actions changed, packed: the log that the world model `edits` learns from."""
+    edits, taken = [first_edit(states[0])], []
+    for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
+        if xfer_id == before.task.no_op:
+            edits.append(NOTHING)
+            taken.append(None)
+            continue
+        match = before.match(xfer_id, location)
+        edits.append(edit_between(before, match, after))
+        taken.append(match_record(before, match))
+    return pack(edits, taken)
 
 
 # -- in a worker -----------------------------------------------------------------------------------
@@ -248,7 +265,7 @@ def best_random(
     The episodes on disk come first; what they lack is played anew. Returns the actions that lead to that
     graph, and the interactions.
     """
-    best_cost, best_actions, played, index = task.initial.runtime_ms, [], 0, 0
+    best_cost, best_actions, played, index = task.initial.objective / task.per_unit, [], 0, 0
     stored = iter(read_episodes(folder))
     while played < interactions:
         episode = next(stored, None)

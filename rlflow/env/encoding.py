@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from math import log1p
 from typing import NamedTuple
 
@@ -12,36 +11,7 @@ import onnx
 from rlflow.costs import GraphCost, NodeCost
 from rlflow.graph import contrib
 from rlflow.graph.model import ABSENT, Graph, Node
-
-
-class GraphArrays(NamedTuple):
-    """One graph of n nodes and e edges, unpadded.
-
-    ops: int32 [n], operator id (1 …; 0 is padding).  nodes: float32 [n, F].  edges: float32 [e, Fe].
-    senders, receivers: int32 [e], node indices in canonical order.  globals: float32 [G].
-    """
-
-    ops: np.ndarray
-    nodes: np.ndarray
-    edges: np.ndarray
-    senders: np.ndarray
-    receivers: np.ndarray
-    globals: np.ndarray
-
-
-@dataclass(frozen=True)
-class EncodingSpec:
-    """The sizes that a world model and its checkpoints are built for."""
-
-    n_ops: int
-    node_features: int
-    edge_features: int
-    global_features: int
-    n_rules: int
-    max_locations: int
-
-    def to_dict(self) -> dict:
-        return asdict(self)
+from rlflow.tasks.base import EncodingSpec, GraphArrays
 
 
 def _vocabulary() -> list[tuple[str, str]]:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlflow.costs import COSTS
-from rlflow.env.rewards import Reward, make_reward
+from rlflow.env.rewards import make_reward
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
+from rlflow.tasks.base import Reward
 from rlflow.zoo import ZOO, load
 
 

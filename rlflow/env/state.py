@@ -8,22 +8,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import ClassVar
 
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, GraphCost, NodeCost, neighbourhood, runtime_ms
-from rlflow.env.encoding import EncodingSpec, Entries, GraphArrays, arrays, encoding_spec, totals, update_entries
+from rlflow.env.encoding import Entries, arrays, encoding_spec, totals, update_entries
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
+from rlflow.tasks.base import EncodingSpec, GraphArrays, LocalState, valid_actions
 
 
 @dataclass(frozen=True)
 class Task:
     """What stays the same in an episode: the model, the rules, the cost and the limit on locations."""
+
+    unit: ClassVar[str] = "ms"
+    per_unit: ClassVar[float] = 1e9  # picoseconds in a millisecond
 
     graph: Graph
     rules: RuleSet
@@ -44,11 +49,6 @@ class Task:
         """float64 [G]: what the globals of GraphArrays are multiples of."""
         return totals(self.initial.graph_cost, len(self.initial.entries))
 
-    @cached_property
-    def prefixes(self) -> np.ndarray:
-        """int8 [L + 1, L]: row n is the mask of n locations."""
-        return np.tri(self.max_locations + 1, self.max_locations, -1, np.int8)
-
     @property
     def encoding_spec(self) -> EncodingSpec:
         return encoding_spec(len(self.rules), self.max_locations)
@@ -60,7 +60,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class RewriteState:
+class RewriteState(LocalState):
     """One graph on the way, with the places where each rule applies.
 
     Matches, counts and arrays are made when first asked for, from those of an earlier state.
@@ -86,6 +86,11 @@ class RewriteState:
         return self.graph_cost.total
 
     @property
+    def objective(self) -> int:
+        """Estimated runtime in picoseconds."""
+        return self.graph_cost.total.runtime_ps
+
+    @property
     def runtime_ms(self) -> float:
         """Estimated runtime."""
         return runtime_ms(self.cost)
@@ -95,10 +100,6 @@ class RewriteState:
         """int32 [N]: locations of each rule, at most max_locations."""
         return np.minimum(self.table.counts, self.task.max_locations)
 
-    def location_masks(self) -> np.ndarray:
-        """int8 [N + 1, L]: 1 where the location is valid; NO-OP, the last row, has one."""
-        return self.task.prefixes[np.append(self.counts, 1)]
-
     def is_valid(self, xfer_id: int, location: int) -> bool:
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
 
@@ -107,6 +108,12 @@ class RewriteState:
         if not self.is_valid(xfer_id, location):
             raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
         return self.follow(self.table.location(xfer_id, location))
+
+    def match(self, xfer_id: int, location: int) -> Match:
+        return self.table.location(xfer_id, location)
+
+    def index_of(self, match: Match) -> int:
+        return list(self.table.of_rule(match.xfer_id)).index(match)
 
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""
@@ -153,7 +160,4 @@ class RewriteState:
 
     def valid_actions(self) -> np.ndarray:
         """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""
-        counts = self.counts
-        xfer_ids = np.repeat(np.arange(len(counts)), counts)
-        locations = np.arange(len(xfer_ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.append(np.stack([xfer_ids, locations], axis=1), [[self.task.no_op, 0]], axis=0)
+        return valid_actions(self.counts, stop=True)

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import GraphCost, NodeCost
+from rlflow.costs import GraphCost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.deliver.validate import validate
 from rlflow.env import encoding as features
 from rlflow.env.rewards import INVALID_REWARD, make_reward
 from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.state import Task
+from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
@@ -242,13 +242,13 @@ def test_a_reward_of_the_users_own_sees_before_after_and_initial():
 
     def reward(before, after, initial):
         seen.append((before, after, initial))
-        return after.launches - 2 * before.launches + 4 * initial.flops
+        return after.cost.launches - 2 * before.cost.launches + 4 * initial.cost.flops
 
     infos, rewards = walk_infos(reward, steps=4)
     assert rewards == [
         b["launches"] - 2 * a["launches"] + 4 * infos[0]["flops"] for a, b in zip(infos, infos[1:], strict=False)
     ]
-    assert len(seen) == 4 and all(isinstance(cost, NodeCost) for costs in seen for cost in costs)
+    assert len(seen) == 4 and all(isinstance(state, RewriteState) for states in seen for state in states)
 
 
 # -- states ----------------------------------------------------------------------------------------

@@ -114,10 +114,10 @@ def test_kinds_are_worth_what_their_own_steps_gained_however_it_is_rewarded():
 
 
 OWN = {
-    "launches": lambda before, after, initial: float(before.launches - after.launches),
-    "bytes": lambda before, after, initial: (before.bytes - after.bytes) / 1e6,
-    "root": lambda before, after, initial: float(np.cbrt(before.runtime_ps - after.runtime_ps)),
-    "a little of the bytes": lambda before, after, initial: relative(before, after, initial) + 1e-6 * (before.bytes - after.bytes),
+    "launches": lambda before, after, initial: float(before.cost.launches - after.cost.launches),
+    "bytes": lambda before, after, initial: (before.cost.bytes - after.cost.bytes) / 1e6,
+    "root": lambda before, after, initial: float(np.cbrt(before.cost.runtime_ps - after.cost.runtime_ps)),
+    "a little of the bytes": lambda before, after, initial: relative(before, after, initial) + 1e-6 * (before.cost.bytes - after.cost.bytes),
     "step and level": lambda before, after, initial: incremental(before, after, initial) + new_runtime(before, after, initial),
 }
 

@@ -1,0 +1,203 @@
+"""The real environment of a task that goes step by step, as a Gymnasium environment."""
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rlflow.common.errors import RLFlowError
+from rlflow.env.rewards import INVALID_REWARD
+from rlflow.tasks.base import GraphArrays, Reward, State, Task, location_masks, valid_actions
+
+
+class StepEnv(gym.Env):
+    """One choice after another (RLFlow, section 3.1); of any task whose states are those of rlflow/tasks/base.py.
+
+    ## Action
+    `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has it: its only index
+    is 0, and it ends the episode. Index k is the k-th choice of its sort in the order that the state decides.
+
+    ## Observation
+    The paper's 4-tuple (graph_tuple, xfer_tuples, location_masks, xfer_mask) as a Dict:
+
+    | key | shape, dtype | what |
+    | --- | --- | --- |
+    | ops | int32 [max_nodes] | operator ids, 0 is padding |
+    | nodes | float32 [max_nodes, F] | see `GraphArrays` |
+    | edges | float32 [max_edges, Fe] | |
+    | senders, receivers | int32 [max_edges] | node indices |
+    | n_node, n_edge | int32 [1] | how many of them are real |
+    | globals | float32 [G] | |
+    | xfer_mask | int8 [N + 1] | 1 where the sort has a choice; NO-OP, where there is one, always |
+    | location_masks | int8 [N + 1, L] | 1 where the choice is valid |
+
+    The xfer_tuples (the graphs that each valid action would lead to) are `candidates()`; with
+    `reset(options={"candidates": True})` they come in `info["xfer_tuples"]` at every step of the episode.
+
+    ## Reward
+    A function of the states before and after; −100 for an invalid action, which changes nothing. NO-OP is worth 0.
+
+    ## Ends
+    Terminated by NO-OP, or where nothing is left to choose; truncated after `max_steps` steps.
+
+    ## Info
+    `cost` (the objective in the task's unit), `valid`, and what a subclass tells besides.
+
+    Args:
+      task: what stays the same in an episode.
+      reward: a function (before, after, initial) → float of states.
+      max_steps: length at which an episode is truncated.
+      max_nodes, max_edges: padding; by default twice the initial graph and some room. An action
+        that could outgrow them is masked, with the later choices of its sort.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}
+
+    def __init__(
+        self, task: Task, reward: Reward, max_steps: int = 100, max_nodes: int | None = None, max_edges: int | None = None,
+        render_mode: str | None = None,
+    ):  # fmt: skip
+        self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
+        first, self.encoding_spec = task.initial.arrays(), task.encoding_spec
+        self.max_nodes = max_nodes or 2 * len(first.ops) + 32
+        self.max_edges = max_edges or 4 * len(first.senders) + 128
+        if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
+            raise RLFlowError(f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges")
+        n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
+        self.action_space = spaces.MultiDiscrete([n + 1, limit])
+        floats = lambda *shape: spaces.Box(0, 1e9, shape, np.float32)  # noqa: E731
+        index = lambda high, *shape: spaces.Box(0, high, shape, np.int32)  # noqa: E731
+        self.observation_space = spaces.Dict(
+            {
+                "ops": index(self.encoding_spec.n_ops, self.max_nodes),
+                "nodes": floats(self.max_nodes, self.encoding_spec.node_features),
+                "edges": floats(self.max_edges, self.encoding_spec.edge_features),
+                "senders": index(self.max_nodes, self.max_edges),
+                "receivers": index(self.max_nodes, self.max_edges),
+                "n_node": index(self.max_nodes, 1),
+                "n_edge": index(self.max_edges, 1),
+                "globals": floats(self.encoding_spec.global_features),
+                "xfer_mask": spaces.Box(0, 1, (n + 1,), np.int8),
+                "location_masks": spaces.Box(0, 1, (n + 1, limit), np.int8),
+            }
+        )
+        self.state = task.initial
+        self._steps = 0
+        self._wants_candidates = False
+        self._arrays_of: State | None = None  # the states that the two caches belong to
+        self._masks_of: State | None = None
+
+    # -- Gymnasium ---------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        super().reset(seed=seed)
+        self.state, self._steps = self.task.initial, 0
+        self._wants_candidates = bool((options or {}).get("candidates", False))
+        return self._observation(), self._info(True)
+
+    def step(self, action):
+        xfer_id, location = (int(part) for part in action)
+        no_op = self.encoding_spec.stop and (xfer_id, location) == (self.encoding_spec.n_rules, 0)
+        if no_op or not self._allowed(xfer_id, location):
+            self._steps += 1
+            truncated = not no_op and self._steps >= self.max_steps
+            return self._observation(), 0.0 if no_op else INVALID_REWARD, no_op, truncated, self._info(no_op)
+        return self.recall(action, self.state.apply(xfer_id, location))
+
+    def action_masks(self) -> np.ndarray:
+        """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: xfers, then locations of any xfer."""
+        xfer_ids, locations = self._masks()
+        return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
+
+    # -- beyond Gymnasium --------------------------------------------------------------------------
+
+    def save_state(self) -> tuple[State, int]:
+        """A value that `restore_state` takes; states are immutable, so this copies nothing."""
+        return self.state, self._steps
+
+    def restore_state(self, saved: tuple[State, int]) -> None:
+        self.state, self._steps = saved
+
+    def recall(self, action, after: State):
+        """What `step` gives for a valid substitution, which is known to lead to the state `after`: nothing is carried out."""
+        before, self.state, self._steps = self.state, after, self._steps + 1
+        reward, ended = float(self.reward(before, after, self.task.initial)), not self._masks()[0].any()
+        truncated = not ended and self._steps >= self.max_steps
+        return self._observation(), reward, ended, truncated, self._info(True, int(action[0]))
+
+    def fork(self) -> "StepEnv":
+        """An environment of its own in the same state; the task, which nothing changes, is shared."""
+        twin = copy.copy(self)
+        twin.action_space, twin._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
+        return twin
+
+    def candidates(self) -> list[tuple[int, int, GraphArrays]]:
+        """(xfer_id, location, GraphArrays) of every graph that one valid substitution leads to."""
+        actions = valid_actions(self.state.counts, stop=False)
+        return [(int(x), int(k), self.state.apply(x, k).arrays()) for x, k in actions if self._allowed(x, k)]
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _near_padding(self) -> bool:
+        arrays = self._arrays
+        return len(arrays.ops) + 16 > self.max_nodes or len(arrays.senders) + 128 > self.max_edges
+
+    def _fits(self, xfer_id: int, location: int) -> bool:
+        after = self.state.apply(xfer_id, location).arrays()
+        return len(after.ops) <= self.max_nodes and len(after.senders) <= self.max_edges
+
+    def _allowed(self, xfer_id: int, location: int) -> bool:
+        valid = 0 <= xfer_id < self.encoding_spec.n_rules and 0 <= location < self.state.counts[xfer_id]
+        return bool(valid) and bool(self._masks()[1][xfer_id, location])
+
+    @property
+    def _arrays(self):
+        if self._arrays_of is not self.state:
+            self._arrays_of, self._arrays_cache = self.state, self.state.arrays()
+        return self._arrays_cache
+
+    def _masks(self) -> tuple[np.ndarray, np.ndarray]:
+        """int8 [N + 1] and int8 [N + 1, L]."""
+        if self._masks_of is not self.state:
+            locations = location_masks(self.state.counts, self.encoding_spec)
+            if self._near_padding():  # valid locations stay 0 … count−1, as docs/ARCHITECTURE.md promises
+                for xfer_id, count in enumerate(self.state.counts):
+                    fitting = next((k for k in range(count) if not self._fits(xfer_id, k)), count)
+                    locations[xfer_id, fitting:] = 0
+            self._masks_of, self._masks_cache = self.state, (locations[:, 0].copy(), locations)
+        return self._masks_cache
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        arrays, (xfer_mask, location_masks) = self._arrays, self._masks()
+        return {
+            "ops": _padded(arrays.ops, self.max_nodes),
+            "nodes": _padded(arrays.nodes, self.max_nodes),
+            "edges": _padded(arrays.edges, self.max_edges),
+            "senders": _padded(arrays.senders, self.max_edges),
+            "receivers": _padded(arrays.receivers, self.max_edges),
+            "n_node": np.array([len(arrays.ops)], np.int32),
+            "n_edge": np.array([len(arrays.senders)], np.int32),
+            "globals": arrays.globals.copy(),
+            "xfer_mask": xfer_mask.copy(),
+            "location_masks": location_masks.copy(),
+        }
+
+    def _info(self, valid: bool, taken: int | None = None) -> dict[str, Any]:
+        """taken: the sort of a valid choice that was just made."""
+        info = {"cost": self.state.objective / self.task.per_unit, **self._figures(taken), "valid": valid}
+        if self._wants_candidates:
+            info["xfer_tuples"] = self.candidates()
+        return info
+
+    def _figures(self, taken: int | None) -> dict[str, Any]:
+        """What info tells of a task's own."""
+        return {}
+
+
+def _padded(array: np.ndarray, size: int) -> np.ndarray:
+    """The array with zeros up to `size` along its first axis."""
+    result = np.zeros((size, *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result
