@@ -59,7 +59,7 @@ def bound(model, controller, n: int) -> Callable[[], None]:
     networks = [controller.actor, *getattr(model, "members", [])]  # a model without members multiplies no matrices
     weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
     inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
-    widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_rules, np.int32), (len(model.kinds), np.int32)
+    widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_rules, np.int32), (len(model.match_classes), np.int32)
     told = [np.ones((n, width), dtype) for width, dtype in widths]
 
     @tf.function(autograph=False)

@@ -61,13 +61,13 @@ class LatentShapes:
         try:
             (z,), (h,), counted, (kinds,) = (observation_space[key].shape for key in ("z", "h", "counts", "class_counts"))
             n_xfer_ids, locations = action_space.nvec.tolist()
-            of_kinds = observation_space["class_counts"].kinds, observation_space["class_counts"].worth
+            of_kinds = observation_space["class_counts"].match_classes, observation_space["class_counts"].mean_rewards
             agree = counted == (n_xfer_ids,) and all(of_kind.shape == (kinds,) for of_kind in of_kinds)
         except (KeyError, TypeError, ValueError, AttributeError):
             agree = False
         if not agree:
             raise RLFlowError(
-                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], class_counts [K] with their kinds and worth) "
+                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], class_counts [K] with their match_classes and mean_rewards) "
                 f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
         digest = hashlib.sha256(b"".join(of_kind.tobytes() for of_kind in of_kinds)).hexdigest()
@@ -85,7 +85,7 @@ class Controller:
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         self.config = config
         self.shapes = LatentShapes.of(observation_space, action_space)
-        self.kinds, self.worth = observation_space["class_counts"].kinds, observation_space["class_counts"].worth  # [K] each
+        self.match_classes, self.mean_rewards = observation_space["class_counts"].match_classes, observation_space["class_counts"].mean_rewards  # [K] each
         self.seed = seed
         self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
         self.training_seed: int | None = None

@@ -58,13 +58,13 @@ class CMAES(Controller):
         super().__init__(config, observation_space, action_space, seed)
         self.history = np.zeros(0)  # fitness of all individuals so far
         self.best_return, self.env_steps = -np.inf, 0
-        self.xfer_ids = np.append(self.kinds, self.shapes.n_xfer_ids - 1)  # of each choice: the kinds, and NO-OP
+        self.xfer_ids = np.append(self.match_classes, self.shapes.n_xfer_ids - 1)  # of each choice: the kinds, and NO-OP
         self.know(np.ones(len(self.xfer_ids), bool))
 
     def know(self, reachable: np.ndarray) -> None:
         """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
         self.reachable, s = reachable, self.shapes
-        bias = np.append(by_worth(np.append(self.worth, 0.0)[reachable]), 0.0)
+        bias = np.append(by_worth(np.append(self.mean_rewards, 0.0)[reachable]), 0.0)
         self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
         self.weights = self.scores.start.astype(np.float32)  # the best so far; what `act` plays
         self.mean = self.scores.start.copy()  # of the search after `history`

@@ -124,7 +124,7 @@ class PPO(Controller):
         rng = np.random.default_rng(self.seed)
         if self.config.policy == "two-stage":
             return TwoStagePolicy(self.shapes, self.config, rng)
-        return MatchClassPolicy(self.shapes, self.config, rng, self.kinds, self.worth)
+        return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.mean_rewards)
 
     def seen(self, observation):
         """[z, h, the counts that the policy looks at]."""

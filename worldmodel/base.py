@@ -86,7 +86,7 @@ class UnpredictableRewardError(RLFlowError):
 class WorldModel(Protocol):
     """spec: the encoding. latent, hidden: Z and H. config: its options.
 
-    kinds: int32 [K], the rule of each kind, ascending. worth: float32 [K], the mean reward of each kind in the data (of its own steps'
+    match_classes: int32 [K], the rule of each match class, ascending. mean_rewards: float32 [K], of each in the data (of its own steps'
     gain, where all gains so far are rewarded at every step and the model knows that), 0 if it was never carried out.
     """
 
@@ -94,8 +94,8 @@ class WorldModel(Protocol):
     config: object
     latent: int
     hidden: int
-    kinds: np.ndarray
-    worth: np.ndarray
+    match_classes: np.ndarray
+    mean_rewards: np.ndarray
 
     def observer(self) -> Observer: ...
 

@@ -52,7 +52,7 @@ class LatentEnv(gymnasium.Wrapper):
     def _see(self, observation: dict) -> None:
         allowed = observation["location_masks"][:-1].sum(axis=-1, dtype=np.int32)
         self._counts = np.minimum(self._observer.counts, allowed)
-        self._class_counts = spaces.within(self._observer.class_counts, self.model.kinds, self._counts)
+        self._class_counts = spaces.within(self._observer.class_counts, self.model.match_classes, self._counts)
 
     def _observe(self) -> dict[str, np.ndarray]:
         return spaces.observation(self._observer.z, self._observer.h, self._counts, self._class_counts, self._steps)

@@ -10,26 +10,26 @@ Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
 
 
 class MatchClassCounts(spaces.Box):
-    """How many locations of each kind there are, int32 [K]; and what it is that they count.
+    """How many locations of each match class there are, int32 [K]; and what it is that they count.
 
-    kinds: int32 [K], the rule of each kind, ascending. worth: float32 [K], the mean reward of each kind in the data.
+    match_classes: int32 [K], the rule of each match class, ascending. mean_rewards: float32 [K], of each match class in the data.
     """
 
-    def __init__(self, kinds: np.ndarray, worth: np.ndarray, most: int):
-        super().__init__(0, most, kinds.shape, np.int32)
-        self.kinds, self.worth = kinds, worth
+    def __init__(self, match_classes: np.ndarray, mean_rewards: np.ndarray, most: int):
+        super().__init__(0, most, match_classes.shape, np.int32)
+        self.match_classes, self.mean_rewards = match_classes, mean_rewards
 
     def __eq__(self, other) -> bool:
         return super().__eq__(other) and isinstance(other, MatchClassCounts) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("kinds", "worth")
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("match_classes", "mean_rewards")
         )
 
 
 def observation_space(model: WorldModel) -> spaces.Dict:
     """z float32 [Z], h float32 [H] (the LSTM's output), counts int32 [N + 1]: locations per xfer, of NO-OP always 1; class_counts
-    int32 [K]: the same by kind; step int32 [].
+    int32 [K]: the same by match class; step int32 [].
 
-    The valid locations of an xfer are those below its count; an xfer without any is not valid itself. They are ordered by kind.
+    The valid locations of an xfer are those below its count; an xfer without any is not valid itself. They are ordered by match class.
     """
     n_rules, most = model.spec.n_rules, model.spec.max_locations
     least = with_noop(np.zeros(n_rules, np.int32))
@@ -37,7 +37,7 @@ def observation_space(model: WorldModel) -> spaces.Dict:
         "z": spaces.Box(-Z_BOUND, Z_BOUND, (model.latent,), np.float32),
         "h": spaces.Box(-1, 1, (model.hidden,), np.float32),
         "counts": spaces.Box(least, with_noop(np.full(n_rules, most, np.int32)), dtype=np.int32),
-        "class_counts": MatchClassCounts(model.kinds, model.worth, most),
+        "class_counts": MatchClassCounts(model.match_classes, model.mean_rewards, most),
         "step": spaces.Box(0, np.iinfo(np.int32).max, (), np.int32),
     })
 
@@ -56,12 +56,12 @@ def observation(
     }  # fmt: skip
 
 
-def within(class_counts: np.ndarray, kinds: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-    """How many of each kind, int [.., K], are among the first locations of its rule: as many as the limit, int or [.., N], says."""
-    limit = np.broadcast_to(limit, (*class_counts.shape[:-1], kinds[-1] + 1))[..., kinds]
+def within(class_counts: np.ndarray, match_classes: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
+    """How many of each match class, int [.., K], are among the first locations of its rule: as many as the limit, int or [.., N], says."""
+    limit = np.broadcast_to(limit, (*class_counts.shape[:-1], match_classes[-1] + 1))[..., match_classes]
     ends = np.cumsum(class_counts, axis=-1)
     before = ends - class_counts
-    before = before - before[..., np.searchsorted(kinds, kinds)]  # of the same rule
+    before = before - before[..., np.searchsorted(match_classes, match_classes)]  # of the same rule
     return np.clip(limit - before, 0, class_counts).astype(np.int32)
 
 

@@ -62,7 +62,7 @@ class Edit(NamedTuple):
     """gone: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which anything changed.
     rewired: (old tensor, new tensor) for all readers.
 
-    lost, found: matches; of a rule with two alike roots, both ways to name them.
+    lost, appeared: matches; of a rule with two alike roots, both ways to name them.
     """
 
     gone: tuple[int, ...]
@@ -70,7 +70,7 @@ class Edit(NamedTuple):
     nodes: tuple[NodeRecord, ...]
     rewired: tuple[tuple[int, int], ...]
     lost: tuple[MatchRecord, ...]
-    result: tuple[MatchRecord, ...]
+    appeared: tuple[MatchRecord, ...]
 
 
 NOTHING = Edit((), (), (), (), (), ())

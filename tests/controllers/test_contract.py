@@ -143,7 +143,7 @@ def test_a_checkpoint_of_other_kinds_or_of_kinds_of_other_worth_is_refused(name,
     kinds, worth = [0, 0, 2], [1.0, 2.0, 3.0]
 
     def built(kinds, worth):
-        return CONTROLLERS.get(name)(SMALL[name], *latent_spaces(2, 3, 4, kinds=kinds, worth=worth))
+        return CONTROLLERS.get(name)(SMALL[name], *latent_spaces(2, 3, 4, match_classes=kinds, mean_rewards=worth))
 
     built(kinds, worth).save(tmp_path)
     built(kinds, worth).load(tmp_path)

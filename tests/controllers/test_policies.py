@@ -12,7 +12,7 @@ N, L, NO_OP = 4, 20, 4
 
 
 def controller(worth=WORTH, **options) -> PPO:
-    return PPO(PPOConfig(hidden=8, **options), *latent_spaces(2, N, L, kinds=KINDS, worth=worth))
+    return PPO(PPOConfig(hidden=8, **options), *latent_spaces(2, N, L, match_classes=KINDS, mean_rewards=worth))
 
 
 def observations(n: int = 300):

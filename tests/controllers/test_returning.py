@@ -211,13 +211,13 @@ def test_a_step_that_was_played_once_counts_once(task, played):
     assert sum(episode.copied for episode in own) > 30
     assert [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]
     assert len(model.prices.gains.samples) == sum(total.values()) - total[task.no_op]
-    rewards = [[] for _ in model.kinds]
+    rewards = [[] for _ in model.match_classes]
     for episode, edits in zip([*random, *own], unpacked([*random, *own]), strict=True):
         index = model.worlds.of(edits[0][0])
         for position, reward in list(zip(follow(index, edits).positions.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
             if position >= 0:
                 rewards[index.kind.values[position]].append(reward)
-    assert model.worth == pytest.approx([np.mean(of_kind) if of_kind else 0.0 for of_kind in rewards], abs=1e-5)
+    assert model.mean_rewards == pytest.approx([np.mean(of_kind) if of_kind else 0.0 for of_kind in rewards], abs=1e-5)
 
 
 class Far(AnalyticCost):
@@ -236,7 +236,7 @@ class Far(AnalyticCost):
 def averages(model) -> tuple[np.ndarray, ...]:
     """Runtimes of nodes, alone and by what is around them; z of nodes; what kinds are worth."""
     of_nodes = [list(of.values()) for of in model.prices.nodes.known.values()]
-    return np.concatenate(of_nodes), np.concatenate([means.mean for means in model.prices.around]), model.latents.rows, model.worth
+    return np.concatenate(of_nodes), np.concatenate([means.mean for means in model.prices.around]), model.latents.rows, model.mean_rewards
 
 
 def test_no_average_changes_by_what_was_copied():

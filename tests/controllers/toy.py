@@ -9,16 +9,16 @@ from worldmodel.spaces import MatchClassCounts
 H = 3
 
 
-def latent_spaces(z, n, locations, h=H, kinds=None, worth=None):
-    """The observation space and the action space; n xfers besides NO-OP. By default one kind of each, worth nothing."""
-    kinds = np.arange(n, dtype=np.int32) if kinds is None else np.array(kinds, np.int32)
-    worth = np.zeros(len(kinds), np.float32) if worth is None else np.array(worth, np.float32)
+def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None):
+    """The observation space and the action space; n xfers besides NO-OP. By default one match class of each, of mean reward 0."""
+    match_classes = np.arange(n, dtype=np.int32) if match_classes is None else np.array(match_classes, np.int32)
+    mean_rewards = np.zeros(len(match_classes), np.float32) if mean_rewards is None else np.array(mean_rewards, np.float32)
     observation = gym.spaces.Dict(
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
             "counts": gym.spaces.Box(0, locations, (n + 1,), np.int32),
-            "class_counts": MatchClassCounts(kinds, worth, locations),
+            "class_counts": MatchClassCounts(match_classes, mean_rewards, locations),
             "step": gym.spaces.Box(0, 1000, (), np.int32),
         }
     )

@@ -141,7 +141,7 @@ class Doubtful:
     """A world model that doubts its first step by 0, its second by 1 and so on, in every row; each is worth 5."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
-    kinds, worth = toy.KINDS, toy.WORTH
+    match_classes, mean_rewards = toy.KINDS, toy.WORTH
 
     def imagine(self, start, n):
         return self.Imagination(start.counts, n)

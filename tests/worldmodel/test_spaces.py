@@ -9,7 +9,7 @@ from worldmodel import spaces
 
 COUNTS = np.array([[0, 2, 4], [1, 0, 0]], np.int32)
 VALID = [{(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (3, 0)}, {(0, 0), (3, 0)}]  # pairs (xfer, location)
-MODEL = SimpleNamespace(spec=toy.SPEC, latent=2, hidden=3, kinds=toy.KINDS, worth=toy.WORTH)
+MODEL = SimpleNamespace(spec=toy.SPEC, latent=2, hidden=3, match_classes=toy.KINDS, mean_rewards=toy.WORTH)
 
 
 def test_valid_actions_are_those_below_the_counts_and_no_op():

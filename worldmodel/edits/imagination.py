@@ -142,7 +142,7 @@ class EditsImagination:
     @property
     def class_counts(self) -> np.ndarray:
         states = self._dreaming.states
-        return states.kinds if states.counts.max() <= self.limit else within(states.kinds, self.model.kinds, self.limit)
+        return states.kinds if states.counts.max() <= self.limit else within(states.kinds, self.model.match_classes, self.limit)
 
     def restart(self, rows: np.ndarray) -> None:
         self._dreaming.states.copy_rows(np.flatnonzero(rows), self._start)
@@ -201,7 +201,7 @@ class EditsObserver:
     def class_counts(self) -> np.ndarray:
         limit = self.model.spec.max_locations
         allowed = [located.values() if len(located) <= limit else self._orders(xfer_id) for xfer_id, located in self._located.items()]
-        return np.bincount([kind for orders in allowed for kind, _ in orders], minlength=len(self.model.kinds)).astype(np.int32)
+        return np.bincount([kind for orders in allowed for kind, _ in orders], minlength=len(self.model.match_classes)).astype(np.int32)
 
     def _orders(self, xfer_id: int) -> list[tuple]:
         """Of the locations that the environment allows, by its numbers: their kinds and, within these, their order."""

@@ -33,7 +33,7 @@ EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread ma
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden, kinds, worth; worlds (the schemas, and the graphs met so far), prices, latents, rewards.
+    """Attributes: spec, config, latent, hidden, match_classes, mean_rewards; worlds (the schemas, and the graphs met so far), prices, latents, rewards.
 
     elites: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state that it was shown,
     packed (see rlflow.collect.edits).
@@ -47,7 +47,7 @@ class EditsWorldModel:
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
         self.worlds, self.prices, self.latents, self.rewards = Worlds(schemas, spec.n_rules), prices, latents, rewards
-        self.kinds, self.worth, self.elites = self.worlds.kinds.xfer_ids, worth, elites
+        self.match_classes, self.mean_rewards, self.elites = self.worlds.kinds.xfer_ids, worth, elites
 
     def observer(self) -> EditsObserver:
         return EditsObserver(self)
@@ -127,7 +127,7 @@ class EditsWorldModel:
         learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json(), "files": FILES}
         write_json(Path(folder) / "learnt.json", learnt)
         rewards = {"scales": np.array(sorted(self.rewards.scales.items()), np.float64), "level": np.int64(self.rewards.level)}
-        own = rewards | {"worth": self.worth} | {f"elite/{runtime}": edits for runtime, edits in sorted(self.elites.items())}
+        own = rewards | {"worth": self.mean_rewards} | {f"elite/{runtime}": edits for runtime, edits in sorted(self.elites.items())}
         write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | own)
 
     @classmethod
@@ -152,7 +152,7 @@ class EditsWorldModel:
             for edits in elites.values():
                 unpack(edits)  # raises if they are damaged
             model = cls(saved, config, schemas, Prices.of(nodes, arrays, REACH), latents, rewards, arrays["worth"], elites)
-            if not np.isfinite(table(arrays, "worth", np.float32, len(model.kinds))).all():
+            if not np.isfinite(table(arrays, "worth", np.float32, len(model.match_classes))).all():
                 raise ValueError("'worth' is no reward of each kind")
             return model
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:

@@ -133,12 +133,12 @@ class MDNRNNWorldModel(snt.Module):
         return model
 
     @property
-    def kinds(self) -> np.ndarray:
+    def match_classes(self) -> np.ndarray:
         """One for each rule."""
         return np.arange(self.spec.n_rules, dtype=np.int32)
 
     @property
-    def worth(self) -> np.ndarray:
+    def mean_rewards(self) -> np.ndarray:
         return self.dynamics.reward_statistics.mean.numpy()[:-1]
 
     # -- what it is made of ------------------------------------------------------------------------

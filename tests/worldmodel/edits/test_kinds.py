@@ -56,11 +56,11 @@ def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(numbe
         for _ in range(8):
             assert np.array_equal(dream.class_counts[0], shown["class_counts"])
             counts = shown["counts"][:-1]
-            assert np.array_equal(np.bincount(model.kinds, shown["class_counts"], len(counts)), counts)
+            assert np.array_equal(np.bincount(model.match_classes, shown["class_counts"], len(counts)), counts)
             if not counts.any():
                 break
             xfer_id = int(rng.choice(np.flatnonzero(counts)))
-            of_rule = model.kinds == xfer_id
+            of_rule = model.match_classes == xfer_id
             expected = np.repeat(np.flatnonzero(of_rule), shown["class_counts"][of_rule])
             observer = real._observer
             matches = [observer.state.table.location(*observer.real_action((xfer_id, k))) for k in range(counts[xfer_id])]
@@ -93,9 +93,9 @@ def test_what_a_kind_is_worth_is_its_mean_reward_in_the_data():
             number = [k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k))[1] == location]
             state = state.apply(xfer_id, location)
             observer.follow((xfer_id, number[0]), state)
-    expected = np.array([np.mean(rewards.get(kind, [0.0])) for kind in range(len(model.kinds))])
-    np.testing.assert_allclose(model.worth, expected, atol=1e-6)
-    assert model.worth.dtype == np.float32 and len(np.unique(model.worth)) > 4
+    expected = np.array([np.mean(rewards.get(kind, [0.0])) for kind in range(len(model.match_classes))])
+    np.testing.assert_allclose(model.mean_rewards, expected, atol=1e-6)
+    assert model.mean_rewards.dtype == np.float32 and len(np.unique(model.mean_rewards)) > 4
 
 
 def test_a_restart_brings_back_the_kinds_of_the_start():

@@ -106,7 +106,7 @@ def test_noise_is_in_a_runtime_and_stays_there():
 
 
 def test_kinds_are_worth_what_their_own_steps_gained_however_it_is_rewarded():
-    each, level = learnt("incremental").worth, learnt("new-runtime").worth
+    each, level = learnt("incremental").mean_rewards, learnt("new-runtime").mean_rewards
     assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
 
 
