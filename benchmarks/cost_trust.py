@@ -29,7 +29,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.corrected import Measurement, fit, leave_one_model_out, leave_variants_out, parts
 from rlflow.costs.measured import SESSION_PAIR, measure
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.delivery import follow
+from rlflow.deliver.candidates import follow
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model

@@ -25,7 +25,7 @@ from rlflow.costs.corrected import (
     read_measurements,
 )  # fmt: skip
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.delivery import follow
+from rlflow.deliver.candidates import follow
 from rlflow.graph.onnx_runtime import machine
 from rlflow.rules.language import load_rules
 from tests.costs.graphs import conv, graph, only
