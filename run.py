@@ -53,7 +53,7 @@ annealing), checks that what was found is equal, measures it against the origina
 to be slower than the original never.
 
 --seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far, checked and
-measured in short; once more leaves at once. What is known lies in DIR/found.json, so that the same command goes on after
+measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same command goes on after
 whatever happened, and with more seconds looks further.
 
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the real
@@ -471,7 +471,7 @@ def evaluate(run, result=None) -> dict:
     """The controller and its controls on the real graph; checks, measurement, receipt, report. found: what searches found before."""
     from controllers.evaluation import best_of
     from rlflow.collect.rollouts import best_random
-    from rlflow.deliver.delivery import Candidate, follow
+    from rlflow.deliver.candidates import Candidate, follow
     from rlflow.search.greedy import greedy
     from worldmodel.latent_env import LatentEnv
 
@@ -587,8 +587,9 @@ def evaluate_chosen(parsed) -> dict:
 
 def optimise(parsed) -> dict:
     """The searches, with --learn the four stages, under one budget of time; the best file goes to --out, when stopped too."""
-    from rlflow.deliver import anytime
-    from rlflow.deliver.delivery import copy_model
+    from rlflow.deliver import anytime, best_so_far
+    from rlflow.deliver.budget import Budget, stoppable
+    from rlflow.graph.onnx_copy import copy_model
 
     out, started = Path(parsed.out), time.monotonic()
     run = open_run(parsed, parsed.run or out.with_suffix(".run"))
@@ -596,7 +597,8 @@ def optimise(parsed) -> dict:
     config, options, results = run.config, run.config.optimise, {}
     if options.learn:
         make_controller_config(config)  # what is wrong with it is said now
-    budget, result = anytime.Budget.of(options.seconds, options.learn, started), anytime.BestSoFar(run.task, run.path / "found.json")
+    budget = Budget.of(options.seconds, options.learn, started)
+    result = best_so_far.BestSoFar(run.task, run.path / best_so_far.FILE)
 
     def choose(measure_seconds: float, go_on) -> dict:
         def work() -> dict:
@@ -610,7 +612,7 @@ def optimise(parsed) -> dict:
         copy_fault_report(results["eval"], out)
 
     try:
-        with anytime.stoppable(budget.looking):
+        with stoppable(budget.looking):
             results["search"] = run.stage("search", lambda: anytime.search_all(result, config.search, budget.searches, config.seed, budget.end))
             if options.learn:
                 results |= learn(run, result)
@@ -647,7 +649,8 @@ def search(parsed) -> dict:
     from tempfile import TemporaryDirectory
 
     from rlflow.common.files import copy_file
-    from rlflow.deliver.delivery import Candidate, copy_model
+    from rlflow.deliver.candidates import Candidate
+    from rlflow.graph.onnx_copy import copy_model
     from rlflow.search import SEARCHES
     from rlflow.search.search import Limits, run_search
 

@@ -30,7 +30,7 @@ from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.deliver.delivery import improvement
+from rlflow.deliver.candidates import improvement
 from rlflow.env.spec import EnvSpec
 from rlflow.reports.comparison import mean_interval
 from rlflow.runs.config import load_config

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
-from rlflow.deliver.delivery import follow, improvement
+from rlflow.deliver.candidates import follow, improvement
 from rlflow.deliver.validate import validate
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task

@@ -11,7 +11,8 @@ import numpy as np
 from controllers.base import derive_seed
 from controllers.evaluation import rollout
 from rlflow.collect.episodes import Episode, read_shard, write_shard
-from rlflow.collect.rollouts import SHARD_EPISODES, play_novel, record, shard_path
+from rlflow.collect.exploration import play_novel
+from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState

@@ -5,12 +5,10 @@ death of one, a kill or a restart change nothing. Workers write shards whole; wh
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import count, islice, zip_longest
+from itertools import count, islice
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -21,11 +19,9 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import RewriteState, Task
-from rlflow.rules.match import Match
 from rlflow.tasks.base import LocalState, Reward, valid_actions
 
 SHARD_EPISODES = 4
-UNIFORM, RAREST = 0.25, 0.35  # of the steps of `play_novel` that are drawn from all valid substitutions; from those of the rarest rule
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
 
 
@@ -46,76 +42,6 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
     if not actions:
         raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
     return record(task, reward, states, actions, index)
-
-
-class Observer(Protocol):
-    """Who knows what has been seen."""
-
-    def begin(self, state: RewriteState) -> None:
-        """An episode starts here."""
-
-    def took(self, match: Match, state: RewriteState) -> None:
-        """A match led to this state."""
-
-    def knows(self, match: Match) -> bool:
-        """Whether it has seen the like of a match of the state carried out."""
-
-    def times(self, xfer_id: int) -> int:
-        """How often it has seen the rule carried out before this episode."""
-
-    def expects(self, match: Match) -> float:
-        """The gain that it expects of a match of the state, by what it knows of others."""
-
-
-def play_novel(
-    task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
-    observer: Observer | None = None, restored: Sequence[RewriteState] = (),
-) -> Episode:
-    """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
-
-    The way is walked; or copied, where the states that it leads from and to are given and the last of them is restored.
-
-    Mostly what the observer does not know: of that what it expects to gain, and what the episode has tried least; or a rule that was
-    carried out the fewest times: what a rare one makes possible, others are needed to see. Two matches are the same to the observer if what comes in
-    their place is made by one plan, wherever they are.
-    """
-    states, actions, tried, taken = [task.initial], [], Counter(), Counter()
-    if observer is not None:
-        observer.begin(task.initial)
-
-    def carry_out(xfer_id: int, location: int, known: RewriteState | None = None) -> None:
-        match = states[-1].table.location(xfer_id, location)
-        tried[match.plan] += 1
-        taken[xfer_id] += 1
-        actions.append((xfer_id, location))
-        states.append(known or states[-1].follow(match))
-        if observer is not None:
-            observer.took(match, states[-1])
-
-    def familiarity(match: Match) -> tuple[bool, bool, int]:
-        if observer is None:
-            return False, False, tried[match.plan]
-        return observer.knows(match), observer.expects(match) <= 0, tried[match.plan]
-
-    def commonness(match: Match) -> int:
-        return taken[match.xfer_id] + (observer.times(match.xfer_id) if observer is not None else 0)
-
-    for (xfer_id, location), known in zip_longest(prefix, restored[1:]):
-        carry_out(int(xfer_id), int(location), known)
-    for _ in range(steps):
-        valid = states[-1].valid_actions()[:-1].tolist()
-        if not valid:
-            break
-        draw = rng.random()
-        if draw >= UNIFORM:
-            known = list(map(commonness if draw < UNIFORM + RAREST else familiarity, states[-1].matches))
-            least = min(known)
-            valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == least]
-        carry_out(*valid[rng.integers(len(valid))])
-    if not actions:  # nothing applies anywhere
-        actions.append((task.no_op, 0))
-        states.append(task.initial)
-    return record(task, reward, states, actions, index, max(0, len(restored) - 1))
 
 
 def record(

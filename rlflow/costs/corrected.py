@@ -198,33 +198,6 @@ def fit(measurements: Sequence[Measurement], threads: int = 1) -> Correction:
     )  # fmt: skip
 
 
-def leave_one_model_out(measurements: Sequence[Measurement]) -> dict[str, np.ndarray]:
-    """Model → corrected / measured − 1 of its graphs by a correction that saw none of them (the ridge neither)."""
-    result = {}
-    for model in dict.fromkeys(m.model for m in measurements):
-        others = [m for m in measurements if m.model != model]
-        if others:
-            result[model] = fit(others).error_on([m for m in measurements if m.model == model])
-    return result
-
-
-def leave_variants_out(measurements: Sequence[Measurement], folds: int = 2) -> dict[str, np.ndarray]:
-    """The same for graphs whose model was seen, but in other variants: every fold's from all others."""
-    position: dict[str, int] = defaultdict(int)
-    fold_of = []
-    for m in measurements:
-        fold_of.append(position[m.model] % folds)
-        position[m.model] += 1
-    errors: dict[str, list[float]] = defaultdict(list)
-    for fold in range(folds):
-        known = [m for m, f in zip(measurements, fold_of, strict=True) if f != fold]
-        unseen = [m for m, f in zip(measurements, fold_of, strict=True) if f == fold]
-        if known and unseen:
-            for m, error in zip(unseen, fit(known).error_on(unseen), strict=True):
-                errors[m.model].append(float(error))
-    return {model: np.array(result) for model, result in errors.items()}
-
-
 def _choose(measurements: Sequence[Measurement]) -> tuple[float, np.ndarray | None]:
     """The strength that errs least on models left out, every model counting the same, and its errors there."""
     models = list(dict.fromkeys(m.model for m in measurements))

@@ -4,41 +4,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import onnx
-
-from rlflow.common.errors import RLFlowError
-from rlflow.common.files import copy_file, file_hash, write_json
+from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import peak_memory
 from rlflow.costs.measured import measure
+from rlflow.deliver.candidates import Candidate, improvement, states_along
 from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
 from rlflow.deliver.validate import Comparison, Findings
 from rlflow.env.state import RewriteState, Task
-from rlflow.graph.onnx_reader import external_files, external_locations
 from rlflow.graph.onnx_runtime import machine
-from rlflow.graph.onnx_writer import save_graph, save_model
+from rlflow.graph.onnx_writer import save_graph
 
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
 FAULT_REPORT = "fault-report.md"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A rewritten graph and who found it.
-
-    Attributes:
-      name: "controller", "random" or a search; the order of candidates breaks ties.
-      actions: (xfer_id, location) pairs that lead from the initial state to `state`.
-      interactions: steps of the real environment that were spent on finding it.
-      seconds: time that was spent on finding it.
-    """
-
-    name: str
-    state: RewriteState
-    actions: Sequence[tuple[int, int]]
-    interactions: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -54,118 +33,91 @@ class DeliveryOptions:
     exact: bool = False
 
 
-def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[RewriteState]:
-    """The initial state and the one after each of the valid actions."""
-    states = [task.initial]
-    for xfer_id, location in actions:
-        states.append(states[-1].apply(int(xfer_id), int(location)))
-    return states
-
-
-def follow(task: Task, actions: Sequence[tuple[int, int]]) -> RewriteState:
-    """The state at the end of a list of valid actions."""
-    return states_along(task, actions)[-1]
-
-
-def improvement(before: float, after: float) -> float:
-    """Percent by which `after` is lower."""
-    return 100.0 * (1.0 - after / before) if before else 0.0
-
-
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
     shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
 ) -> dict:
     """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
-    A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`); what is left is
-    what is measured, and a report of the fault is written, too. Delivered is the one with the lowest estimated cost among those that passed every check and were measured
-    to be faster than the original; if none was, among those that were not measured to be slower. If there is
-    none that is estimated to be faster either, the original is what is delivered.
+    A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`);
+    what is left is what is measured, and a report of the fault is written, too. Delivered is the one with the lowest
+    estimated cost among those that passed every check and were measured to be faster than the original; if none was,
+    among those that were not measured to be slower. If there is none that is estimated to be faster either, the
+    original is what is delivered.
 
     Args:
-      go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this one and
-        those after it are left out.
+      go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
+        one and those after it are left out.
 
-    Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or "original"),
-      `reason`, `optimised`, the path of the delivered file, and `fault_report`, that of the report if there is one.
+    Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
+      "original"), `reason`, `optimised`, the path of the delivered file, and `fault_report`, that of the report if
+      there is one.
     """
-    initial = task.initial
-    result: dict[str, dict] = {}
-    checked: dict[str, Candidate] = {}  # by name, without what is to blame
-    comparison = None
-    with progress_bar(len(candidates), "check and measure", "candidate") as bar:
-        for candidate in candidates:
-            if result and not go_on(result):
-                break
-            twin = _same_graph(candidate, candidates[: len(result)], task)
-            if twin == "original":
-                checks = dict(zip(CHECKS, (True, 0.0, [], None, []), strict=True))
-            elif twin is not None:
-                checks = {key: result[twin][key] for key in CHECKS}
-                candidate = replace(candidate, state=checked[twin].state, actions=checked[twin].actions)
-            else:
-                comparison = comparison or _comparison(source, options, shapes)
-                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
-            checked[candidate.name] = candidate
-            result[candidate.name] = _describe(task, candidate) | {"same_as": twin} | checks
-            bar.update(1)
+    checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on)
     report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
-    name, reason = _choose(initial, list(checked.values()), result)
+    name, reason = _choose(task.initial, list(checked.values()), result)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
-        chosen = checked[name]
-        costs = {
-            "estimated": {"original_ms": initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
-            "measured": result[name]["measured"],
-        }
-        receipt = make_receipt(
-            task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes, options.exact
-        )
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, shapes, options.exact)
         write_json(folder / "receipt.json", receipt)
-        save_graph(chosen.state.graph, path)
-    original = {
-        "estimated_ms": initial.runtime_ms,
-        "flops": initial.cost.flops,
-        "bytes": initial.cost.bytes,
-        "launches": initial.cost.launches,
-        "peak_memory_bytes": peak_memory(task.graph),
-    }
+        save_graph(checked[name].state.graph, path)
     return {
-        "original": original, "candidates": result, "delivered": name, "reason": reason, "optimised": str(path),
+        "original": _describe_original(task), "candidates": result, "delivered": name, "reason": reason,
+        "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
     }  # fmt: skip
 
 
-def copy_model(source: Path, out: Path, same: bool) -> None:
-    """Copies a model, its external weights first, so that the model is there only if all of it is.
+def _check_all(
+    task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions, shapes: dict,
+    go_on: Callable[[dict], bool],
+) -> tuple[dict[str, Candidate], dict[str, dict]]:  # fmt: skip
+    """By name: the candidates that were checked, without what is to blame; and what is known of each."""
+    result: dict[str, dict] = {}
+    checked: dict[str, Candidate] = {}
+    comparison = None
+    with progress_bar(len(candidates), "check and measure", "candidate") as bar:
+        for candidate in candidates:
+            if result and not go_on(result):
+                break
+            same = _same_graph(candidate, candidates[: len(result)], task)
+            if same == "original":
+                checks = dict(zip(CHECKS, (True, 0.0, [], None, []), strict=True))
+            elif same is not None:
+                checks = {key: result[same][key] for key in CHECKS}
+                candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
+            else:
+                comparison = comparison or _comparison(source, options, shapes)
+                candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
+            checked[candidate.name] = candidate
+            result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
+            bar.update(1)
+    return checked, result
 
-    Args:
-      same: whether the copy must be the same byte for byte. If not, weights that lie in a file named after the
-        model's move to one named after the copy's, so that several models may lie in one folder.
 
-    Raises RLFlowError rather than overwrite weights that belong to another model.
-    """
-    renamed = {} if same else {f"{source.name}.data": f"{out.name}.data"}
-    locations = external_files(source)
-    for location in locations:
-        weights, copy = source.parent / location, out.parent / renamed.get(location, location)
-        if location not in renamed and copy.exists() and file_hash(copy) != file_hash(weights):
-            raise RLFlowError(f"{out} needs its weights in {copy}, which is another file already; name another folder")
-        if not copy.exists() or not copy.samefile(weights):
-            copy_file(weights, copy)
-    if not renamed.keys() & set(locations):
-        copy_file(source, out)
-        return
-    model = onnx.load(source, load_external_data=False)
-    for entry in external_locations(model):
-        entry.value = renamed.get(entry.value, entry.value)
-    save_model(model, out)
+def _receipt(
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], shapes: dict, exact: bool
+) -> dict:
+    costs = {
+        "estimated": {"original_ms": task.initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
+        "measured": measured,
+    }
+    return make_receipt(task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes, exact)
+
+
+def _describe_original(task: Task) -> dict:
+    return {
+        "estimated_ms": task.initial.runtime_ms,
+        "flops": task.initial.cost.flops,
+        "bytes": task.initial.cost.bytes,
+        "launches": task.initial.cost.launches,
+        "peak_memory_bytes": peak_memory(task.graph),
+    }
 
 
 def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
@@ -182,9 +134,10 @@ def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Compari
 
 
 def _check(
-    task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path, options: DeliveryOptions, shapes: dict
-) -> tuple[Candidate, dict]:
-    """The candidate without what makes it unequal; what was found of that: equality, and latency beside the original."""
+    task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
+    options: DeliveryOptions, shapes: dict,
+) -> tuple[Candidate, dict]:  # fmt: skip
+    """The candidate without what makes it unequal; what the checks say of that: equality, and latency beside the original."""
     path = folder / f"candidate-{candidate.name}.onnx"
 
     def compare(state: RewriteState) -> Findings:
@@ -195,7 +148,7 @@ def _check(
         actions, state, findings, left_out = repaired(task, candidate.actions, compare)
         if left_out:
             candidate = replace(candidate, actions=actions, state=state)
-            _tell(candidate.name, left_out)
+            _say_left_out(candidate.name, left_out)
         measured = None
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.graph.hash:
             measured = measure(
@@ -213,7 +166,7 @@ def _check(
     }
 
 
-def _tell(name: str, left_out: Sequence[LeftOut]) -> None:
+def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
     blamed = [each for each in left_out if each.blame != "needed"]
     for each in blamed[:1]:
         whose = "ONNX Runtime is at fault" if each.blame == "onnxruntime" else "the rule is at fault"
@@ -246,8 +199,9 @@ def _choose(initial: RewriteState, candidates: Sequence[Candidate], result: dict
     better = [c for c in candidates if c.state.cost.runtime_ps < initial.cost.runtime_ps]
     equal = [c for c in better if result[c.name]["equal"]]
     if not equal:
-        faults = better or any(result[c.name]["left_out"] for c in candidates)
-        return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} tells why" if faults else "no gain was found"
+        if better or any(result[c.name]["left_out"] for c in candidates):
+            return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} says why"
+        return "original", "no gain was found"
     verdicts = {c.name: (result[c.name]["measured"] or {}).get("verdict") for c in equal}
     kept = [c for c in equal if verdicts[c.name] != "slower"]
     if not kept:

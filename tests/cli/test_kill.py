@@ -24,7 +24,7 @@ FROM_RUN_TO_RUN = {"seconds", "acting_seconds", "new_interactions", "resumed_fro
 LATER = 0.3  # seconds
 OPTIONS = (*EDITS, "collect.episodes=10", "controller.ppo.updates=4", "controller.cma-es.generations=4", "controller.cma-es.evaluate_every=2")
 OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
-    "config.yaml": (1, True), "found.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True), "collect.json": (1, True),
+    "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True), "collect.json": (1, True),
     "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True), "train-controller.json": (1, True),
     "optimised.onnx": (1, False), "/eval.json": (1, False), "/x.onnx": (1, False),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from controllers.evaluation import best_of
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import recorded
 from rlflow.collect.rollouts import play_random
-from rlflow.deliver.delivery import follow
+from rlflow.deliver.candidates import follow
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from tests.tiny import tiny_task

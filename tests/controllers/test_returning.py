@@ -10,7 +10,8 @@ import pytest
 from controllers import recording
 from controllers.recording import Player, Recorder, Way, collect
 from rlflow.collect.episodes import read_shard, write_shard
-from rlflow.collect.rollouts import play_novel, play_random, record
+from rlflow.collect.exploration import play_novel
+from rlflow.collect.rollouts import play_random, record
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.rewards import relative

@@ -19,31 +19,15 @@ from rlflow.costs.corrected import (
     correction_path,
     fit,
     kind_of,
-    leave_one_model_out,
-    leave_variants_out,
     parts,
     read_measurements,
 )  # fmt: skip
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.deliver.delivery import follow
+from rlflow.deliver.candidates import follow
 from rlflow.graph.onnx_runtime import machine
 from rlflow.rules.language import load_rules
 from tests.costs.graphs import conv, graph, only
-
-FACTORS, OVERHEAD = {"Conv": 1.2, "MatMul": 0.9, "Relu": 2.0}, 2e6
-
-
-def measurements(models: int = 6, variants: int = 8, noise: float = 0.0, seed: int = 0) -> list[Measurement]:
-    rng = np.random.default_rng(seed)
-    made = []
-    for number in range(models):
-        base = {kind: 1e9 * rng.uniform(1, 10) for kind in FACTORS}
-        for _ in range(variants):
-            parts_ps = {kind: int(ps * rng.uniform(0.5, 1.5)) for kind, ps in base.items()}
-            launches = int(rng.integers(500, 3000))
-            truth = sum(FACTORS[kind] * ps for kind, ps in parts_ps.items()) + OVERHEAD * launches
-            made.append(Measurement(f"m{number}", parts_ps, launches, truth / 1e9 * np.exp(rng.normal(0, noise))))
-    return made
+from tests.costs.measurements import FACTORS, OVERHEAD, measurements
 
 
 def test_known_factors_are_found():
@@ -80,24 +64,8 @@ def test_what_a_bound_takes_away_the_others_make_good():
     assert corrected._bounded(equations, np.array([7.0, 9, 1])) == pytest.approx([MOST, 4, 1])
 
 
-def test_a_model_that_is_left_out_is_never_seen():
-    honest = measurements()
-    for name in ("m0", "m3"):
-        lied_about = [m._replace(measured_ms=10 * m.measured_ms) if m.model == name else m for m in honest]
-        truth, result = leave_one_model_out(honest)[name], leave_one_model_out(lied_about)[name]
-        assert result == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
-
-
-def test_a_variant_that_is_left_out_is_never_seen():
-    honest = measurements()
-    lied_about = [m._replace(measured_ms=10 * m.measured_ms) if k == 0 else m for k, m in enumerate(honest)]
-    truth, result = leave_variants_out(honest)["m0"][0], leave_variants_out(lied_about)["m0"][0]
-    assert result == pytest.approx((1 + truth) / 10 - 1, abs=1e-12)
-    assert {name: len(errors) for name, errors in leave_variants_out(honest).items()} == {f"m{k}": 8 for k in range(6)}
-
-
 def test_of_one_model_no_error_is_known():
-    assert fit(measurements(models=1)).error is None and leave_one_model_out(measurements(models=1)) == {}
+    assert fit(measurements(models=1)).error is None
     with pytest.raises(RLFlowError, match="there is none"):
         fit([])
 

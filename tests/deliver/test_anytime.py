@@ -16,18 +16,11 @@ from rlflow.costs import profiled
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.timing import Timing
 from rlflow.deliver import anytime, delivery
-from rlflow.deliver.anytime import (
-    METHODS,
-    BestSoFar,
-    Budget,
-    Stop,
-    first_equal,
-    methods,
-    search_all,
-    stoppable,
-    until_faster,
-)
-from rlflow.deliver.delivery import Candidate, DeliveryOptions, deliver, follow
+from rlflow.deliver.anytime import METHODS, first_equal, methods, search_all, until_faster
+from rlflow.deliver.best_so_far import FILE, BestSoFar
+from rlflow.deliver.budget import Budget, Stop, stoppable
+from rlflow.deliver.candidates import Candidate, follow
+from rlflow.deliver.delivery import DeliveryOptions, deliver
 from rlflow.deliver.validate import Comparison, validate
 from rlflow.graph.onnx_writer import save_model
 from rlflow.runs.config import groups_of, load_config
@@ -89,24 +82,24 @@ def dying(monkeypatch, error: type[BaseException], interactions: int):
 
 
 def test_what_is_offered_is_on_disk_at_once_and_nothing_takes_the_place_of_something_better(task, descent, tmp_path):
-    result = BestSoFar(task, tmp_path / "found.json")
-    assert result.candidates() == [] and str(result) == "nothing found so far"
+    result = BestSoFar(task, tmp_path / FILE)
+    assert result.candidates() == [] and str(result) == "no gain so far"
     for steps, kept in ((3, 3), (1, 3), (5, 5)):
         result.offer(candidate(task, descent, steps))
-        for known in (result, BestSoFar(task, tmp_path / "found.json")):
+        for known in (result, BestSoFar(task, tmp_path / FILE)):
             (best,) = known.candidates()
             assert list(best.actions) == descent.actions[:kept] and best.state.graph.hash == follow(task, descent.actions[:kept]).graph.hash
     result.offer(candidate(task, descent, 9, "y"))
-    assert [c.name for c in BestSoFar(task, tmp_path / "found.json").candidates()] == ["y", "x"] and "(y)" in str(result)
+    assert [c.name for c in BestSoFar(task, tmp_path / FILE).candidates()] == ["y", "x"] and "(y)" in str(result)
     gain = 100 * (1 - follow(task, descent.actions[:9]).runtime_ms / task.initial.runtime_ms)
     assert result.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(result)
 
 
 @pytest.mark.parametrize("content", ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'])
 def test_a_damaged_record_is_named(task, tmp_path, content):
-    (tmp_path / "found.json").write_text(content)
-    with pytest.raises(RLFlowError, match="found.json is damaged"):
-        BestSoFar(task, tmp_path / "found.json")
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(RLFlowError, match="best-so-far.json is damaged"):
+        BestSoFar(task, tmp_path / FILE)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +111,10 @@ def test_a_damaged_record_is_named(task, tmp_path, content):
     ],
 )  # fmt: skip
 def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path, stop, before, now, ended):
-    result = BestSoFar(task, tmp_path / "found.json")
+    result = BestSoFar(task, tmp_path / FILE)
     assert not result.ended("x", now)
     result.offer(candidate(task, descent, 2), stop, before)
-    assert BestSoFar(task, tmp_path / "found.json").ended("x", now) is ended
+    assert BestSoFar(task, tmp_path / FILE).ended("x", now) is ended
 
 
 # -- the searches ----------------------------------------------------------------------------------
@@ -129,8 +122,8 @@ def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path
 
 @pytest.fixture(scope="module")
 def whole(task, tmp_path_factory):
-    """found.json of searches that nobody disturbed."""
-    result = BestSoFar(task, tmp_path_factory.mktemp("whole") / "found.json")
+    """The file of searches that nobody disturbed."""
+    result = BestSoFar(task, tmp_path_factory.mktemp("whole") / FILE)
     search_all(result, SEARCH, 600.0, 0)
     return result.records
 
@@ -153,10 +146,10 @@ def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whol
         return better
 
     monkeypatch.setattr(Search, "saw", tell)
-    result = BestSoFar(task, tmp_path / "found.json")
+    result = BestSoFar(task, tmp_path / FILE)
     with dying(monkeypatch, Killed, interactions), pytest.raises(Killed):
         search_all(result, SEARCH, 600.0, 0)
-    again = BestSoFar(task, tmp_path / "found.json")
+    again = BestSoFar(task, tmp_path / FILE)
     known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
     assert known <= min(told[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
     search_all(again, SEARCH, 600.0, 0)
@@ -164,26 +157,26 @@ def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whol
 
 
 def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path, monkeypatch):
-    result = BestSoFar(task, tmp_path / "found.json")
+    result = BestSoFar(task, tmp_path / FILE)
     with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
         search_all(result, SEARCH, 600.0, 0)
     stops = {name: record["stop"] for name, record in result.records.items()}
     assert stops == ({"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"})
     assert result.gain(result.candidates()[0]) > 0
-    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
-    assert timeless(json.loads((tmp_path / "found.json").read_text())) == timeless(whole)
+    search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0)
+    assert timeless(json.loads((tmp_path / FILE).read_text())) == timeless(whole)
 
 
 def test_what_has_ended_is_not_searched_again(task, tmp_path, monkeypatch):
-    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0)
     with dying(monkeypatch, Killed, 0):
-        search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 1200.0, 0)
+        search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 1200.0, 0)
         with pytest.raises(Killed):
-            search_all(BestSoFar(task, tmp_path / "found.json"), {**SEARCH, "interactions": 7}, 600.0, 0)
+            search_all(BestSoFar(task, tmp_path / FILE), {**SEARCH, "interactions": 7}, 600.0, 0)
 
 
 def test_the_searches_share_the_time(task, tmp_path):
-    result, began = BestSoFar(task, tmp_path / "found.json"), time.monotonic()
+    result, began = BestSoFar(task, tmp_path / FILE), time.monotonic()
     search_all(result, load_config().search, 1.5, 0)
     assert time.monotonic() - began < 3.0
     stops = {name: record["stop"] for name, record in result.records.items()}
@@ -200,7 +193,7 @@ def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(tas
         return "iterations"
 
     monkeypatch.setattr(anytime, "_search", ends_at_once)
-    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0)
+    search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0)
     wanted = {"descent": 600, "greedy": 200, "beam": 300, "annealing": 600}
     assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
 
@@ -216,7 +209,7 @@ def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tm
     wanted, on_the_way = greedy(tiny_task(name).initial, 1000), timed_task(name)
     follow(on_the_way, wanted.actions)
     task = timed_task(name, limit=len(on_the_way.cost.timed))
-    result = BestSoFar(task, tmp_path / "found.json")
+    result = BestSoFar(task, tmp_path / FILE)
     search_all(result, SEARCH, 600.0, 0)
     assert {record["stop"] for record in result.records.values()} == {"seconds"}
     assert [tuple(action) for action in result.records["descent"]["actions"]] == wanted.actions
@@ -233,14 +226,14 @@ def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
         return node_cost(graph, node)
 
     task.cost.node_cost = watched
-    search_all(BestSoFar(task, tmp_path / "found.json"), SEARCH, 600.0, 0, time.monotonic() + 900)
+    search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0, time.monotonic() + 900)
     assert 600 < max(deadlines) <= 900 and min(deadlines) > 0 and task.cost.deadline == math.inf
     first_search = next(seconds for seconds in deadlines if seconds <= 600)
     assert first_search > 500
 
 
 def test_an_original_that_cannot_be_priced_in_time_stops_all(tmp_path):
-    result = BestSoFar(timed_task(limit=3), tmp_path / "found.json")
+    result = BestSoFar(timed_task(limit=3), tmp_path / FILE)
     with pytest.raises(Stop, match="time is up"):
         search_all(result, SEARCH, 600.0, 0)
     assert not result.task.cost_is_known and result.records == {}
@@ -334,7 +327,7 @@ def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
     done = in_its_own("optimise", model, "--out", out, *FAST, without="tensorflow")
     assert done.code == 0 and "% lower so far" in done.err and "copied to" in done.err, done.err
     assert validate(model, out).ok and out.read_bytes() != model.read_bytes()
-    assert not list(tmp_path.glob("faster.run/episodes")) and list(json.loads((tmp_path / "faster.run" / "found.json").read_text())) == list(ANALYTIC)
+    assert not list(tmp_path.glob("faster.run/episodes")) and list(json.loads((tmp_path / "faster.run" / FILE).read_text())) == list(ANALYTIC)
     assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
 
 
@@ -432,7 +425,7 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
     interrupt_checks(monkeypatch, 1)
     done, out, results = optimise(capsys, model, *EDITS, "controller.name=random")
     assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
-    known = json.loads((out.parent / "faster.run" / "found.json").read_text())
+    known = json.loads((out.parent / "faster.run" / FILE).read_text())
     assert set(known) == {*ANALYTIC, "controller"}
     assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(record["estimated_ms"] for record in known.values())
 
@@ -484,7 +477,7 @@ def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_g
     assert out.read_bytes() == model.read_bytes() and results["eval"]["delivered"] == "original" and first.calls == 5
     monkeypatch.setattr(profiled, "time", time)
     done, out, results = optimised("run", again)
-    assert done.code == 0 and tuple(results["search"]["found"]) == METHODS and results["eval"]["delivered"] in METHODS
+    assert done.code == 0 and tuple(results["search"]["methods"]) == METHODS and results["eval"]["delivered"] in METHODS
     optimised("fresh", whole)
     assert whole.calls - again.calls == (4 if why == "interrupted" else 5)  # a timing that has begun is finished, unless somebody asks
 

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 from rlflow.costs import NodeCost
-from rlflow.deliver.delivery import FAULT_REPORT, Candidate, _choose
+from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.delivery import FAULT_REPORT, _choose
 
 
 def state(runtime_ps: int):

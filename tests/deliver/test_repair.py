@@ -9,7 +9,8 @@ import pytest
 
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.deliver import repair
-from rlflow.deliver.delivery import FAULT_REPORT, Candidate, DeliveryOptions, deliver, follow
+from rlflow.deliver.candidates import Candidate, follow
+from rlflow.deliver.delivery import FAULT_REPORT, DeliveryOptions, deliver
 from rlflow.deliver.receipt import check_result, retrace
 from rlflow.deliver.repair import SAME_RULE, TWICE, repaired
 from rlflow.deliver.validate import Comparison, Finding, Findings

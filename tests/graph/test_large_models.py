@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.costs import measured
-from rlflow.deliver.delivery import copy_model
 from rlflow.deliver.receipt import make_receipt, replay
 from rlflow.deliver.validate import validate
 from rlflow.graph import onnx_runtime as runtime
 from rlflow.graph import onnx_writer
 from rlflow.graph.model import Constant, Graph
+from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_writer import model_hash, save_graph, to_model
 from rlflow.rules.language import load_rules

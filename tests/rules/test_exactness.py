@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.delivery import Candidate, DeliveryOptions, deliver
+from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.delivery import DeliveryOptions, deliver
 from rlflow.deliver.receipt import make_receipt, replay
 from rlflow.deliver.validate import validate
 from rlflow.env.spec import EnvSpec

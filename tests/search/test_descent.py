@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlflow.deliver.delivery import states_along
+from rlflow.deliver.candidates import states_along
 from rlflow.search.greedy import greedy
 from rlflow.search.search import run_search
 from tests.search.toy import random_task, toy_task

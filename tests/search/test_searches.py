@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.delivery import follow
+from rlflow.deliver.candidates import follow
 from rlflow.deliver.receipt import model_hash
 from rlflow.env.state import RewriteState, Task
 from rlflow.search import SEARCHES

@@ -37,11 +37,6 @@ def cumulative(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.nn.softmax(mixture.logits) * below, axis=-1)
 
 
-def mode_component(mixture: Mixture) -> tf.Tensor:
-    """The mean of the most probable component, [.., D]."""
-    return _pick(mixture.mean, tf.argmax(mixture.logits, axis=-1))
-
-
 def sample(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, scale_sigma: bool = True) -> tf.Tensor:
     """A draw at temperature τ, [.., D]; seed is int [2]. τ = 1 is the model's own distribution.
 

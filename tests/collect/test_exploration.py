@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlflow.collect.edits import unpack
-from rlflow.collect.rollouts import RAREST, UNIFORM, play_novel
+from rlflow.collect.exploration import RAREST, UNIFORM, play_novel
 from tests.tiny import tiny_task
 from tests.worldmodel.edits.systems import (
     REWARD,
@@ -78,8 +78,8 @@ def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as
 def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkeypatch):
     """All of them in turn: within few steps more rules are met than where those that have the most matches are mostly drawn."""
     def rules(uniform: float) -> float:
-        monkeypatch.setattr("rlflow.collect.rollouts.UNIFORM", uniform)
-        monkeypatch.setattr("rlflow.collect.rollouts.RAREST", 1 - uniform)
+        monkeypatch.setattr("rlflow.collect.exploration.UNIFORM", uniform)
+        monkeypatch.setattr("rlflow.collect.exploration.RAREST", 1 - uniform)
         episodes = [play_novel(task, REWARD, (), 20, np.random.default_rng(k), 0, Knows()) for k in range(MANY)]
         return np.mean([len({*episode.actions[:, 0].tolist()}) for episode in episodes])
 

@@ -1,0 +1,52 @@
+"""The seconds of one command: what they are for, and how a command is stopped when they are over or somebody asks."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+
+class Budget(NamedTuple):
+    """What the seconds of one command are for; checks that have begun are finished.
+
+    Attributes:
+      searches: until the searches end.  looking: until nothing is looked for any more, None where searches are all there is.
+      end: the clock (time.monotonic) when all is over.
+    """
+
+    searches: float
+    looking: float | None
+    end: float
+
+    @classmethod
+    def of(cls, seconds: float | None, learn: bool, started: float) -> "Budget":
+        """seconds: None for the default.  learn: whether a controller learns after the searches.  started: when the clock was so."""
+        seconds = seconds or (900.0 if learn else 120.0)
+        end = started + seconds
+        return cls(seconds / 30, 0.9 * seconds, end) if learn else cls(seconds * 2 / 3, None, end)
+
+    @property
+    def left(self) -> float:
+        return max(self.end - time.monotonic(), 0.0)
+
+
+class Stop(KeyboardInterrupt):
+    """Somebody asks for what there is, or the time is up."""
+
+
+@contextmanager
+def stoppable(seconds: float | None = None) -> Iterator[None]:
+    """In the block Ctrl-C, SIGTERM and the end of so many seconds (None: no end) raise Stop."""
+
+    def stop(number, _):
+        raise Stop("the time is up" if number == signal.SIGALRM else "interrupted")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds or 0.0)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
