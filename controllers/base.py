@@ -53,6 +53,7 @@ class LatentShapes:
     n_xfer_ids: int  # N + 1, with NO-OP
     locations: int  # L
     kinds: int  # K
+    stop: bool  # whether there is a NO-OP
     table: str  # a digest of which rule each kind is of and what it was worth
 
     @classmethod
@@ -62,6 +63,7 @@ class LatentShapes:
             (z,), (h,), counted, (kinds,) = (observation_space[key].shape for key in ("z", "h", "counts", "class_counts"))
             n_xfer_ids, locations = action_space.nvec.tolist()
             of_kinds = observation_space["class_counts"].match_classes, observation_space["class_counts"].mean_rewards
+            stop = bool(observation_space["counts"].low[-1])
             agree = counted == (n_xfer_ids,) and all(of_kind.shape == (kinds,) for of_kind in of_kinds)
         except (KeyError, TypeError, ValueError, AttributeError):
             agree = False
@@ -71,7 +73,7 @@ class LatentShapes:
                 f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
         digest = hashlib.sha256(b"".join(of_kind.tobytes() for of_kind in of_kinds)).hexdigest()
-        return cls(z, h, n_xfer_ids, locations, kinds, digest[:16])
+        return cls(z, h, n_xfer_ids, locations, kinds, stop, digest[:16])
 
 
 class Controller:
@@ -174,8 +176,8 @@ class Controller:
         for (key, (_, shape)), array in zip(expected.items(), arrays, strict=True):
             if array.shape[1:] != shape or len(array) != len(arrays[0]):
                 raise RLFlowError(f"act takes batched observations: {key} of shape (B, *{shape}), got {array.shape}")
-        if (np.asarray(observation["counts"])[:, -1] != 1).any():
-            raise RLFlowError("counts must give NO-OP, the last xfer, its one location")
+        if (np.asarray(observation["counts"])[:, -1] != s.stop).any():
+            raise RLFlowError(f"counts must give NO-OP, the last rule, {int(s.stop)} locations")
         return arrays
 
 

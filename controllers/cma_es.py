@@ -101,7 +101,7 @@ class CMAES(Controller):
     def choices(self, observation) -> np.ndarray:
         """int32 [B, K + 1]: how many places of each kind there are; of NO-OP one."""
         *_, counts = self.batch(observation, "class_counts")
-        return np.concatenate([counts, np.ones_like(counts[:, :1])], axis=1)
+        return np.concatenate([counts, np.full_like(counts[:, :1], self.shapes.stop)], axis=1)
 
     def actions(self, policy, weights, observation, *seeds) -> np.ndarray:
         """int64 [B, 2]: what `mode` or `sample` answers for weights float32 [P, D], as actions."""

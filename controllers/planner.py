@@ -62,16 +62,23 @@ class Planner(Controller):
         """int64 [B, 2]: greedily the plan's action of this step; NO-OP behind its end, or where the action is not there."""
         *_, counts = self.batch(observation)
         steps = np.minimum(np.asarray(observation["step"]), len(self.plan.actions))
-        no_op = np.array([[self.shapes.n_xfer_ids - 1, 0]])
-        actions = np.concatenate([self.plan.actions, no_op])[steps]
+        end = self.end(counts)
+        planned = np.concatenate([self.plan.actions, np.zeros((1, 2), np.int64)])[steps]
+        actions = np.where((steps < len(self.plan.actions))[:, None], planned, end)
         if greedy:
             there = actions[:, 1] < np.take_along_axis(counts, actions[:, :1], axis=1)[:, 0]
-            return np.where(there[:, None], actions, no_op)
+            return np.where(there[:, None], actions, end)
         rng = rng or self.rng
         as_planned = (counts == np.concatenate([self.plan.counts, np.full_like(counts[:1], -1)])[steps]).all(axis=1)
         stay = as_planned & (rng.random(len(steps)) >= LEAVE / max(len(self.plan.actions), 1))
         give_up = ~as_planned & (steps > 0) & (rng.random(len(steps)) < 1 / EXCURSION)
-        return np.where(stay[:, None], actions, np.where(give_up[:, None], no_op, uniform_actions(counts, rng)))
+        return np.where(stay[:, None], actions, np.where(give_up[:, None], end, uniform_actions(counts, rng)))
+
+    def end(self, counts: np.ndarray) -> np.ndarray:
+        """int64 [B, 2]: NO-OP; where the task has none, the first action that is there."""
+        first = np.argmax(counts > 0, axis=1)
+        last = np.full(len(counts), self.shapes.n_xfer_ids - 1)
+        return np.stack([last if self.shapes.stop else first, np.zeros(len(counts), np.int64)], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         """Plans anew whatever `folder` holds: a plan is a function of the dream and the seed."""

@@ -197,7 +197,7 @@ class MatchClassPolicy(Policy):
         return self._distribution(features, memory["there"])
 
     def _distribution(self, features, there) -> MaskedCategorical:
-        no_op = tf.ones_like(there[:, :1])
+        no_op = tf.fill(tf.shape(there[:, :1]), self.shapes.stop)
         return MaskedCategorical(self.kind_head(features) + self.descent, tf.concat([there, no_op], axis=1))
 
     def action(self, counts, choice):

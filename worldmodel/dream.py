@@ -42,7 +42,7 @@ class Dreams:
 
     def advance(self, actions: np.ndarray, seed: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Takes actions int [n, 2]; gives rewards float64 [n], terminated and truncated bool [n]."""
-        valid = spaces.valid_actions(actions, self.imagined.counts)
+        valid = spaces.valid_actions(actions, self.imagined.counts, self.spec.stop)
         noop = valid & (actions[:, 0] == self.spec.n_rules)
         moves = valid & ~noop
         told = self.imagined.advance(actions, moves, self.temperature, seed)
@@ -51,13 +51,14 @@ class Dreams:
         halted = uncertainty > self.uncertainty_limit
         gained = np.where(halted, np.minimum(told.rewards, 0.0), told.rewards) - self.uncertainty_penalty * uncertainty
         rewards = np.where(moves, gained, np.where(noop, 0.0, INVALID_REWARD))
-        terminated = noop | halted | (moves & told.terminated)
+        dead_end = ~spaces.with_stop(self.imagined.counts, self.spec.stop).any(axis=-1)
+        terminated = noop | halted | dead_end | (moves & told.terminated)
         return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
         imagined = self.imagined
-        return spaces.observation(imagined.z, imagined.h, imagined.counts, imagined.class_counts, self.steps)
+        return spaces.observation(imagined.z, imagined.h, imagined.counts, imagined.class_counts, self.steps, self.spec.stop)
 
 
 class DreamVectorEnv(VectorEnv):

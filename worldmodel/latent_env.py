@@ -55,4 +55,5 @@ class LatentEnv(gymnasium.Wrapper):
         self._class_counts = spaces.within(self._observer.class_counts, self.model.match_classes, self._counts)
 
     def _observe(self) -> dict[str, np.ndarray]:
-        return spaces.observation(self._observer.z, self._observer.h, self._counts, self._class_counts, self._steps)
+        seen = self._observer
+        return spaces.observation(seen.z, seen.h, self._counts, self._class_counts, self._steps, self.model.spec.stop)

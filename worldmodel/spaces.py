@@ -32,11 +32,11 @@ def observation_space(model: WorldModel) -> spaces.Dict:
     The valid locations of an xfer are those below its count; an xfer without any is not valid itself. They are ordered by match class.
     """
     n_rules, most = model.spec.n_rules, model.spec.max_locations
-    least = with_noop(np.zeros(n_rules, np.int32))
+    least = with_stop(np.zeros(n_rules, np.int32), model.spec.stop)
     return spaces.Dict({
         "z": spaces.Box(-Z_BOUND, Z_BOUND, (model.latent,), np.float32),
         "h": spaces.Box(-1, 1, (model.hidden,), np.float32),
-        "counts": spaces.Box(least, with_noop(np.full(n_rules, most, np.int32)), dtype=np.int32),
+        "counts": spaces.Box(least, with_stop(np.full(n_rules, most, np.int32), model.spec.stop), dtype=np.int32),
         "class_counts": MatchClassCounts(model.match_classes, model.mean_rewards, most),
         "step": spaces.Box(0, np.iinfo(np.int32).max, (), np.int32),
     })
@@ -48,11 +48,11 @@ def action_space(spec: EncodingSpec) -> spaces.MultiDiscrete:
 
 
 def observation(
-    z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int
+    z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int, stop: bool = True
 ) -> dict[str, np.ndarray]:
     """What a controller is shown, in arrays of its own, of z [.., Z], h [.., H], counts int32 [.., N] and [.., K], and steps [..]."""
     return {
-        "z": z.copy(), "h": h.copy(), "counts": with_noop(counts), "class_counts": class_counts.copy(), "step": np.array(step, np.int32),
+        "z": z.copy(), "h": h.copy(), "counts": with_stop(counts, stop), "class_counts": class_counts.copy(), "step": np.array(step, np.int32),
     }  # fmt: skip
 
 
@@ -70,12 +70,12 @@ def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:
     return np.concatenate([counts > 0, np.arange(max_locations) < counts.max()])
 
 
-def valid_actions(actions: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def valid_actions(actions: np.ndarray, counts: np.ndarray, stop: bool = True) -> np.ndarray:
     """Which actions, int [.., 2], a model's counts, int [.., N], allow: bool [..]."""
-    limit = np.take_along_axis(with_noop(counts), actions[..., :1], axis=-1)[..., 0]
+    limit = np.take_along_axis(with_stop(counts, stop), actions[..., :1], axis=-1)[..., 0]
     return actions[..., 1] < limit
 
 
-def with_noop(counts: np.ndarray) -> np.ndarray:
-    """Appends NO-OP's single location: [.., N] to [.., N + 1]."""
-    return np.concatenate([counts, np.ones((*counts.shape[:-1], 1), counts.dtype)], axis=-1)
+def with_stop(counts: np.ndarray, stop: bool = True) -> np.ndarray:
+    """Appends NO-OP's single location, none where the task has no NO-OP: [.., N] to [.., N + 1]."""
+    return np.concatenate([counts, np.full((*counts.shape[:-1], 1), int(stop), counts.dtype)], axis=-1)

@@ -9,9 +9,9 @@ import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.collect.rollouts import record
-from rlflow.env.rewards import Reward
 from rlflow.env.state import RewriteState, Task
 from rlflow.rules.match import Match
+from rlflow.tasks.base import Reward
 
 UNIFORM = 0.25  # share of the steps that are drawn from all valid actions,
 RAREST = 0.35  # and from the matches of the rule that was carried out least

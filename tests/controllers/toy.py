@@ -17,7 +17,7 @@ def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None):
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
-            "counts": gym.spaces.Box(0, locations, (n + 1,), np.int32),
+            "counts": gym.spaces.Box(np.append(np.zeros(n, np.int32), 1), np.append(np.full(n, locations, np.int32), 1), dtype=np.int32),
             "class_counts": MatchClassCounts(match_classes, mean_rewards, locations),
             "step": gym.spaces.Box(0, 1000, (), np.int32),
         }

@@ -21,7 +21,7 @@ def test_valid_actions_are_those_below_the_counts_and_no_op():
 
 def test_flat_masks_join_the_xfers_and_the_union_of_locations():
     for counts, expected in zip(COUNTS, ([0, 1, 1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 1, 0, 0, 0]), strict=True):
-        flat = spaces.flat_action_masks(spaces.with_noop(counts), 4)
+        flat = spaces.flat_action_masks(spaces.with_stop(counts), 4)
         np.testing.assert_array_equal(flat, expected)
         assert flat.dtype == bool
 

@@ -163,12 +163,12 @@ def test_a_saved_model_pays_the_same(task, tmp_path):
 # -- the command -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [(), ("--rounds", "2")])
+@pytest.mark.parametrize("more", [(), ("--iterations", "2")])
 def test_train_wm_names_the_reward_and_who_learns_it_and_leaves_nothing(tmp_path, capsys, more):
     folder = tmp_path / "run"
     options = (*EDITS, "controller.name=random", "env.reward=combined")
     assert in_process(capsys, "collect", "--run", folder, "--model", "tiny_resnet18", *options).code == 0
-    error = in_process(capsys, "train-wm", "--run", folder, *more, "rounds.interactions=200").error
+    error = in_process(capsys, "train-wm", "--run", folder, *more, "iterations.interactions=200").error
     assert "env.reward=combined" in error and "world_model.name=mdn-rnn" in error
     assert not (folder / "train-wm.json").exists() and not list(folder.rglob("learnt.json"))
 
