@@ -132,7 +132,7 @@ def test_a_training_with_other_options_or_another_seed_is_not_continued(name, tm
 
 def test_a_checkpoint_of_another_shape_or_kind_is_refused(name, tmp_path):
     build(name).save(tmp_path)
-    with pytest.raises(RLFlowError, match="another shape: z 11, not 2; xfers 5, not 4; locations 6, not 4"):
+    with pytest.raises(RLFlowError, match="another shape: z 11, not 2; n_xfer_ids 5, not 4; locations 6, not 4"):
         build(name, Sacrifice).load(tmp_path)
     other = "random" if name != "random" else "ppo"
     with pytest.raises(RLFlowError, match=f"holds the controller '{name}', not '{other}'"):
