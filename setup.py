@@ -3,18 +3,17 @@ from setuptools import setup
 setup(
     name="rlflow",
     version="0.1.0",
-    description="Makes ONNX models faster by proved graph substitutions, and learns how in a dream.",
+    description="Makes ONNX models faster by proved rules, and learns how in a dream.",
     license="MIT",
     python_requires=">=3.11,<3.14",
     packages=[
-        "rlflow", "rlflow.collect", "rlflow.common", "rlflow.costs", "rlflow.deliver", "rlflow.deliver.validate",
+        "rlflow", "rlflow.cli", "rlflow.collect", "rlflow.common", "rlflow.costs", "rlflow.deliver", "rlflow.deliver.validate",
         "rlflow.env", "rlflow.graph", "rlflow.reports", "rlflow.rules", "rlflow.rules.generator",
         "rlflow.rules.prover", "rlflow.runs", "rlflow.runs.sweeps", "rlflow.search", "rlflow.search.saturation",
-        "rlflow.zoo", "worldmodel", "worldmodel.edits", "worldmodel.mdn_rnn", "controllers", "configs",
+        "rlflow.tasks", "rlflow.zoo", "worldmodel", "worldmodel.edits", "worldmodel.mdn_rnn", "controllers", "configs",
     ],
     package_data={"rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"]},
-    py_modules=["run"],
-    entry_points={"console_scripts": ["rlflow = run:main"]},
+    entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.
     install_requires=[
         "numpy>=2.0,<3",

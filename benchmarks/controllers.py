@@ -24,10 +24,10 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import run
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
+from rlflow.cli.main import main as command_line
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.deliver.candidates import improvement
@@ -88,7 +88,7 @@ class Job:
     def stage(self, stage: str, controller: str = "planner", *more: str) -> dict:
         """What a stage of run.py leaves in the run folder."""
         options = [f"controller.name={controller}", f"workers={self.parsed.workers}", *self.options(), *more]
-        if run.main([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *options]):
+        if command_line([stage, "--run", str(self.folder), "--model", self.name, "--seed", str(self.seed), *options]):
             raise RLFlowError(f"'{stage}' failed on {self.name}")
         return read_json(self.folder / f"{stage}.json")
 

@@ -1,4 +1,4 @@
-"""run.py as the tests call it: in this process or in its own, with budgets that take seconds; with the MDN-RNN but for EDITS."""
+"""The command line as the tests call it: in this process or in its own, with budgets that take seconds; with the MDN-RNN but for EDITS."""
 
 import os
 import subprocess
@@ -40,11 +40,11 @@ class Done(NamedTuple):
 
 def in_process(capsys, *arguments) -> Done:
     """main() in this process, so that TensorFlow is imported only once."""
-    import run
+    from rlflow.cli.main import main
 
     capsys.readouterr()
     try:
-        code = run.main([str(argument) for argument in arguments])
+        code = main([str(argument) for argument in arguments])
     except SystemExit as exit:
         code = exit.code
     return Done(code, *capsys.readouterr())
@@ -54,7 +54,7 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
     """without: a package that this process cannot import."""
     program = [str(ROOT / "run.py")]
     if without:
-        program = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules[{without!r}] = None; import run; sys.exit(run.main())"]
+        program = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules[{without!r}] = None; from rlflow.cli.main import main; sys.exit(main())"]
     command = [sys.executable, *program, *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     return Done(done.returncode, done.stdout, done.stderr)

@@ -11,6 +11,8 @@ from controllers import recording
 from controllers.iterations import learn_in_iterations
 from controllers.random import RandomConfig, RandomController
 from controllers.recording import Player, collect, recorded
+from rlflow.cli import iterations as module
+from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import relative
@@ -168,11 +170,9 @@ def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
 
 
 def learn(path: Path) -> None:
-    import run
-
-    assert run.main(["collect", "--run", str(path / "run"), "--model", "tiny_resnet18", "--seed", "7", *EDITS, "controller.name=random"]) == 0
+    assert main(["collect", "--run", str(path / "run"), "--model", "tiny_resnet18", "--seed", "7", *EDITS, "controller.name=random"]) == 0
     shutil.copytree(path / "run", path / "collected")
-    assert run.main(["train-wm", "--run", str(path / "run"), "--json", str(path / "r.json"), *ITERATIONS]) == 0
+    assert main(["train-wm", "--run", str(path / "run"), "--json", str(path / "r.json"), *ITERATIONS]) == 0
 
 
 @pytest.fixture(scope="session")
@@ -205,10 +205,8 @@ def test_the_world_model_knows_better_what_it_learnt_from(iterations):
 
 
 def test_killed_in_any_step_it_goes_on_and_gives_the_same(iterations, tmp_path, capsys, monkeypatch):
-    import run as command_line
-
     folder = shutil.copytree(iterations / "collected", tmp_path / "run")
-    for target, name in ((command_line, "learn_world_model"), (command_line, "learn_to_act"), (recording, "write_shard")):
+    for target, name in ((module, "learn_world_model"), (module, "learn_to_act"), (recording, "write_shard")):
         calls, original = [], getattr(target, name)
 
         def killed(*arguments, calls=calls, original=original):
@@ -252,13 +250,11 @@ def test_the_stages_after_it_use_what_the_iterations_learnt(iterations, tmp_path
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """Two runs, each of which learnt from the episodes of both."""
-    import run
-
     base = tmp_path_factory.mktemp("mixed")
     for name in ("tiny_resnet18", "tiny_vit_base"):
-        assert run.main(["collect", "--run", str(base / name), "--model", name, *EDITS, "collect.episodes=12"]) == 0
+        assert main(["collect", "--run", str(base / name), "--model", name, *EDITS, "collect.episodes=12"]) == 0
     for one, other in (("tiny_resnet18", "tiny_vit_base"), ("tiny_vit_base", "tiny_resnet18")):
-        assert run.main(["train-wm", "--run", str(base / one), f"collect.also=[{base / other}]"]) == 0
+        assert main(["train-wm", "--run", str(base / one), f"collect.also=[{base / other}]"]) == 0
     return base
 
 

@@ -64,15 +64,15 @@ class Death(NamedTuple):
 def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([
-        "worldmodel", "run", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
+        "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
         "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves", "worldmodel.monitor", "matplotlib.figure",
     ])  # fmt: skip
     return context
 
 
 def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
-    """In a process of its own: run.py, and how it dies."""
-    import run
+    """In a process of its own: the command line, and how it dies."""
+    from rlflow.cli.main import main
 
     replace, writes = os.replace, []
 
@@ -92,7 +92,7 @@ def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
 
     os.replace = dying if death.n else replace
     sys.stderr = open(errors, "w")
-    sys.exit(run.main(list(arguments)))
+    sys.exit(main(list(arguments)))
 
 
 def ends(processes, arguments: tuple[str, ...], errors: Path, death: Death = Death()) -> None:

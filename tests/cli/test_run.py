@@ -9,7 +9,7 @@ import onnx
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import run as command_line
+from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
 from rlflow.collect.rollouts import online_batches
 from rlflow.deliver.validate import validate
@@ -159,7 +159,7 @@ def by_hand(tmp_path_factory):
     for name in STAGES:
         arguments = ["--model", "tiny_resnet18", "--seed", "7", *TINY] if name == "collect" else []
         file = folder.parent / f"{name}.json"
-        assert command_line.main([name, "--run", str(folder), "--json", str(file), *arguments]) == 0
+        assert main([name, "--run", str(folder), "--json", str(file), *arguments]) == 0
         results[name] = json.loads(file.read_text())
     return folder, results
 

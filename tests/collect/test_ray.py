@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-import run
+from rlflow.cli import stages
 from rlflow.collect import executors, rollouts
 from rlflow.collect.episodes import read_episodes
 from rlflow.collect.executors import Job, Workers
@@ -76,7 +76,7 @@ def test_the_command(cluster, tmp_path, capsys, monkeypatch):
         yield Writer()
 
     jobs, run_job = [], executors.RayExecutor.run
-    monkeypatch.setattr(run, "events", events)
+    monkeypatch.setattr(stages, "events", events)
     monkeypatch.setattr(executors.RayExecutor, "run", lambda *arguments: jobs.append(arguments) or run_job(*arguments))
     options = ["cost.name=analytic", "env.max_steps=8", f"collect.episodes={EPISODES}", "--seed", "3"]
     command = ["collect", "--model", "tiny_resnet18", *options, "--run"]

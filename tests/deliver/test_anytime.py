@@ -10,7 +10,10 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-import run as command_line
+from rlflow.cli import stages
+from rlflow.cli.main import make_parser
+from rlflow.cli.optimise import chosen_options
+from rlflow.cli.wiring import open_run
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import profiled
 from rlflow.costs.calibrate import RooflineCost
@@ -336,9 +339,9 @@ def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
     (tmp_path / "dream.yaml").write_text("dream:\n  max_steps: 3\n")
     said = [str(tmp_path / text) if text == "dream.yaml" else text for text in said]
     for arguments, learns in ((said, True), ([], False)):
-        parsed, rest = command_line.make_parser().parse_known_args(["optimise", "tiny_resnet18", "--out", "x.onnx", *arguments])
+        parsed, rest = make_parser().parse_known_args(["optimise", "tiny_resnet18", "--out", "x.onnx", *arguments])
         parsed.overrides = [*rest, "cost.name=analytic"]
-        assert command_line.open_run(parsed, tmp_path / str(learns)).config.optimise.learn is learns
+        assert open_run(parsed, tmp_path / str(learns), chosen_options(parsed)).config.optimise.learn is learns
     assert groups_of([], ["search.beam.width=1", "seed=3"]) == {"search", "seed"}
 
 
@@ -415,7 +418,7 @@ def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model
     def stops(run):
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(command_line, stage, stops)
+    monkeypatch.setattr(stages, stage, stops)
     done, out, results = optimise(capsys, model, *EDITS)
     assert done.code == 0 and "stopped (interrupted)" in done.err and tuple(results)[0] == "search" and validate(model, out).ok
     assert results["eval"]["delivered"] in METHODS and out.read_bytes() != model.read_bytes()
@@ -431,7 +434,7 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
 
 
 def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
-    monkeypatch.setattr(command_line, "collect", lambda run: time.sleep(60))
+    monkeypatch.setattr(stages, "collect", lambda run: time.sleep(60))
     done, out, results = optimise(capsys, model, *EDITS, "--seconds", "4")
     assert done.code == 0 and "stopped (the time is up)" in done.err and results["eval"]["delivered"] in METHODS
 

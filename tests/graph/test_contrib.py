@@ -5,7 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, checker, parser, shape_inference
 
-import run as main
+from rlflow.cli.main import make_parser
+from rlflow.cli.optimise import chosen_options
+from rlflow.cli.wiring import open_run
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
@@ -85,9 +87,9 @@ def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
     introducing = [{rule.name for rule in task.rules if any(op.domain for op in rule.target_ops)} for task in tasks]
     assert not introducing[0] and "bias-gelu" in introducing[1]
     assert {rule.name for rule in tasks[0].rules} == {rule.name for rule in tasks[1].rules} - introducing[1]
-    parsed = main.make_parser().parse_args(["optimise", "tiny_bert_base", "--out", "x.onnx", "--standard-operators-only"])
+    parsed = make_parser().parse_args(["optimise", "tiny_bert_base", "--out", "x.onnx", "--standard-operators-only"])
     parsed.overrides = []
-    run_folder = main.open_run(parsed, tmp_path / "run")
+    run_folder = open_run(parsed, tmp_path / "run", chosen_options(parsed))
     assert run_folder.env_spec().standard_operators_only
 
 

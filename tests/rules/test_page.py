@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import run
+from rlflow.cli.main import main
 from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.page import about, page
 from rlflow.rules.picture import constants_of, picture
@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "RULES.md"
 
 
 def test_the_page_is_up_to_date(tmp_path, capsys):
-    assert run.main(["rules", "docs", "--out", str(tmp_path / "RULES.md")]) == 0
+    assert main(["rules", "docs", "--out", str(tmp_path / "RULES.md")]) == 0
     assert (tmp_path / "RULES.md").read_text() == PAGE.read_text(), "python run.py rules docs --out docs/RULES.md"
 
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-import run as command_line
+from rlflow.cli.wiring import check_names
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
 from rlflow.reports.markdown import as_csv
@@ -150,7 +150,7 @@ def test_files_that_are_no_mapping_are_refused(tmp_path, capsys):
 
 
 def test_the_shipped_sweeps_are_those_of_the_paper():
-    result = {path.stem: load_sweep(path, command_line.check_names) for path in sorted(SHIPPED.glob("*.yaml"))}
+    result = {path.stem: load_sweep(path, check_names) for path in sorted(SHIPPED.glob("*.yaml"))}
     assert set(result) == {"temperature", "rewards", "controllers"}
     (temperature,) = result["temperature"].parameters
     assert temperature.choices == (0.1, 0.5, 0.75, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0)  # Table 3

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rlflow.cli.main import main
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.costs import graph_cost
@@ -10,7 +11,6 @@ from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.search.bound import lower_bound
 from rlflow.search.greedy import greedy
-from run import main
 from tests.search.saturation.toys import TOYS, reachable, task, toy, written
 from tests.tiny import tiny_task
 

@@ -1,0 +1,61 @@
+"""Arguments that several commands have."""
+
+import argparse
+
+ITERATIONS = """.
+
+--iterations N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
+So in every iteration after the first a controller learns in the dream so far and plays the real graph, and the world
+model learns from that too. All real interactions together stay below iterations.interactions; `collect` plays the first
+of them. Each iteration says how far the dream was off about the controller's own episodes, before and after it learnt
+from them. Everything of an iteration lies in DIR/iterations; a killed command goes on there."""
+
+
+def add_command(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
+    """A command with the two arguments that all have.
+
+    Args:
+      commands: what `add_subparsers` returned.
+      function: parsed arguments → results, which --json writes.
+      text: what it does, in a line.  page: the same at length, shown by --help as it stands.
+    """
+    command = commands.add_parser(name, help=text, description=page or text)
+    if page:
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.set_defaults(function=function)
+    command.add_argument("--json", metavar="FILE", help="write the results as JSON")
+    command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return command
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """What a command has that reads configs/default.yaml; `main` lets it take KEY=VALUE too."""
+    command.add_argument(
+        "--config", action="append", default=[], metavar="FILE", help="a YAML file on top of the defaults; repeatable"
+    )
+    add_shape(command, example=", e.g. input_ids=1x128 or batch=1")
+    command.add_argument("--seed", type=int, help="decides every random choice")
+    command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
+
+
+def add_shape(command: argparse.ArgumentParser, example: str = "") -> None:
+    text = f"size of a symbolic dimension{example}; repeatable"
+    command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
+
+
+def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
+    """A command that works in a run folder."""
+    command = add_command(commands, name, function, text, page)
+    add_options(command)
+    command.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
+    command.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
+    return command
+
+
+def add_iterations(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--iterations", type=int, metavar="N", help="of learning the world model (iterations.count)")
+
+
+def chosen_iterations(parsed) -> list[str]:
+    """The option that --iterations changes, as KEY=VALUE."""
+    return [f"iterations.count={parsed.iterations}"] if parsed.iterations is not None else []

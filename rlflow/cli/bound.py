@@ -1,0 +1,62 @@
+"""`bound`: how far from the best a model is, on the analytic cost."""
+
+import time
+
+from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.wiring import zoo_or_path
+from rlflow.common.errors import RLFlowError
+from rlflow.common.progress import progress_bar, say
+
+TEXT = "how far from the best a model is: what no graph that the rules make costs less than"
+
+
+def add(commands) -> None:
+    command = add_command(commands, "bound", run, TEXT)
+    command.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
+    seconds = "in which an answer is wanted (default: 600)"
+    command.add_argument("--seconds", type=float, default=600.0, metavar="S", help=seconds)
+    iterations = "how many rewrites may need one another (default: 4)"
+    command.add_argument("--iterations", type=int, default=4, metavar="N", help=iterations)
+    add_shape(command)
+
+
+def run(parsed) -> dict:
+    """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known."""
+    from rlflow.costs.analytic import AnalyticCost
+    from rlflow.env.state import Task
+    from rlflow.graph.onnx_reader import load_graph
+    from rlflow.rules.language import load_rules
+    from rlflow.runs.config import parse_shapes
+    from rlflow.search.bound import lower_bound
+    from rlflow.search.greedy import greedy
+
+    if not parsed.seconds > 0 or parsed.iterations < 1:
+        raise RLFlowError("--seconds is above 0, --iterations at least 1")
+    graph = load_graph(zoo_or_path(parsed.model), parse_shapes(parsed.shape))
+    task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
+    control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
+    with progress_bar(parsed.iterations, "bound", "iteration") as bar:
+        def show(iterations, nodes):
+            bar.set_postfix(operators=nodes)
+            bar.update(iterations - bar.n)
+
+        left = parsed.seconds - (time.monotonic() - started)
+        result = lower_bound(task, left, [control.state.graph], parsed.iterations, progress=show)
+    original, greedys = task.initial.cost.runtime_ps, control.state.cost.runtime_ps
+    costs_ps = {"original": original, "greedy": greedys, "best": result.best_ps}
+    return results_of(result, costs_ps)
+
+
+def results_of(result, costs_ps: dict[str, int]) -> dict:
+    """The bound and the gaps of these graphs to it, printed too.
+
+    costs_ps: name of a graph → its cost in picoseconds.
+    """
+    results = {key: value for key, value in vars(result).items() if key != "best"}
+    for name, cost_ps in costs_ps.items():
+        results[name] = {"cost_ps": cost_ps, "gap": result.gap(cost_ps)}
+        print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {100 * result.gap(cost_ps):.3f} % from the best")
+    print(f"bound     {result.lower_bound_ps / 1e9:12.6f} ms: {result.scope}")
+    effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
+    say(f"ended by '{result.stop}' after {effort}")
+    return results

@@ -1,0 +1,89 @@
+"""`costs`: the timings that the profiled cost keeps on disk, and what is learned from measurements."""
+
+from rlflow.cli.arguments import add_command
+from rlflow.common.errors import RLFlowError
+from rlflow.common.progress import say
+
+TEXT = "the timings of the profiled cost: show, export, clear, calibrate"
+SHOW = "how many kernels of each operator have a timing, and how long they take"
+CALIBRATE = "measure what a FLOP, a byte and a launch cost on this machine (for cost.name=roofline)"
+FIT = "learn from measured graphs how far the profiled cost is off (for cost.name=corrected)"
+
+
+def add(commands) -> None:
+    """`costs show`, `costs export`, `costs clear`, `costs calibrate`, `costs fit`."""
+    commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
+    show = add_database_command(commands, "show", run_show, SHOW)
+    add_choice(show)
+    export = add_database_command(commands, "export", run_export, "all timings as a table")
+    add_choice(export)
+    export.add_argument("--out", required=True, metavar="FILE", help="where they go: NAME.csv or NAME.json")
+    clear = add_database_command(commands, "clear", run_clear, "delete timings, so that they are taken anew")
+    add_choice(clear)
+    clear.add_argument("--yes", action="store_true", help="all of them, where neither --threads nor --machine chooses")
+    calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
+    calibrate.add_argument("--threads", type=int, default=1, metavar="N", help="with N threads")
+    fit = add_database_command(commands, "fit", run_fit, FIT)
+    measurements = "what `python -m benchmarks.cost_trust --json FILE` wrote on this machine"
+    fit.add_argument("measurements", metavar="FILE", help=measurements)
+
+
+def add_database_command(commands, name: str, function, text: str):
+    command = add_command(commands, name, function, text)
+    database = "the SQLite file (default: the user's own, as for cost.database=null)"
+    command.add_argument("--database", metavar="FILE", help=database)
+    return command
+
+
+def add_choice(command) -> None:
+    command.add_argument("--threads", type=int, metavar="N", help="timings with N threads alone")
+    command.add_argument("--machine", metavar="TEXT", help="timings of machines whose name holds the text alone")
+
+
+def run_show(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase, summary, summary_table
+
+    result = summary(TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine))
+    print(summary_table(result))
+    return {"operators": result}
+
+
+def run_export(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase, export
+
+    rows = TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine)
+    export(rows, parsed.out)
+    say(f"{len(rows)} timings in {parsed.out}")
+    return {"timings": len(rows)}
+
+
+def run_clear(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase
+
+    if not parsed.yes and parsed.threads is None and parsed.machine is None:
+        raise RLFlowError("this deletes every timing: say --yes, or choose with --threads or --machine")
+    count = TimingDatabase(parsed.database).clear(parsed.threads, parsed.machine)
+    say(f"{count} timings deleted")
+    return {"deleted": count}
+
+
+def run_calibrate(parsed) -> dict:
+    from rlflow.costs.calibrate import calibrate
+    from rlflow.costs.database import TimingDatabase
+
+    result = calibrate(TimingDatabase(parsed.database), parsed.threads)
+    say(f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch, with {parsed.threads} threads")
+    return {"threads": parsed.threads, **result._asdict()}
+
+
+def run_fit(parsed) -> dict:
+    from rlflow.costs.corrected import correction_path, fit, read_measurements
+
+    result, threads = read_measurements(parsed.measurements)
+    correction, path = fit(result, threads), correction_path(threads, parsed.database)
+    correction.save(path)
+    error = ""
+    if correction.error:
+        error = f"; on models that it had not seen it was off by {100 * correction.error['mean']:.1f} % in the mean"
+    say(f"learned from {correction.graphs} graphs of {correction.models} models, in {path}{error}")
+    return {"models": correction.models, "graphs": correction.graphs, "error": correction.error}

@@ -1,0 +1,51 @@
+"""One training of a world model, and one of a controller; stages and iterations are made of them."""
+
+from pathlib import Path
+
+from controllers.real_env import train_for_real
+from rlflow.cli.wiring import events, make_controller
+from rlflow.common.errors import RLFlowError
+from rlflow.common.progress import progress_bar
+from rlflow.env.rewriting import GraphRewriteEnv
+from worldmodel.base import UnpredictableRewardError
+from worldmodel.config import world_model_config
+from worldmodel.dream import DreamVectorEnv
+from worldmodel.latent_env import LatentEnv
+from worldmodel.training import train
+
+
+def learn_world_model(run, source, folder: Path) -> dict:
+    """What the training reports. source: episodes, or online a stream of them (see `worldmodel.training.train`)."""
+    config = world_model_config(run.config.world_model)
+    with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
+        try:
+            return train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+        except UnpredictableRewardError as error:
+            raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
+
+
+def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
+    """(the controller that learnt in the model's dreams, or on the real graph; what its training reports).
+
+    folder: where its checkpoint lies.  name: of its events.
+    """
+    dream, options, spec = run.config.dream, run.config.controller, run.env_spec()
+
+    def make_dream(n):
+        return DreamVectorEnv(
+            model, run.task.initial, n, dream.max_steps, temperature, dream.uncertainty_limit, dream.uncertainty_penalty
+        )
+
+    def make_real():
+        return LatentEnv(GraphRewriteEnv(run.task, spec.make_reward(), spec.max_steps), model)
+
+    controller = make_controller(run, model)
+    with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:
+        def show(done, total):
+            bar.total = total
+            bar.update(done - bar.n)
+
+        common = run.config.seed, folder, writer.scalars, show
+        if options.train_on == "real":
+            return controller, train_for_real(controller, make_real, options.interactions, *common)
+        return controller, controller.train(make_dream, *common)

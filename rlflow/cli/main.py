@@ -1,0 +1,89 @@
+"""The command line of RLFlow: subcommands → config → one stage. `python run.py --help` teaches it."""
+
+import argparse
+import sys
+
+from rlflow.cli import (
+    bound,
+    collect,
+    costs,
+    evaluate,
+    optimise,
+    replay,
+    report,
+    rules,
+    search,
+    sweep,
+    train_controller,
+    train_wm,
+    validate,
+    zoo,
+)
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import check_writable, write_json
+
+COMMANDS = (  # in the order of --help
+    collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate, rules,
+    costs, zoo,
+)  # fmt: skip
+
+DESCRIPTION = """\
+RLFlow makes an ONNX model faster by proved rules, and learns how in a dream.
+
+One command:    python run.py optimise MODEL.onnx --out FASTER.onnx      (Ctrl-C: the best so far)
+Stage by stage: python run.py collect          --run runs/x --model MODEL.onnx   (or a zoo name)
+                python run.py train-wm         --run runs/x
+                python run.py train-controller --run runs/x
+                python run.py eval             --run runs/x
+Watch:          tensorboard --logdir runs/x
+
+Every stage can be killed and started again: it goes on where it stopped. Options stand in
+configs/default.yaml; change them with --config FILE.yaml or KEY=VALUE, e.g. controller.name=cma-es."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Does what the arguments (by default those of this process) say; the exit status."""
+    parsed = parse(arguments)
+    try:
+        for path in (parsed.json, getattr(parsed, "out", None)):
+            if path:
+                check_writable(path)
+        results = parsed.function(parsed)
+        if parsed.json:
+            write_json(parsed.json, results)
+        return int(results.get("ok") is False)  # `validate`: the question was answered, with no
+    except RLFlowError as error:
+        if parsed.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:  # a mistake of ours, but nobody is helped by a page of text
+        if parsed.debug:
+            raise
+        text = " ".join(str(error).split())[:300]
+        print(f"error: unexpected {type(error).__name__}: {text} (--debug shows where)", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """What was said; `overrides` holds the KEY=VALUE arguments. Leaves the program where nobody understands it."""
+    parser = make_parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    wrong = [text for text in rest if text.startswith("-") or "=" not in text]
+    if wrong or (rest and "config" not in parsed):
+        parser.error(f"unrecognized arguments: {' '.join(wrong or rest)}")
+    parsed.overrides = rest
+    return parsed
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser

@@ -1,0 +1,66 @@
+"""`optimise`: a model in, a faster one out, within a time budget."""
+
+import time
+from pathlib import Path
+
+from rlflow.cli.arguments import ITERATIONS, add_command, add_iterations, add_options, chosen_iterations
+from rlflow.cli.wiring import open_run
+
+TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
+PAGE = """\
+Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, then greedy,
+beam and annealing), checks that the result is equal, measures it against the original and writes what is best; a file
+that is measured to be slower than the original never.
+
+--seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far,
+checked and measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same command
+goes on after whatever happened, and with more seconds looks further.
+
+--learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
+real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of
+these stages, say so too."""
+LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options that say that it learns
+
+
+def add(commands) -> None:
+    command = add_command(commands, "optimise", run, TEXT, PAGE + ITERATIONS)
+    add_options(command)
+    command.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
+    command.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
+    command.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
+    command.add_argument("--seconds", type=float, metavar="S", help="for the whole command (optimise.seconds)")
+    learn = "a controller learns in the dream, too (optimise.learn=true)"
+    command.add_argument("--learn", action="store_true", help=learn)
+    add_iterations(command)
+    command.add_argument(
+        "--exact", action="store_true", help="only rules that change no rounding: equal bit for bit (env.exact=true)"
+    )
+    command.add_argument(
+        "--standard-operators-only", action="store_true",
+        help="no operators of ONNX Runtime's own: the model stays portable (env.standard_operators_only=true)",
+    )  # fmt: skip
+
+
+def run(parsed) -> dict:
+    from rlflow.cli import optimisation
+
+    out, started = Path(parsed.out), time.monotonic()
+    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
+    return optimisation.optimise(opened, out, started)
+
+
+def chosen_options(parsed) -> list[str]:
+    """The options that its arguments change, as KEY=VALUE; whoever speaks of learning gets it."""
+    from rlflow.runs.config import groups_of
+
+    chosen = chosen_iterations(parsed)
+    learns = bool(parsed.learn or chosen or LEARNING & groups_of(parsed.config, parsed.overrides))
+    if parsed.seconds is not None:
+        chosen.append(f"optimise.seconds={parsed.seconds}")
+    if learns:
+        chosen.append("optimise.learn=true")
+    if parsed.exact:
+        chosen.append("env.exact=true")
+    if parsed.standard_operators_only:
+        chosen.append("env.standard_operators_only=true")
+    return chosen

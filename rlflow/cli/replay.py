@@ -1,0 +1,24 @@
+"""`replay`: a receipt repeated."""
+
+from rlflow.cli.arguments import add_command
+from rlflow.cli.wiring import check_apart
+from rlflow.common.files import read_json
+from rlflow.common.progress import say
+
+
+def add(commands) -> None:
+    command = add_command(commands, "replay", run, "repeat a receipt: the same model again, byte for byte")
+    command.add_argument("receipt", metavar="RECEIPT.json")
+    command.add_argument("--model", required=True, metavar="MODEL", help="the original ONNX file")
+    command.add_argument("--out", required=True, metavar="FILE", help="where the replayed model goes")
+
+
+def run(parsed) -> dict:
+    from rlflow.deliver.receipt import replay
+    from rlflow.graph.onnx_writer import save_graph
+
+    receipt = read_json(parsed.receipt)
+    check_apart(parsed.model, parsed.out)
+    save_graph(replay(receipt, parsed.model), parsed.out)
+    say(f"{len(receipt['actions'])} rewrites repeated; the model is the same, byte for byte: {parsed.out}")
+    return {"substitutions": len(receipt["actions"]), "model_sha256": receipt["model_sha256"]}

@@ -1,0 +1,27 @@
+"""`report`: finished runs side by side."""
+
+from pathlib import Path
+
+from rlflow.cli.arguments import add_command
+from rlflow.common.files import check_writable
+from rlflow.common.progress import say
+
+TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
+
+
+def add(commands) -> None:
+    command = add_command(commands, "report", run, TEXT)
+    command.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs with a finished eval")
+    command.add_argument("--out", required=True, dest="folder", metavar="FOLDER", help="where the report goes")
+
+
+def run(parsed) -> dict:
+    from rlflow.reports.comparison import read_runs
+    from rlflow.reports.comparison_report import write_comparison
+    from worldmodel.curves import read_curves
+
+    folder = Path(parsed.folder)
+    check_writable(folder / "report.html")
+    result = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], read_curves))
+    say(f"report: {folder / 'report.html'}")
+    return result

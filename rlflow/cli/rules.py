@@ -1,0 +1,131 @@
+"""`rules`: the rules listed, explained in a model, drawn, documented, proved and enumerated."""
+
+from pathlib import Path
+
+from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.wiring import zoo_or_path
+from rlflow.common.files import read_json
+from rlflow.common.progress import say
+
+TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
+EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"
+ENUMERATE = "find rules by machine: graphs of few operators that are equal"
+# What each family gains, by `python -m benchmarks.families --json`; an installation has none.
+MEASURED = Path(__file__).parents[2] / "docs" / "results" / "families.json"
+
+
+def add(commands) -> None:
+    """`rules list`, `rules explain`, `rules picture`, `rules docs`, `rules prove`, `rules enumerate`."""
+    commands = commands.add_parser("rules", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
+    add_command(commands, "list", run_list, "list the rules")
+    explain = add_command(commands, "explain", run_explain, EXPLAIN)
+    explain.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
+    explain.add_argument("--rule", action="append", default=[], metavar="NAME", help="this rule alone; repeatable")
+    add_shape(explain)
+    picture = add_command(commands, "picture", run_picture, "one rule as a Mermaid diagram")
+    picture.add_argument("name", metavar="NAME")
+    docs = add_command(commands, "docs", run_docs, "the rules as a page in Markdown, with a picture of each family")
+    docs.add_argument("--out", metavar="FILE", help="where the page goes; docs/RULES.md is made so")
+    prove = add_command(commands, "prove", run_prove, "prove the rules anew")
+    prove.add_argument("names", nargs="*", metavar="NAME", help="these rules alone")
+    prove.add_argument("--workers", type=int, default=0, metavar="N", help="processes; 0 for one a core")
+    add_enumerate(commands)
+
+
+def add_enumerate(commands) -> None:
+    command = add_command(commands, "enumerate", run_enumerate, ENUMERATE)
+    command.add_argument("--operators", type=int, default=4, metavar="N", help="operators of a side, at most")
+    folder = "where checkpoints are kept; the same command goes on from there"
+    command.add_argument("--folder", metavar="DIR", help=folder)
+    command.add_argument("--workers", type=int, default=2, metavar="N", help="processes")
+    seconds = "after which no further candidate is looked at"
+    command.add_argument("--seconds", type=float, default=1800.0, metavar="S", help=seconds)
+    command.add_argument("--out", metavar="FILE", help="where the rules go")
+
+
+def run_list(parsed) -> dict:
+    from rlflow.rules.exactness import exactness
+    from rlflow.rules.language import load_rules
+
+    rules, listed = load_rules(), []
+    for xfer_id, rule in enumerate(rules):
+        exact = exactness(rule)
+        print(f"{xfer_id:3}  {rule.family:12}  {exact:8}  {rule.name:36}  {rule.why}")
+        listed.append(
+            {"name": rule.name, "family": rule.family, "exactness": exact, "why": rule.why, "text": rule.text}
+        )
+    return {"hash": rules.hash, "rules": listed}
+
+
+def run_explain(parsed) -> dict:
+    from rlflow.graph.onnx_reader import load_graph
+    from rlflow.rules import explain
+    from rlflow.rules.language import load_rules
+    from rlflow.runs.config import parse_shapes
+
+    rules = load_rules()
+    for name in parsed.rule:
+        rules.index(name)  # raises for one that there is not
+    model = zoo_or_path(parsed.model)
+    entries = explain.explain_rules(load_graph(model, parse_shapes(parsed.shape)), rules, parsed.rule)
+    print(explain.as_text(entries, whole=bool(parsed.rule)))
+    return {"rules": entries}
+
+
+def run_picture(parsed) -> dict:
+    from rlflow.rules.language import load_rules
+    from rlflow.rules.picture import picture
+
+    rules = load_rules()
+    drawn = picture(rules[rules.index(parsed.name)])
+    print(drawn)
+    return {"name": parsed.name, "mermaid": drawn}
+
+
+def run_docs(parsed) -> dict:
+    from rlflow.common.files import write_bytes
+    from rlflow.rules.language import load_rules
+    from rlflow.rules.page import page
+    from rlflow.rules.prover.records import load_proofs, proof_of
+
+    rules, proofs = load_rules(), load_proofs()
+    proved = {rule.name: record for rule in rules if (record := proof_of(rule, proofs))}
+    measured = read_json(MEASURED)["figures"]["families"] if MEASURED.exists() else {}
+    text = page(rules, proved, measured)
+    if parsed.out:
+        write_bytes(parsed.out, text.encode())
+    else:
+        print(text)
+    return {"hash": rules.hash, "page": text}
+
+
+def run_prove(parsed) -> dict:
+    from rlflow.rules.language import load_rules
+    from rlflow.rules.prover.prove import prove
+    from rlflow.rules.prover.records import store_proofs
+
+    def store(result) -> None:
+        if result.proof in ("all-shapes", "bounded"):
+            store_proofs(rules, [result])
+        seconds = f"{result.seconds:6.2f} s"
+        print(f"{result.proof:12}  {result.name:36}  {seconds}  {result.bound or result.how}", flush=True)
+
+    rules = load_rules()
+    proofs = prove(rules, parsed.names, parsed.workers, store)
+    return {"hash": rules.hash, "rules": [proof.record() for proof in proofs]}
+
+
+def run_enumerate(parsed) -> dict:
+    from dataclasses import asdict
+
+    from rlflow.common.files import write_bytes
+    from rlflow.rules.generator.enumerate import enumerate_rules
+
+    report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
+    if not report.finished:
+        say("not finished: the same command with --folder goes on from here")
+    elif parsed.out:
+        write_bytes(parsed.out, report.rules.encode())
+    else:
+        print(report.rules)
+    return asdict(report)

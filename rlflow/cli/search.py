@@ -1,0 +1,88 @@
+"""`search`: one search on the real graph, without learning; the checked result and its receipt."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rlflow.cli.arguments import add_command, add_options
+from rlflow.cli.wiring import check_apart, open_run
+from rlflow.common.progress import progress_bar, say
+
+TEXT = "look for a cheaper graph with one search, without learning: a model in, a faster one out"
+PAGE = """\
+Looks for a cheaper graph with one search, without learning: a model in, a faster one out.
+
+    python run.py search --method beam --model MODEL.onnx --out FASTER.onnx --seconds 60 --measure
+
+  beam         chains of rewrites in one neighbourhood, a loss first if need be: the one to try first
+  annealing    random rewrites near by, losses accepted less and less; goes on as long as it may
+  greedy       always the rewrite that gains most; ends within seconds
+  descent      what a roofline promises most is tried first; has something after fewer timings than the others
+  best-first   first the graph that could become the cheapest
+  taso         the backtracking search of TASO, the control
+  random       random play, the other control
+
+The cost is the configured one: cost.name=profiled (operators timed on this machine; the first search of a
+model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best so far. The result is
+checked to be equal to the original; FASTER.receipt.json repeats it with `python run.py replay`."""
+
+
+def add(commands) -> None:
+    command = add_command(commands, "search", run, TEXT, PAGE)
+    add_options(command)
+    methods = "random, greedy, taso, best-first, beam, annealing or descent"
+    command.add_argument("--method", required=True, metavar="NAME", help=methods)
+    command.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
+    out = "where the model goes; its receipt lies beside it"
+    command.add_argument("--out", required=True, metavar="FILE", help=out)
+    seconds = "after which the best so far is taken (search.seconds)"
+    command.add_argument("--seconds", type=float, metavar="S", help=seconds)
+    measure = "measure the result against the original (eval.measure_seconds); a slower one is not delivered"
+    command.add_argument("--measure", action="store_true", help=measure)
+
+
+def run(parsed) -> dict:
+    from rlflow.search import SEARCHES
+
+    SEARCHES.check(parsed.method)
+    chosen = [f"search.seconds={parsed.seconds}"] if parsed.seconds is not None else []
+    out = Path(parsed.out)
+    with TemporaryDirectory(prefix=".search-", dir=out.parent) as folder:
+        return search(open_run(parsed, folder, chosen), parsed.method, out, parsed.measure)
+
+
+def search(run, method: str, out: Path, measure: bool) -> dict:
+    """Searches in a run folder, and writes the checked result to `out`, its receipt and fault report beside it.
+
+    measure: against the original, for `eval.measure_seconds`; a slower result is not delivered.
+    """
+    from rlflow.cli.outcome import check_and_choose, copy_fault_report
+    from rlflow.common.files import copy_file
+    from rlflow.deliver.candidates import Candidate
+    from rlflow.graph.onnx_copy import copy_model
+    from rlflow.search.search import Limits, run_search
+
+    check_apart(run.source, out)
+    config, options = run.config, run.config.search
+    limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
+    with progress_bar(None, method, " rewrites") as bar:
+        answer = run_search(method, run.task.initial, limits, config.seed, bar, **options[method])
+    candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
+    outcome = check_and_choose(run, [candidate], run.path, config.eval.measure_seconds if measure else 0.0)
+    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
+    copy_fault_report(outcome, out)
+    if outcome["delivered"] != "original":
+        copy_file(run.path / "receipt.json", out.with_suffix(".receipt.json"))
+    say_result(method, answer, outcome, out)
+    trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]
+    return {"method": method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}
+
+
+def say_result(method: str, answer, outcome: dict, out: Path) -> None:
+    result = outcome["candidates"][method]
+    say(
+        f"{method} stopped by '{answer.stop}': estimated {result['estimated_improvement_percent']:.2f} % lower, "
+        f"{result['substitutions']} rewrites, {answer.interactions} interactions, {answer.seconds:.1f} s"
+    )
+    if result["measured"]:
+        say("measured {ratio:.3f} of the original's latency: {verdict}".format(**result["measured"]))
+    say(f"{'the original' if outcome['delivered'] == 'original' else 'the result'} is in {out}: {outcome['reason']}")

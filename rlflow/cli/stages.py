@@ -1,0 +1,225 @@
+"""The stages, each on a run folder: collect → train-wm → train-controller → eval. A killed one goes on."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from controllers.evaluation import best_of
+from controllers.iterations import learn_in_iterations
+from controllers.recording import recorded
+from rlflow.cli.iterations import RunIterations, report_iteration
+from rlflow.cli.learning import learn_to_act, learn_world_model
+from rlflow.cli.outcome import check_and_choose, write_up
+from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
+from rlflow.collect import rollouts
+from rlflow.collect.episodes import read_episodes
+from rlflow.common.files import write_json
+from rlflow.common.progress import progress_bar, say
+from rlflow.deliver.candidates import Candidate, follow
+from rlflow.search.greedy import greedy
+from worldmodel.fidelity import fidelity, improvement
+from worldmodel.fidelity_report import markdown_table, write_fidelity
+from worldmodel.latent_env import LatentEnv
+from worldmodel.training import split_episodes
+
+FRESH = 32  # random episodes that a world model is judged on where its training kept none
+
+
+def learn(run, result=None) -> dict:
+    """The four stages; their results by name. result: see `evaluate`."""
+    stages = {
+        "collect": collect, "train-wm": train_world_model, "train-controller": train_controller,
+        "eval": partial(evaluate, result=result),
+    }  # fmt: skip
+    results = {}
+    for name, stage in stages.items():
+        if name == "collect" and run.config.world_model.mode == "online":
+            continue  # the world model's training plays the episodes
+        results[name] = stage(run)
+        say(f"{name} has ended" + (f": {result}" if result is not None else ""))
+    return results
+
+
+# -- collect, train-wm, train-controller -----------------------------------------------------------
+
+
+def collect(run) -> dict:
+    """Random episodes of the real environment, on disk."""
+    options = run.config.collect
+
+    def work() -> dict:
+        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect") as writer:
+            return rollouts.collect(
+                run.env_spec(), run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
+                writer.scalars, options.executor,
+            )  # fmt: skip
+
+    results = run.stage("collect", work)
+    say(f"collected {results['episodes']} episodes, {results['interactions']} interactions, in {run.path / 'episodes'}")
+    return results
+
+
+def train_world_model(run) -> dict:
+    """The world model, from disk or online; in several iterations, from the episodes of controllers too."""
+    spec, config, options = run.env_spec(), run.config, run.config.iterations
+
+    def stream(batch: int, first: int) -> Iterator:
+        return rollouts.online_batches(spec, batch, config.workers, config.seed, first, config.collect.executor)
+
+    def work() -> dict:
+        episodes = stream if config.world_model.mode == "online" else run.random_episodes()[1]
+        if options.count == 1:
+            return learn_world_model(run, episodes, run.path / "world-model")
+        return learn_in_iterations(
+            RunIterations(run), episodes, options.count, options.interactions, config.controller.max_steps, config.seed,
+            report_iteration,
+        )  # fmt: skip
+
+    results = run.stage("train-wm", work)
+    if results["fidelity"]:
+        say(markdown_table(results["fidelity"]))
+    return results
+
+
+def train_controller(run) -> dict:
+    """One controller per temperature, inside the dream alone."""
+    run.require("train-wm")
+    config, model = run.config, load_world_model(run)
+
+    def work() -> dict:
+        trainings = []
+        for temperature in config.dream.temperatures:
+            folder = controller_folder(run, temperature)
+            _, results = learn_to_act(run, model, temperature, folder, folder.name)
+            trainings.append({"temperature": temperature, **results})
+        return {"controller": config.controller.name, "trainings": trainings}
+
+    results = run.stage("train-controller", work)
+    for training in results["trainings"]:
+        temperature, dreamt = training["temperature"], training["best_return"]
+        say(f"τ={temperature:g}: dreamt return {dreamt:.3f}, stopped by {training['stop_reason']}")
+    return results
+
+
+# -- eval ------------------------------------------------------------------------------------------
+
+
+def evaluate(run, result=None) -> dict:
+    """The controller and its controls on the real graph; checks, measurement, receipt, report.
+
+    result: `rlflow.deliver.best_so_far.BestSoFar` of searches before: its candidates compete, the controller's goes into it.
+    """
+    trained = run.require("train-controller")
+    model = load_world_model(run)
+
+    def work() -> dict:
+        environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
+        tries = [_act(run, model, environment, temperature) for temperature in run.config.dream.temperatures]
+        controller = _controllers_candidate(run, trained, tries, started)
+        candidates = [controller, _greedy(run), _random(run, controller.interactions)]
+        if result is not None:
+            names = [candidate.name for candidate in candidates]
+            candidates += [candidate for candidate in result.candidates() if candidate.name not in names]
+            result.offer(controller)
+        outcome = check_and_choose(run, candidates, run.path / "eval", run.config.eval.measure_seconds)
+        outcome["dreamt"] = _dream_and_reality(run, trained, tries)
+        return outcome
+
+    outcome = run.stage("eval", work)
+    write_up(run, outcome)
+    return outcome
+
+
+def _act(run, model, environment, temperature: float):
+    """What the controller of this temperature does on the real graph: `controllers.evaluation.best_of`."""
+    return best_of(trained_controller(run, model, temperature), environment, run.config.eval.samples, run.config.seed)
+
+
+def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:
+    """The best that a controller reached. Its interactions are all that were played for it, in training and acting."""
+    best = min(tries, key=lambda tried: tried.cost)
+    interactions = run.require("train-wm")["interactions"]
+    if run.config.controller.train_on == "real":
+        interactions += trained["trainings"][0]["env_steps"]
+    for tried in tries:
+        interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
+    state = follow(run.task, best.actions)
+    return Candidate("controller", state, best.actions, interactions, time.monotonic() - started)
+
+
+def _greedy(run) -> Candidate:
+    started, options = time.monotonic(), run.config.eval
+    answer = greedy(run.task.initial, options.greedy_steps, options.greedy_seconds)
+    return Candidate("greedy", answer.state, answer.actions, answer.interactions, time.monotonic() - started)
+
+
+def _random(run, interactions: int) -> Candidate:
+    """The best of random play with as many interactions as the controller had."""
+    started, steps = time.monotonic(), run.env_spec().max_steps
+    actions, played = rollouts.best_random(run.task, run.path / "episodes", interactions, steps, run.config.seed)
+    return Candidate("random", follow(run.task, actions), actions, played, time.monotonic() - started)
+
+
+def _dream_and_reality(run, trained: dict, tries: list) -> list[dict]:
+    """For each temperature what was dreamt, and what the greedy episode gained on the real graph in as many steps."""
+    result = []
+    for training, tried in zip(trained["trainings"], tries, strict=True):
+        episode, steps = tried.trajectories[0], training.get("dreamt_steps", run.config.dream.max_steps)
+        result.append(
+            {
+                "temperature": training["temperature"],
+                "dreamt_return": training["best_return"],
+                "real_return": sum(episode.rewards[:steps]),
+                "acting_seconds": episode.seconds,
+            }
+        )
+    return result
+
+
+# -- eval --what world-model -----------------------------------------------------------------------
+
+
+def evaluate_world_model(run) -> dict:
+    """How well the world model predicts held-out random episodes, and those that the trained controllers play."""
+    run.require("train-wm")
+    config, model, folder = run.config, load_world_model(run), run.path / "eval"
+    options = {"uncertainty_limit": config.dream.uncertainty_limit or 0.0, "seed": config.seed}
+    training, held_out = _random_episodes(run)
+    result = {"held-out random": fidelity(model, held_out, training, **options)}
+    if run.results("train-controller"):
+        environment = controllers_environment(run)
+        for temperature in config.dream.temperatures:
+            controller = trained_controller(run, model, temperature)
+            episodes = list(islice(recorded(controller, environment, model, config.seed), 1 + config.eval.samples))
+            figures = fidelity(model, episodes, training, **options)
+            result[controller_folder(run, temperature).name] = figures | {"improvement": improvement(model, episodes)}
+    write_json(folder / "world-model.json", result)
+    say(f"report: {write_fidelity(folder, result)}")
+    return result
+
+
+def _random_episodes(run) -> tuple[list | None, list]:
+    """(what the world model learnt from, random episodes of this run's model that it did not).
+
+    The latter are newly played if its training kept none. The former is None where it learnt from a stream.
+    """
+    config, trained, training = run.config, run.require("train-wm"), None
+    if config.world_model.mode == "offline" and config.world_model.holdout:
+        own, episodes = run.random_episodes()
+        for played in trained.get("iterations", [])[1:]:
+            folder = run.path / "iterations" / str(played["iteration"]) / "episodes"
+            episodes = episodes + read_episodes(folder, played["episodes"])
+        training, held_out = split_episodes(episodes, config.world_model.holdout, config.seed)
+        own = set(map(id, own))
+        held_out = [episode for episode in held_out if id(episode) in own]
+        if held_out:
+            return training, held_out
+    spec, unused = run.env_spec(), trained["interactions"]
+    reward, fresh = spec.make_reward(), []
+    for number in range(unused, unused + FRESH):  # seeds that no training has drawn
+        rng = np.random.default_rng([config.seed, number])
+        fresh.append(rollouts.play_random(run.task, reward, spec.max_steps, rng, number))
+    return training, fresh

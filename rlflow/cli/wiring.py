@@ -1,0 +1,133 @@
+"""What commands and stages are wired with: run folders, world models, controllers, environments, checked names.
+
+Whatever is heavy is imported inside the functions, so that `--help` and the small commands wait for none of it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlflow.common.errors import RLFlowError
+
+
+def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
+    """The run folder of a command that has the arguments of `add_options`.
+
+    chosen: options that further arguments of the command change, as KEY=VALUE; they win over `parsed.overrides`.
+    """
+    from rlflow.runs.config import parse_shapes
+    from rlflow.runs.folder import RunFolder
+
+    overrides = [*parsed.overrides, *chosen]
+    return RunFolder.open(
+        folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
+    )
+
+
+def check_names(config) -> None:
+    """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
+    from controllers import CONTROLLERS
+    from rlflow.collect.executors import EXECUTORS
+    from rlflow.costs import COSTS
+    from rlflow.env.rewards import REWARDS
+    from rlflow.rules.language import load_rules
+    from worldmodel import WORLD_MODELS
+    from worldmodel.config import world_model_config
+
+    CONTROLLERS.check(config.controller.name)
+    COSTS.check(config.cost.name)
+    REWARDS.check(config.env.reward)
+    EXECUTORS.check(config.collect.executor)
+    WORLD_MODELS.check(config.world_model.name)
+    load_rules(list(config.env.rules))
+    world_model_config(config.world_model)
+    if config.iterations.count > 1 and config.world_model.mode == "online":
+        raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
+    if config.controller.train_on not in ("dream", "real"):
+        raise RLFlowError(f"controller.train_on is dream or real, not '{config.controller.train_on}'")
+    if config.iterations.count > 1 and config.controller.train_on == "real":
+        raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
+
+
+def zoo_or_path(name: str):
+    """The model of that name in the zoo; else the name, as a path."""
+    from rlflow.zoo import ZOO, load
+
+    return load(name) if name in ZOO else name
+
+
+def check_apart(source: Path | str, out: Path | str) -> None:
+    """Refuses to write a model where one of the files of the original lies."""
+    from rlflow.graph.onnx_reader import model_files
+
+    files = model_files(source)
+    for target in (Path(out), Path(f"{out}.data")):
+        if target.exists() and any(target.samefile(file) for file in files):
+            reason = f"{target} is the model itself, which is never overwritten; name another file"
+            raise RLFlowError(f"--out {out}: {reason}")
+
+
+def events(run, name: str):
+    """The writer of TensorBoard's events of that name, in the run folder."""
+    from worldmodel.monitor import EventWriter
+
+    return EventWriter(run.path / "tensorboard" / name)
+
+
+def load_world_model(run, folder: Path | None = None):
+    """The one in the folder, by default that of the run."""
+    from worldmodel.config import option_key, world_model_config
+    from worldmodel.training import load, prepare_tensorflow
+
+    wanted = world_model_config(run.config.world_model)
+    if wanted.uses_tensorflow:
+        prepare_tensorflow(run.config.seed, wanted.threads)
+    model = load((folder or run.path) / "world-model", run.task.encoding_spec)
+    for name, value in model.config.to_dict().items():
+        if name not in ("checkpoint_seconds", "threads") and getattr(wanted, name) != value:
+            key = option_key(model.config, name)
+            raise RLFlowError(
+                f"the world model in {run.path} was trained with {key}={value}, not {getattr(wanted, name)}; "
+                f"say {key}={value}, or use another --run"
+            )
+    return model
+
+
+def controllers_environment(run):
+    """The real environment, in episodes as long as a controller's may be."""
+    from rlflow.env.rewriting import GraphRewriteEnv
+
+    return GraphRewriteEnv(run.task, run.env_spec().make_reward(), run.config.controller.max_steps)
+
+
+def make_controller(run, model):
+    """An untrained one, for the spaces of the world model."""
+    from controllers import CONTROLLERS
+    from worldmodel import spaces
+    from worldmodel.training import prepare_tensorflow
+
+    kind = CONTROLLERS.get(run.config.controller.name)
+    if kind.uses_tensorflow:
+        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    config, observation_space = make_controller_config(run.config), spaces.observation_space(model)
+    return kind(config, observation_space, spaces.action_space(model.spec), run.config.seed)
+
+
+def make_controller_config(config):
+    from controllers import CONTROLLERS
+
+    name = config.controller.name
+    return CONTROLLERS.get(name).Config(**config.controller[name])
+
+
+def controller_folder(run, temperature: float) -> Path:
+    """Where the controller lies that learnt at this temperature (or on the real graph)."""
+    options = run.config.controller
+    where = "real" if options.train_on == "real" else format(temperature, "g")
+    return run.path / "controller" / f"{options.name}-{where}"
+
+
+def trained_controller(run, model, temperature: float):
+    """The one in its folder."""
+    controller = make_controller(run, model)
+    controller.load(controller_folder(run, temperature))
+    return controller
