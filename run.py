@@ -314,8 +314,6 @@ def check_names(config) -> None:
     world_model_config(config.world_model)
     if config.iterations.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
-    if config.controller.train_on not in ("dream", "real"):
-        raise RLFlowError(f"controller.train_on is dream or real, not '{config.controller.train_on}'")
     if config.iterations.count > 1 and config.controller.train_on == "real":
         raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
 
@@ -1030,10 +1028,9 @@ def make_controller(run, model):
 
 
 def make_controller_config(config):
-    from controllers import CONTROLLERS
+    from controllers.config import controller_config
 
-    name = config.controller.name
-    return CONTROLLERS.get(name).Config(**config.controller[name])
+    return controller_config(config)
 
 
 def controller_folder(run, temperature: float) -> Path:

@@ -9,6 +9,7 @@ from functools import partial
 
 from rlflow.common.registry import Registry
 from rlflow.costs import NodeCost, runtime_ms
+from rlflow.env.options import EnvOptions
 
 INVALID_REWARD = -100.0
 
@@ -30,11 +31,10 @@ def incremental(before: NodeCost, after: NodeCost, initial: NodeCost) -> float:
     return runtime_ms(before) - runtime_ms(after)
 
 
-def combined(before: NodeCost, after: NodeCost, initial: NodeCost, alpha: float = 0.8, beta: float = 0.2) -> float:
-    """α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3); RT in ms, memory accesses M in MB.
-
-    The defaults are the best of the paper's grid (section 4.3).
-    """
+def combined(
+    before: NodeCost, after: NodeCost, initial: NodeCost, alpha: float = EnvOptions.alpha, beta: float = EnvOptions.beta
+) -> float:
+    """α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3); RT in ms, memory accesses M in MB."""
     return alpha * incremental(before, after, initial) + beta * (before.bytes - after.bytes) / 1e6
 
 

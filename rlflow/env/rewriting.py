@@ -10,6 +10,7 @@ from gymnasium import spaces
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import runtime_ms
 from rlflow.env.encoding import EDGE_FEATURES, GLOBAL_FEATURES, N_OPS, NODE_FEATURES
+from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import INVALID_REWARD, Reward, relative
 from rlflow.env.state import RewriteState, Task
 
@@ -62,7 +63,7 @@ class GraphRewriteEnv(gym.Env):
         self,
         task: Task,
         reward: Reward = relative,
-        max_steps: int = 100,
+        max_steps: int = EnvOptions.max_steps,
         max_nodes: int | None = None,
         max_edges: int | None = None,
         render_mode: str | None = None,
