@@ -15,7 +15,7 @@ test: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 2
 
-# After a change of the rules or of docs/results: the pages that are written by the machine.
+# After a change of the rules, of docs/results or of an option: the pages that are written by the machine.
 docs: .venv/ready
 	$(BIN)/python run.py rules docs --out docs/RULES.md
 	$(BIN)/python -m benchmarks.pages

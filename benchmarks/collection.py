@@ -52,7 +52,7 @@ def main() -> int:
     arguments.add_argument("--episodes", type=int, default=128)
     arguments.add_argument("--rounds", type=int, default=3)
     parsed = arguments.parse_args()
-    spec = EnvSpec(parsed.model, max_steps=60)
+    spec = EnvSpec(parsed.model, cost="analytic", max_steps=60)
     rates, shards = {way: [] for way in WAYS}, set()
     with cluster():
         for _ in range(parsed.rounds):

@@ -82,7 +82,7 @@ class Job:
             ],
             "controllers": controllers,
             "simulator": self.searched(Limits(interactions=INTERACTIONS // 2)),
-            "same_seconds": self.searched(Limits(seconds=seconds / 2, memory=load_config().search.memory_mb * 2**20)),
+            "same_seconds": self.searched(Limits(seconds=seconds / 2, memory=load_config((), self.options()).search.memory_mb * 2**20)),
         }
 
     def stage(self, stage: str, controller: str = "planner", *more: str) -> dict:
@@ -109,7 +109,7 @@ class Job:
 
     def searched(self, limits: Limits) -> dict:
         """The planner's searches on the real graph, each within these limits."""
-        options, started, outcome = load_config().search, perf_counter(), {}
+        options, started, outcome = load_config((), self.options()).search, perf_counter(), {}
         for method in ("beam", "annealing"):
             outcome[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
         method, best = min(outcome.items(), key=lambda entry: entry[1].state.cost.runtime_ps)

@@ -166,11 +166,11 @@ class Job:
     def controller(self, model):
         """The configured one, untrained."""
         from controllers import CONTROLLERS
+        from controllers.config import controller_config
         from worldmodel import spaces
 
-        name = self.config.controller.name
-        kind, observation = CONTROLLERS.get(name), spaces.observation_space(model)
-        return kind(kind.Config(**self.config.controller[name]), observation, spaces.action_space(model.spec), self.seed)
+        kind = CONTROLLERS.get(self.config.controller.name)
+        return kind(controller_config(self.config), spaces.observation_space(model), spaces.action_space(model.spec), self.seed)
 
     def dreams(self, model, n: int):
         """n of them side by side, at the first of the configured temperatures."""

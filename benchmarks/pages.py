@@ -1,6 +1,7 @@
-"""docs/results/README.md, and what docs/RESULTS.md shows of docs/results/*.json: what each was made with, its bars and its tables.
+"""The pages that are written by the machine: docs/results/README.md, what docs/RESULTS.md shows of docs/results/*.json (what each was
+made with, its bars and its tables), and configs/default.yaml.
 
-    python -m benchmarks.pages            write both
+    python -m benchmarks.pages            write all three
     python -m benchmarks.pages --check    exit with 1 if one of them is not what would be written
 
 In docs/RESULTS.md all that stands between `<!-- begin: NAME -->` and `<!-- end -->` is written from NAME.json: its rule set and its
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.harness import SHORT, markdown, rule_set
 from rlflow.common.files import read_json, write_text
+from rlflow.runs.options import PAGE, page
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- begin: (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -137,17 +139,17 @@ def made_by(result: dict, function: str) -> Callable[[dict], str]:
 
 
 def pages(docs: Path) -> dict[Path, str]:
-    """What the two files should hold."""
+    """What the two files of docs should hold."""
     results, today = {path.stem: read_json(path) for path in sorted((docs / "results").glob("*.json"))}, rule_set()
-    page = docs / "RESULTS.md"
-    return {docs / "results" / "README.md": index(results, today), page: refilled(page.read_text(), results, today)}
+    told = docs / "RESULTS.md"
+    return {docs / "results" / "README.md": index(results, today), told: refilled(told.read_text(), results, today)}
 
 
 def main(arguments: list[str] | None = None, docs: Path = DOCS) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if something would change")
     check, status = parser.parse_args(arguments).check, 0
-    for path, text in pages(docs).items():
+    for path, text in {**pages(docs), PAGE: page()}.items():
         if path.exists() and path.read_text() == text:
             continue
         if check:

@@ -12,40 +12,20 @@ A checkpoint holds all fitness values: replaying them rebuilds the state of the 
 compared with the stored one.
 """
 
-from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
+from controllers.config import CMAESConfig
 from controllers.evaluation import play
 from controllers.evolution import Evolution
 from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
-from controllers.scores import POLICIES, Scores, by_worth
+from controllers.scores import Scores, by_worth
 from rlflow.common.errors import RLFlowError
 
 LOOK_AROUND = 30  # steps of random play
-
-
-@dataclass(frozen=True)
-class CMAESConfig:
-    generations: int = 50  # budget, each of popsize individuals; after a new start each counts as 2, then 4, …; may be raised later
-    popsize: int = 32  # individuals in a generation of the first start
-    dreams: int = 4  # episodes whose mean return is an individual's fitness
-    policy: str = "linear"  # priorities, linear or mlp: see controllers/scores.py
-    hidden: int = 16  # units of mlp's layer
-    sigma0: float = 0.1  # standard deviation of the first generation's weights; scores begin in ±1
-    full_covariance: int = 100  # weights up to which all covariances are learnt; of more, the variances alone
-    evaluate_every: int = 5  # generations between evaluations of the mean and of the best individual, in popsize × dreams episodes each
-    max_steps: int = 200  # steps after which an unfinished episode is cut
-    patience: int = 10  # generations in a row of equal fitness that are tolerated
-
-    def __post_init__(self):
-        if min(self.generations, self.dreams, self.evaluate_every, self.max_steps, self.hidden) < 1 or self.popsize < 4:
-            raise RLFlowError("cma-es needs popsize ≥ 4, and generations, dreams, evaluate_every, max_steps, hidden ≥ 1")
-        if self.policy not in POLICIES:
-            raise RLFlowError(f"cma-es knows the policies {', '.join(POLICIES)}, not '{self.policy}'")
 
 
 class CMAES(Controller):

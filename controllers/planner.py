@@ -10,31 +10,19 @@ Played greedily, a plan is repeated as long as its next action is there. Sampled
 steps: what a world model learns from that lies around the plan, where it will be asked next.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
+from controllers.config import PlannerConfig
 from controllers.random import uniform_actions
-from rlflow.common.errors import RLFlowError
-from rlflow.runs.config import load_config
 from rlflow.search.search import Limits, Path, numbered, run_search
 
 SHOTS = 64  # episodes sampled side by side
 LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
 EXCURSION = 20  # random steps after that, on average
-
-
-@dataclass(frozen=True)
-class PlannerConfig:
-    steps: int = 10_000  # substitutions that may be tried in the dream
-    annealing: float = 0.5  # share of them for annealing, after beam search
-    uncertainty_limit: float = 0.25  # steps that the world model doubts more are not planned
-
-    def __post_init__(self):
-        if self.steps < 1 or not 0 <= self.annealing <= 1:
-            raise RLFlowError("the planner needs steps ≥ 1 and annealing from 0 to 1")
 
 
 class Plan(NamedTuple):
@@ -102,13 +90,16 @@ class Planner(Controller):
     def search(self, start, seed: int, teller: "Teller") -> str:
         """Takes the plan that is cheapest of those that the searches find; returns what is to be said of it."""
         known, way = numbered(start, start.remembered())
-        options, best, plans = load_config().search, start.cost.runtime_ps, [(known.cost.runtime_ps, way, "playing the real graph")]
+        best, plans = start.cost.runtime_ps, [(known.cost.runtime_ps, way, "playing the real graph")]
+        shares = (
+            ("beam", 1 - self.config.annealing, self.config.beam_search), ("annealing", self.config.annealing, self.config.annealing_search),
+        )  # fmt: skip
         origins = [(start, []), (known, way)][: 1 + bool(way)]
         for origin, before in origins:
-            for method, share in (("beam", 1 - self.config.annealing), ("annealing", self.config.annealing)):
+            for method, share, options in shares:
                 if not (limit := int(share * self.config.steps / len(origins))):
                     continue
-                result = run_search(method, origin, Limits(interactions=limit), seed, teller, **options[method])
+                result = run_search(method, origin, Limits(interactions=limit), seed, teller, **asdict(options))
                 better = [(self.env_steps + steps, runtime) for _, steps, runtime in result.trace if runtime < best]
                 self.env_steps += result.interactions
                 best = min(best, result.state.cost.runtime_ps)

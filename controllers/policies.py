@@ -1,8 +1,8 @@
 """PPO's networks: a trunk on [z, h], a value head, and one of two heads that choose what to do.
 
 `two-stage` is the paper's (sections 3.1.3 and 3.4): an xfer head, then a location head that also sees an embedding of the chosen
-xfer. To it a location is a number. `kinds` chooses among the kinds of places that are there (worldmodel/base.py), and takes the
-first place of that kind. It begins as descent by what each kind was worth in the data, and learns what to do otherwise.
+xfer. To it a location is a number. `match-classes` chooses among the match classes that are there (worldmodel/base.py), and takes
+the first match of that class. It begins with a greedy prior, by the mean reward of each class in the data, and learns what to do otherwise.
 
 A *choice* is what a distribution is over: (xfer, location), int32 [B, 2], or the number of a kind, int32 [B], NO-OP being the last.
 z and h enter as they are: the world model standardises z, and h lies in ±1.
@@ -172,7 +172,7 @@ class MatchClassPolicy(Policy):
         self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first kind of the same rule
         usual = np.median(worth[worth > 0]) if (worth > 0).any() else 1.0
         # NO-OP is worth nothing. A logarithm of large worths, that small ones be told from nothing, and large ones tried seldom.
-        self.descent = (config.descent * np.arcsinh(np.append(worth, 0.0) / usual)).astype(np.float32)
+        self.greedy_prior = (config.greedy_prior * np.arcsinh(np.append(worth, 0.0) / usual)).astype(np.float32)
         super().__init__(shapes, config, rng)
 
     def add_heads(self, config):
@@ -198,7 +198,7 @@ class MatchClassPolicy(Policy):
 
     def _distribution(self, features, there) -> MaskedCategorical:
         no_op = tf.fill(tf.shape(there[:, :1]), self.shapes.stop)
-        return MaskedCategorical(self.kind_head(features) + self.descent, tf.concat([there, no_op], axis=1))
+        return MaskedCategorical(self.kind_head(features) + self.greedy_prior, tf.concat([there, no_op], axis=1))
 
     def action(self, counts, choice):
         """The first place of the kind: a rule's locations are ordered by kind."""

@@ -5,46 +5,16 @@ the checkpoint is written. So a training that is killed and resumed gives the sa
 that is not.
 """
 
-from dataclasses import dataclass
 
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
+from controllers.config import PPOConfig
 from controllers.evaluation import play
 from controllers.policies import MatchClassPolicy, TwoStagePolicy
 from rlflow.common.errors import RLFlowError
-
-
-@dataclass(frozen=True)
-class PPOConfig:
-    policy: str = "kinds"  # or "two-stage", the paper's: see policies.py
-    descent: float = 3.0  # logits by which the untrained policy of kinds prefers one of mean worth to NO-OP
-    updates: int = 200  # budget; a resumed training may raise it
-    envs: int = 64  # environments played side by side
-    steps: int = 32  # steps of each environment between two updates
-    epochs: int = 4  # passes over those envs × steps transitions
-    minibatches: int = 4  # parts of a pass, one gradient step each
-    learning_rate: float = 5e-4  # Adam's, at the first update
-    anneal: bool = True  # let the learning rate fall linearly to 0 over `updates`
-    gamma: float = 0.99  # discount per step
-    gae_lambda: float = 0.95  # λ of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step
-    clip: float = 0.2  # the probability ratio is clipped to 1 ± clip
-    entropy_weight: float = 0.01  # of the bonus for the entropy (of both stages), in nats
-    value_weight: float = 0.5  # of the squared error of the value head
-    max_gradient_norm: float = 0.5  # global norm that gradients are clipped to
-    hidden: int = 128  # units of the trunk's two layers and of the two-stage policy's location head
-    embedding: int = 32  # size of the xfer embedding that this location head sees
-    evaluate_every: int = 10  # updates between evaluations (and checkpoints); divides `updates`
-    evaluation_dreams: int = 64  # episodes of a greedy evaluation; the best policy by its mean return is kept
-    max_steps: int = 200  # steps after which an unfinished evaluation episode is cut
-
-    def __post_init__(self):
-        if self.policy not in ("kinds", "two-stage"):
-            raise RLFlowError(f"ppo: policy is 'kinds' or 'two-stage', not '{self.policy}'")
-        if self.updates % self.evaluate_every or (self.envs * self.steps) % self.minibatches:
-            raise RLFlowError("ppo needs evaluate_every to divide updates, and minibatches to divide envs × steps")
 
 
 class RewardScale:
@@ -110,7 +80,7 @@ class PPO(Controller):
                 {
                     "z": tf.TensorSpec([None, s.z], tf.float32),
                     "h": tf.TensorSpec([None, s.h], tf.float32),
-                    "choice": tf.TensorSpec([None] if config.policy == "kinds" else [None, 2], tf.int32),
+                    "choice": tf.TensorSpec([None] if config.policy == "match-classes" else [None, 2], tf.int32),
                     **self.learner.memory,
                     "log_probs": tf.TensorSpec([None], tf.float32),
                     "values": tf.TensorSpec([None], tf.float32),

@@ -3,11 +3,10 @@
 An action is a pair (xfer, location), so an xfer with many locations is drawn more often; NO-OP is one action.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from controllers.base import Controller, StopReason, derive_seed
+from controllers.config import RandomConfig
 from controllers.evaluation import play
 
 
@@ -18,12 +17,6 @@ def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     xfer_id = np.sum(ends <= pick[:, None], axis=1)
     row = np.arange(len(xfer_id))
     return np.stack([xfer_id, pick - (ends[row, xfer_id] - counts[row, xfer_id])], axis=1)
-
-
-@dataclass(frozen=True)
-class RandomConfig:
-    dreams: int = 64  # episodes that "training" plays to tell the mean return of random actions
-    max_steps: int = 200  # steps after which an unfinished episode is cut
 
 
 class RandomController(Controller):

@@ -9,7 +9,6 @@ as b does.
 import numpy as np
 import tensorflow as tf
 
-POLICIES = ("priorities", "linear", "mlp")
 RELUCTANCE = 0.3  # three times the default sigma0: of the choices that gain nothing, few are tried by one individual
 
 

@@ -1,37 +1,34 @@
 """The options of the world models and of their training: what all have, and what each has besides."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.options import check, option, options_of
+from rlflow.common.registry import Registry
+
+CONFIGS = Registry("world model", {"mdn-rnn": "worldmodel.config:MDNRNNConfig", "edits": "worldmodel.config:EditsConfig"})
 
 
 @dataclass(frozen=True)
 class WorldModelConfig:
-    """What every world model has.
-
-    name: which one of `worldmodel.WORLD_MODELS`.
-    mode: "offline" (episodes collected first) or "online" (fresh mini-batches of episodes, each used once and thrown
-      away).
-    holdout: fraction of the episodes kept from training for the fidelity table.
-    checkpoint_seconds: a checkpoint is written this often.
-    threads: TensorFlow's intra-op threads; 0 leaves the choice to TensorFlow.
-    """
+    """The world model."""
 
     uses_tensorflow: ClassVar[bool] = False
+    groups: ClassVar[Registry] = CONFIGS
 
-    name: str
-    mode: str = "offline"
-    holdout: float = 0.1
-    checkpoint_seconds: float = 60.0
-    threads: int = 0
+    name: str = option("edits", "which world model: edits (predicts what each rewrite changes) or mdn-rnn (the paper's)")
+    mode: str = option(
+        "offline", "offline: learn from `collect`; online (mdn-rnn): fresh mini-batches, each used once (the paper's way)",
+        choices=("offline", "online"),
+    )  # fmt: skip
+    holdout: float = option(0.1, "fraction of the episodes kept for the fidelity table", at_least=0, at_most=0.9)
+    checkpoint_seconds: float = option(30.0, "a checkpoint is written this often")
+    threads: int = option(0, "TensorFlow's threads inside one operator; 0 leaves the choice to TensorFlow", at_least=0)
 
     def __post_init__(self):
-        if self.mode not in ("offline", "online"):
-            raise RLFlowError(f"world model: mode is 'offline' or 'online', not '{self.mode}'")
-        if not 0 <= self.holdout < 1:
-            raise RLFlowError(f"world model: holdout must be in [0, 1), not {self.holdout}")
+        check(self, f"the world model {self.name}")
 
     @property
     def total_steps(self) -> int:
@@ -44,70 +41,54 @@ class WorldModelConfig:
 
 @dataclass(frozen=True)
 class MDNRNNConfig(WorldModelConfig):
-    """Of `mdn-rnn`; the paper's value where the paper states one (sections 3.3, 4.7).
-
-    The model:
-      latent: Z, dimensions of the latent state z.
-      encoder_hidden: width of the graph network.
-      message_passing_steps: rounds of message passing (paper: 5).
-      hidden: H, units of the LSTM (paper: 256).
-      gaussians: K, components of the mixture of each latent dimension (paper: 8).
-      sigma_temperature: the temperature also scales the variances (Ha & Schmidhuber), not the mixture's logits alone (paper).
-      reward_network: a network of its own predicts the reward from latent state and action (suggested by the paper),
-        instead of a head on the LSTM.
-      mask_heads: heads predict the location counts and which rules apply. Without them a dream goes on with those of its
-        start; the paper asked the real environment.
-      action: what tells an action besides its rule: "numbers" (the location's number) or "meaning" (the encoder's
-        embedding of the nodes that it matches; in a dream, which has no nodes, its mean for this rule and location in the data).
-      members: MDN-RNNs that learn side by side. The first one dreams; how much the others differ is its doubt.
-
-    The training; online, the paper's way, every mini-batch gives one step of the encoder and one of the dynamics:
-      encoder: "trained" (offline: before the dynamics, from what its decoder must tell of the graphs), "joint" (together with
-        the dynamics, whose loss reaches it; each step encodes the graphs of its windows, which begin with nothing
-        remembered) or "untrained" (as it was made: the paper's).
-      encoder_steps: gradient steps of the trained encoder (offline; online makes `steps` of both).
-      steps: gradient steps of the MDN-RNN (paper: 5,000).
-      batch_graphs: graphs in an encoder mini-batch.
-      batch_episodes: episodes in an MDN-RNN mini-batch (paper: 10).
-      max_sequence: gradients flow through at most this many steps. A longer episode gives a random window of that
-        many, whose recurrent state is warmed up by the episode's earlier steps.
-      learning_rate, final_learning_rate, decay_power: polynomial decay over each phase (paper: power 2).
-      gradient_clip: largest global norm of a gradient.
-      evaluate_every: steps of the dynamics between two looks at the loss on the held-out episodes, if patience is not 0.
-      patience: the training stops after so many looks without a better loss, and the best weights are kept; 0: never.
-    """
+    """The paper's, with its value where it states one (sections 3.3, 4.7)."""
 
     uses_tensorflow: ClassVar[bool] = True
 
     name: str = "mdn-rnn"
-    latent: int = 32
-    encoder_hidden: int = 32
-    message_passing_steps: int = 5
-    hidden: int = 256
-    gaussians: int = 8
-    sigma_temperature: bool = True
-    reward_network: bool = False
-    mask_heads: bool = True
-    action: str = "numbers"
-    members: int = 1
-    encoder: str = "trained"
-    encoder_steps: int = 1000
-    steps: int = 5000
-    batch_graphs: int = 32
-    batch_episodes: int = 10
-    max_sequence: int = 64
-    learning_rate: float = 1e-3
-    final_learning_rate: float = 1e-5
-    decay_power: float = 2.0
-    gradient_clip: float = 1.0
-    evaluate_every: int = 50
-    patience: int = 0
+    latent: int = option(32, "Z, dimensions of the latent state z")
+    encoder_hidden: int = option(32, "width of the graph network")
+    message_passing_steps: int = option(5, "message passing of the graph network (paper: 5)")
+    hidden: int = option(256, "H, units of the LSTM (paper: 256)")
+    gaussians: int = option(8, "K, components of the mixture of each latent dimension (paper: 8)")
+    sigma_temperature: bool = option(True, "the temperature scales the variances too, not the mixture's logits alone (paper)")
+    reward_network: bool = option(
+        False, "a network of its own for the reward, from latent state and action (suggested by the paper), instead of a head on the LSTM"
+    )
+    mask_heads: bool = option(
+        True, "predict location counts and masks; else a dream goes on with those of its start (the paper asked the real environment)"
+    )
+    action: str = option(
+        "numbers",
+        "what says where an action is: numbers (of locations) or meaning (the encoder's embeddings of the matched nodes; in a dream, "
+        "which has no nodes, their mean for this rule and location in the data)",
+        choices=("numbers", "meaning"),
+    )
+    members: int = option(1, "MDN-RNNs side by side; the first one dreams, and how much the others differ is its uncertainty")
+    encoder: str = option(
+        "trained",
+        "trained (before the dynamics, from what its decoder must predict of the graphs), joint (with the dynamics, whose loss "
+        "reaches it) or untrained (the paper's)",
+        choices=("trained", "joint", "untrained"),
+    )
+    encoder_steps: int = option(400, "gradient steps of the encoder (offline, trained)", at_least=0)
+    steps: int = option(600, "gradient steps of the MDN-RNN (paper: 5,000; online: of both)")
+    batch_graphs: int = option(16, "graphs in an encoder mini-batch")
+    batch_episodes: int = option(10, "episodes in an MDN-RNN mini-batch (paper: 10)")
+    max_sequence: int = option(
+        40, "steps that gradients flow through; a longer episode gives a random window, warmed up by the steps before it"
+    )
+    learning_rate: float = option(0.002, "at the start of each phase")
+    final_learning_rate: float = option(0.00001, "at its end", at_least=0)
+    decay_power: float = option(2.0, "power of the polynomial decay between the two (paper: 2)", at_least=0)
+    gradient_clip: float = option(1.0, "largest global norm of a gradient")
+    evaluate_every: int = option(50, "steps between two looks at the held-out loss, if patience is not 0")
+    patience: int = option(
+        0, "looks without a better held-out loss after which the training stops, and the best weights are kept; 0: never", at_least=0
+    )
 
     def __post_init__(self):
         super().__post_init__()
-        for name, choices in (("encoder", ("trained", "joint", "untrained")), ("action", ("numbers", "meaning"))):
-            if getattr(self, name) not in choices:
-                raise RLFlowError(f"mdn-rnn: {name} is one of {', '.join(choices)}, not '{getattr(self, name)}'")
         if self.encoder == "joint" and (self.action != "numbers" or self.members > 1 or self.mode == "online"):
             raise RLFlowError("mdn-rnn: encoder=joint goes with action=numbers, members=1 and mode=offline alone")
         if self.patience and (self.mode == "online" or not self.holdout):
@@ -125,13 +106,9 @@ class MDNRNNConfig(WorldModelConfig):
 
 @dataclass(frozen=True)
 class EditsConfig(WorldModelConfig):
-    """Of `edits`.
+    """Predicts what each rewrite changes."""
 
-    latent: Z, dimensions of the latent state z.
-    """
-
-    name: str = "edits"
-    latent: int = 32
+    latent: int = option(32, "dimensions of the latent state z")
 
     def __post_init__(self):
         super().__post_init__()
@@ -143,14 +120,30 @@ class EditsConfig(WorldModelConfig):
         return 1
 
 
-CONFIGS: dict[str, type[WorldModelConfig]] = {"mdn-rnn": MDNRNNConfig, "edits": EditsConfig}
-COMMON = tuple(field.name for field in fields(WorldModelConfig))
+@dataclass(frozen=True)
+class DreamOptions:
+    """The dream that controllers learn in."""
+
+    temperatures: tuple[float, ...] = option((1.0,), "one controller is trained in the dream at each of these", at_least=0, distinct=True)
+    max_steps: int = option(
+        100, "steps after which a dream is cut; where the world model's errors add up (mdn-rnn), 20 is better"
+    )
+    uncertainty_limit: float | None = option(
+        0.25,
+        "a step of which the world model is more uncertain ends the dream, and what it promises is not paid (edits: 1 nobody knows what it "
+        "does, 0.5 known by analogy and makes what was never met, 0.25 its like was seen, but not here); null: never",
+        at_least=0,
+    )
+    uncertainty_penalty: float = option(0.0, "what a unit of uncertainty takes off the reward of its step", at_least=0)
+
+
+COMMON = tuple(options_of(WorldModelConfig))
 
 
 def world_model_config(section: Mapping) -> WorldModelConfig:
     """The options of the world model that the section `world_model` names, of its common part and of that model's own."""
     common = {name: section[name] for name in COMMON}
-    return CONFIGS[section["name"]](**common, **section[section["name"]])
+    return CONFIGS.get(section["name"])(**common, **section[section["name"]])
 
 
 def option_key(config: WorldModelConfig, name: str) -> str:

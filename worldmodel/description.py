@@ -21,7 +21,7 @@ def read_description(folder: Path | str, spec: EncodingSpec | None = None) -> tu
     described = read_json(path)
     try:
         saved = EncodingSpec(**described["spec"])
-        config = CONFIGS[described["config"]["name"]](**described["config"])
+        config = CONFIGS.get(described["config"]["name"])(**described["config"])
     except (KeyError, TypeError) as error:
         raise RLFlowError(f"{path} does not describe a world model: {error}") from error
     if spec is not None:

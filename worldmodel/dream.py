@@ -17,6 +17,7 @@ from rlflow.env.rewards import INVALID_REWARD
 from rlflow.env.state import RewriteState
 from worldmodel import spaces
 from worldmodel.base import WorldModel
+from worldmodel.config import DreamOptions
 
 SEED_RANGE = 2**31 - 1
 
@@ -80,8 +81,9 @@ class DreamVectorEnv(VectorEnv):
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(
-        self, model: WorldModel, start: RewriteState, num_envs: int, max_steps: int = 50, temperature: float = 1.0,
-        uncertainty_limit: float | None = None, uncertainty_penalty: float = 0.0,
+        self, model: WorldModel, start: RewriteState, num_envs: int, max_steps: int = DreamOptions.max_steps,
+        temperature: float = DreamOptions.temperatures[0], uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
+        uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
     ):
         self.num_envs = num_envs
         self.single_observation_space = spaces.observation_space(model)
@@ -119,8 +121,9 @@ class DreamEnv(gymnasium.Env):
     metadata: ClassVar = {"render_modes": []}
 
     def __init__(
-        self, model: WorldModel, start: RewriteState, max_steps: int = 50, temperature: float = 1.0,
-        uncertainty_limit: float | None = None, uncertainty_penalty: float = 0.0,
+        self, model: WorldModel, start: RewriteState, max_steps: int = DreamOptions.max_steps,
+        temperature: float = DreamOptions.temperatures[0], uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
+        uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
     ):
         self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)

@@ -7,6 +7,7 @@ action gets `INVALID_REWARD` whatever the reward function (RLFlow, equations 2 a
 from functools import partial
 
 from rlflow.common.registry import Registry
+from rlflow.env.options import EnvOptions
 from rlflow.env.state import RewriteState
 from rlflow.tasks.base import Reward
 
@@ -28,11 +29,10 @@ def incremental(before: RewriteState, after: RewriteState, initial: RewriteState
     return before.runtime_ms - after.runtime_ms
 
 
-def combined(before: RewriteState, after: RewriteState, initial: RewriteState, alpha: float = 0.8, beta: float = 0.2) -> float:
-    """α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3); RT in ms, memory accesses M in MB.
-
-    The defaults are the best of the paper's grid (section 4.3).
-    """
+def combined(
+    before: RewriteState, after: RewriteState, initial: RewriteState, alpha: float = EnvOptions.alpha, beta: float = EnvOptions.beta
+) -> float:
+    """α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3); RT in ms, memory accesses M in MB."""
     return alpha * incremental(before, after, initial) + beta * (before.cost.bytes - after.cost.bytes) / 1e6
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import relative
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
@@ -16,7 +17,7 @@ class GraphRewriteEnv(StepEnv):
     """
 
     def __init__(
-        self, task: Task, reward: Reward = relative, max_steps: int = 100, max_nodes: int | None = None,
+        self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None,
         max_edges: int | None = None, render_mode: str | None = None,
     ):  # fmt: skip
         super().__init__(task, reward, max_steps, max_nodes, max_edges, render_mode)

@@ -1,10 +1,12 @@
 """What a process needs to make the real environment: plain values, which can be sent to another process or machine."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlflow.costs import COSTS
+from rlflow.costs.options import CostOptions
+from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import make_reward
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
@@ -15,30 +17,19 @@ from rlflow.zoo import ZOO, load
 
 
 @dataclass(frozen=True)
-class EnvSpec:
-    """Everything a process needs to make the real environment; plain values only.
+class EnvSpec(EnvOptions):
+    """Everything a process needs to make the real environment; plain values only. The options are those of `env`, and of `cost`:
 
     Attributes:
       model: path of the ONNX file, or a zoo name.  shapes: sizes for symbolic dimensions (see `load_graph`).
-      rules: families, empty for all.  exact: only the rules of these that change no rounding.
-      standard_operators_only: only those that introduce no operator of another domain than ONNX's.
       cost, threads, database: see rlflow.costs.
-      reward, alpha, beta: see rlflow.env.rewards.  max_locations, max_steps: of the environment.
     """
 
     model: str
     shapes: tuple = ()
-    rules: tuple[str, ...] = ()
-    cost: str = "analytic"
-    threads: int = 1
-    database: str | None = None
-    reward: str = "relative"
-    alpha: float = 0.8
-    beta: float = 0.2
-    max_locations: int = 200
-    max_steps: int = 100
-    exact: bool = False
-    standard_operators_only: bool = False
+    cost: str = field(default=CostOptions.name, kw_only=True)
+    threads: int = field(default=CostOptions.threads, kw_only=True)
+    database: str | None = field(default=CostOptions.database, kw_only=True)
 
     def make_task(self) -> Task:
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)

@@ -15,6 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, GraphCost, NodeCost, neighbourhood, runtime_ms
 from rlflow.env.encoding import Entries, arrays, encoding_spec, totals, update_entries
+from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import apply
 from rlflow.rules.language import RuleSet
@@ -33,7 +34,7 @@ class Task:
     graph: Graph
     rules: RuleSet
     cost: CostModel
-    max_locations: int = 200
+    max_locations: int = EnvOptions.max_locations
 
     @cached_property
     def initial(self) -> "RewriteState":

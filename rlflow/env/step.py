@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlflow.common.errors import RLFlowError
+from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import INVALID_REWARD
 from rlflow.tasks.base import GraphArrays, Reward, State, Task, location_masks, valid_actions
 
@@ -56,7 +57,7 @@ class StepEnv(gym.Env):
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
-        self, task: Task, reward: Reward, max_steps: int = 100, max_nodes: int | None = None, max_edges: int | None = None,
+        self, task: Task, reward: Reward, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None, max_edges: int | None = None,
         render_mode: str | None = None,
     ):  # fmt: skip
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode

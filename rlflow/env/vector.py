@@ -37,7 +37,7 @@ def _make_by_name(
     model: str, shapes: Mapping | None = None, rules=(), render_mode: str | None = None, **options
 ) -> GraphRewriteEnv:
     """What `gymnasium.make` calls. The options are those of `EnvSpec`."""
-    return make_env(EnvSpec(model, tuple((shapes or {}).items()), tuple(rules), **options), render_mode)
+    return make_env(EnvSpec(model, tuple((shapes or {}).items()), rules=tuple(rules), **options), render_mode)
 
 
 gym.register("rlflow/GraphRewrite-v0", entry_point=_make_by_name)

@@ -1,7 +1,6 @@
-"""Configs: one YAML file with every option, smaller files and `key=value` on top."""
+"""Configs: the options' defaults, small YAML files and `key=value` on top."""
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -10,25 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlflow.common.errors import RLFlowError, first_line
-
-DEFAULTS = Path(__file__).parents[2] / "configs" / "default.yaml"
-FREE_FORM = ("shapes",)  # mappings whose keys are the user's own
-NULLABLE = {"model": str, "cost.database": str, "dream.uncertainty_limit": float, "optimise.seconds": float}  # may be null: the type of a value
-ELEMENTS = {"env.rules": str, "collect.also": str, "dream.temperatures": float, "eval.seeds": int}
-NOT_EMPTY = ("dream.temperatures", "eval.seeds")
-
-# A number is above 0 (a count at least 1), but for these, whose smallest value is 0.
-MAY_BE_ZERO = frozenset((
-    "seed", "env.alpha", "env.beta", "world_model.mdn-rnn.encoder_steps", "world_model.mdn-rnn.final_learning_rate",
-    "world_model.mdn-rnn.decay_power", "world_model.holdout", "world_model.threads", "world_model.mdn-rnn.patience", "dream.temperatures", "dream.uncertainty_limit", "dream.uncertainty_penalty",
-    "controller.ppo.descent", "controller.ppo.gamma", "controller.ppo.gae_lambda", "controller.ppo.entropy_weight",
-    "controller.ppo.value_weight", "controller.planner.annealing", "controller.planner.uncertainty_limit", "eval.samples", "eval.greedy_steps", "eval.greedy_seconds",
-    "eval.measure_seconds", "eval.seeds", "search.beam.radius", "search.annealing.hot", "search.annealing.focus",
-))  # fmt: skip
-AT_MOST = {
-    "seed": 2**31 - 1, "world_model.holdout": 0.9, "controller.ppo.gamma": 1, "controller.ppo.gae_lambda": 1,
-    "collect.episodes": 10**7, "search.annealing.focus": 1, "controller.planner.annealing": 1,
-}  # fmt: skip
+from rlflow.runs.options import Group, all_options, tree
 
 
 def load_config(
@@ -40,8 +21,7 @@ def load_config(
     Raises RLFlowError for a missing or malformed file, an unknown key (naming the nearest), a wrong type, a
     number out of range, or an interpolation: a config says what it says, whatever the environment.
     """
-    config = read_options(DEFAULTS)
-    defaults = OmegaConf.to_container(config)
+    config = OmegaConf.create(tree().defaults)
     layers = [(str(path), read_options(path)) for path in ([base] if base else []) + list(files)]
     for text in overrides:
         key, equals, _ = text.partition("=")
@@ -54,7 +34,7 @@ def load_config(
     layers.append(("command line", OmegaConf.create(dict(changes or {}))))
     for source, layer in layers:
         values = OmegaConf.to_container(layer)
-        _check(values, defaults, source)
+        _check(values, tree(), source)
         config = OmegaConf.merge(config, OmegaConf.create(values))
     OmegaConf.set_readonly(config, True)
     return config
@@ -78,62 +58,29 @@ def read_options(path: Path | str) -> DictConfig:
     return config
 
 
-def _check(values: dict, defaults: dict, source: str, prefix: str = "") -> None:
+def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
     for key, value in values.items():
-        name = f"{prefix}{key}"
-        if key not in defaults:
-            known = [prefix + k for k in defaults] + list(_leaves(OmegaConf.to_container(read_options(DEFAULTS))))
+        name, entry = f"{prefix}{key}", group.entries.get(key)
+        if entry is None:
+            known = [prefix + k for k in group.entries] + list(all_options())
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
             raise RLFlowError(f"{source}: unknown option '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
-        default = defaults[key]
         if "${" in str(value):
             raise RLFlowError(f"{source}: '{name}' holds an interpolation (${{…}}), which configs do not have")
-        if name in FREE_FORM:
+        if isinstance(entry, Group):
+            if not isinstance(value, dict):
+                raise RLFlowError(f"{source}: '{name}' is a group of options: {', '.join(entry.entries)}")
+            _check(value, entry, source, f"{name}.")
+        elif entry.kind is dict:  # `shapes`, whose keys are the user's own
             if not isinstance(value, dict) or not all(_is_shape(size) for size in value.values()):
                 raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
-        elif isinstance(default, dict):
-            if not isinstance(value, dict):
-                raise RLFlowError(f"{source}: '{name}' is a group of options: {', '.join(default)}")
-            _check(value, default, source, f"{name}.")
-        elif value is not None or name not in NULLABLE:
-            kind = NULLABLE.get(name, type(default))
-            if not _fits(value, kind):
-                raise RLFlowError(f"{source}: '{name}' is a {kind.__name__}, not {value!r}")
-            for element in value if kind is list else [value]:
-                if not _fits(element, ELEMENTS.get(name, kind)):
-                    raise RLFlowError(f"{source}: '{name}' is a list of {ELEMENTS[name].__name__}, not {value!r}")
-                if isinstance(element, int | float) and not isinstance(element, bool):
-                    _check_range(name, element, source)
-            if name in NOT_EMPTY and (not value or len(set(value)) < len(value)):
-                raise RLFlowError(f"{source}: '{name}' needs at least one value, and none twice")
-
-
-def _check_range(name: str, value: float, source: str) -> None:
-    if not math.isfinite(value):
-        raise RLFlowError(f"{source}: '{name}' must be finite, not {value}")
-    if value < 0 or (value == 0 and name not in MAY_BE_ZERO):
-        raise RLFlowError(f"{source}: '{name}' must be {'0 or more' if name in MAY_BE_ZERO else 'above 0'}, not {value}")
-    if value > AT_MOST.get(name, math.inf):
-        raise RLFlowError(f"{source}: '{name}' must be at most {AT_MOST[name]}, not {value}")
-
-
-def _fits(value, kind: type) -> bool:
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+        elif wrong := entry.wrong(value):
+            raise RLFlowError(f"{source}: '{name}' {wrong}")
 
 
 def _is_shape(value) -> bool:
     sizes = value if isinstance(value, list) else [value]
     return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
-
-
-def _leaves(tree: dict, prefix: str = ""):
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, object]:

@@ -14,12 +14,15 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json, write_text
+from rlflow.common.options import read
+from rlflow.env.options import EnvOptions
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.rules.language import load_rules
 from rlflow.runs.config import load_config
+from rlflow.runs.options import other_groups
 from rlflow.zoo import ZOO, load
 
 PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
@@ -79,9 +82,8 @@ class RunFolder:
     def env_spec(self) -> EnvSpec:
         env, cost = self.config.env, self.config.cost
         return EnvSpec(
-            str(self.source), tuple(self.shapes.items()), tuple(env.rules), cost.name, cost.threads, cost.database,
-            env.reward, env.alpha, env.beta, env.max_locations, env.max_steps, env.exact, env.standard_operators_only,
-        )  # fmt: skip
+            str(self.source), tuple(self.shapes.items()), **read(EnvOptions, env), cost=cost.name, threads=cost.threads, database=cost.database
+        )
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
         """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).
@@ -154,6 +156,8 @@ def iteration_options(config: DictConfig) -> dict:
         section = chosen[group]
         options |= {f"{group}.{key}": v for key, v in section.items() if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")}
         options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
+        for other in other_groups(group, section["name"]):
+            options |= {f"{other}.{key}": v for key, v in OmegaConf.select(config, other).items()}
     return options
 
 

@@ -4,11 +4,12 @@ import pytest
 from controllers.cma_es import CMAES, CMAESConfig
 from controllers.evolution import Evolution
 from controllers.random import RandomConfig, RandomController
-from controllers.scores import POLICIES, Scores, by_worth
+from controllers.scores import Scores, by_worth
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
 
+POLICIES = options_of(CMAESConfig)["policy"].choices
 CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10)
 
 
@@ -182,7 +183,7 @@ def test_acting_is_traced_once_for_all_batch_and_population_sizes():
 
 
 def test_impossible_options_are_refused():
-    with pytest.raises(RLFlowError, match="popsize ≥ 4"):
+    with pytest.raises(RLFlowError, match="'popsize' must be 4 or more, not 1"):
         CMAESConfig(popsize=1)
-    with pytest.raises(RLFlowError, match="the policies priorities, linear, mlp, not 'quadratic'"):
+    with pytest.raises(RLFlowError, match="'policy' is one of priorities, linear, mlp, not 'quadratic'"):
         CMAESConfig(policy="quadratic")

@@ -161,8 +161,9 @@ def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
 
 
 def test_a_budget_of_nothing_is_refused():
-    for options in ({"steps": 0}, {"annealing": 1.5}, {"annealing": -0.1}):
-        with pytest.raises(RLFlowError, match="steps ≥ 1 and annealing from 0 to 1"):
+    refused = [({"steps": 0}, "above 0, not 0"), ({"annealing": 1.5}, "at most 1, not 1.5"), ({"annealing": -0.1}, "0 or more, not -0.1")]
+    for options, reason in refused:
+        with pytest.raises(RLFlowError, match=f"the planner: '{next(iter(options))}' must be {reason}"):
             PlannerConfig(**options)
 
 

@@ -46,7 +46,7 @@ def test_untrained_it_is_descent_by_worth(worth):
 
 
 def test_it_explores_the_first_places_of_all_kinds_that_are_there_and_nothing_else():
-    seen, ppo, rng = observations(8), controller(descent=1.0), np.random.default_rng(1)
+    seen, ppo, rng = observations(8), controller(greedy_prior=1.0), np.random.default_rng(1)
     drawn = [set() for _ in range(8)]
     for _ in range(1000):
         for result, action in zip(drawn, ppo.act(seen, greedy=False, rng=rng).tolist(), strict=True):
@@ -60,11 +60,11 @@ def test_what_is_worth_more_is_tried_more_often_whatever_the_unit():
     for unit in (1.0, 1e-5):
         seen_often = np.zeros(N + 1)
         many = {key: np.repeat(value, 4000, axis=0) for key, value in seen.items()}
-        for xfer_id, _ in controller(unit * WORTH, descent=1.0).act(many, greedy=False, rng=np.random.default_rng(0)):
+        for xfer_id, _ in controller(unit * WORTH, greedy_prior=1.0).act(many, greedy=False, rng=np.random.default_rng(0)):
             seen_often[xfer_id] += 1
         assert seen_often[3] > seen_often[0] > seen_often[1] > 0 and 0 < seen_often[NO_OP] < seen_often[0]
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(RLFlowError, match="policy is 'kinds' or 'two-stage', not 'three-stage'"):
+    with pytest.raises(RLFlowError, match="'policy' is one of match-classes, two-stage, not 'three-stage'"):
         PPOConfig(policy="three-stage")

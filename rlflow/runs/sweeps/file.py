@@ -4,14 +4,14 @@ import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import product
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import RLFlowError
-from rlflow.runs.config import DEFAULTS, load_config, read_options
+from rlflow.runs.config import load_config, read_options
+from rlflow.runs.options import all_options
 from rlflow.runs.sweeps.runs import FIGURES
 
 CHOICES = {
@@ -150,8 +150,7 @@ def _parameter(name: str, result) -> Parameter:
 
 
 def _takes_floats(name: str) -> bool:
-    default = OmegaConf.select(_defaults(), name)
-    return isinstance(default, float) or OmegaConf.is_list(default)
+    return name in all_options() and all_options()[name].kind is float
 
 
 def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig], None]) -> None:
@@ -169,7 +168,7 @@ def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig]
 
 def _nested(options: Mapping[str, object]) -> dict:
     """{"env.alpha": 0.5} → {"env": {"alpha": 0.5}}; one value of an option that is a list becomes a list of it."""
-    defaults, nested = _defaults(), {}
+    known, nested = all_options(), {}
     for name, value in options.items():
         *groups, last = name.split(".")
         inside = nested
@@ -177,13 +176,8 @@ def _nested(options: Mapping[str, object]) -> dict:
             inside = inside.setdefault(group, {})
             if not isinstance(inside, dict):
                 raise RLFlowError(f"'{name}': '{group}' is both a value and a group of options")
-        inside[last] = [value] if OmegaConf.is_list(OmegaConf.select(defaults, name)) and not isinstance(value, list) else value
+        inside[last] = [value] if name in known and known[name].many and not isinstance(value, list) else value
     return nested
-
-
-@cache
-def _defaults() -> DictConfig:
-    return read_options(DEFAULTS)
 
 
 def _known(result, known, what: str) -> None:

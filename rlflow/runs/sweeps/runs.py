@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.runs.config import load_config
+from rlflow.runs.options import other_groups
 from rlflow.runs.folder import iteration_options, task_of
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
@@ -125,6 +126,8 @@ def _decisive(config: DictConfig) -> dict:
     options = OmegaConf.to_container(config)
     for name in ("seed", "workers", "search", "optimise"):
         options.pop(name, None)
+    for group in other_groups("controller", config.controller.name):
+        options[group] = OmegaConf.to_container(OmegaConf.select(config, group))
     del options["collect"]["executor"], options["world_model"]["threads"], options["world_model"]["checkpoint_seconds"]
     return options
 

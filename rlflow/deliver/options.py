@@ -1,0 +1,26 @@
+"""The options of `eval` and of `optimise`."""
+
+from dataclasses import dataclass
+
+from rlflow.common.options import option
+
+
+@dataclass(frozen=True)
+class OptimiseOptions:
+    """`python run.py optimise`."""
+
+    seconds: float | None = option(None, "for the whole command; null: 120, and 900 where it learns")
+    learn: bool = option(False, "after the searches a controller learns in the dream and acts on the real graph")
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Acting on the real graph, its controls, and the check of what comes out."""
+
+    samples: int = option(8, "sampled episodes on the real graph besides the greedy one", at_least=0)
+    greedy_steps: int = option(500, "rewrites that the greedy control may apply", at_least=0)
+    greedy_seconds: float = option(60.0, "and for how long", at_least=0)
+    measure_seconds: float = option(10.0, "end-to-end timing of each candidate; 0 leaves it out", at_least=0)
+    sessions: int = option(6, "pairs of ONNX Runtime sessions")
+    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of the inputs that outputs are compared on", at_least=0, distinct=True)
+    tolerance: float = option(0.0001, "largest relative error of an output, in units of its largest value")

@@ -1,0 +1,77 @@
+"""The options of the searches: what all may spend, and what each takes besides, under its name in `SEARCHES`."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlflow.common.options import option
+
+
+@dataclass(frozen=True)
+class RandomOptions:
+    """The paper's random agent."""
+
+    max_steps: int = option(60, "rewrites of an episode")
+    episodes: int = option(1000, "random episodes from the start")
+
+
+@dataclass(frozen=True)
+class GreedyOptions:
+    """Steepest descent."""
+
+    max_steps: int = option(10_000, "rewrites")
+
+
+@dataclass(frozen=True)
+class TasoOptions:
+    """TASO's backtracking search."""
+
+    alpha: float = option(1.05, "a graph is kept while it costs less than this times the best")
+    budget: int = option(1000, "graphs whose neighbours are all tried")
+
+
+@dataclass(frozen=True)
+class BestFirstOptions:
+    """First the graph that could become the cheapest."""
+
+    budget: int = option(1000, "graphs whose neighbours are all tried")
+
+
+@dataclass(frozen=True)
+class BeamOptions:
+    """Chains of rewrites at one match; the planner's too."""
+
+    width: int = option(8, "graphs that are kept at each depth")
+    depth: int = option(8, "rewrites of a chain")
+    radius: int = option(1, "edges between what a chain touched and its next rewrite", at_least=0)
+
+
+@dataclass(frozen=True)
+class AnnealingOptions:
+    """Random rewrites, losses accepted less and less; the planner's too."""
+
+    restarts: int = option(1000, "coolings, each from the best graph so far")
+    steps: int = option(50, "draws of a cooling")
+    hot: float = option(0.5, "first temperature, in mean gains or losses of a rewrite; 0 accepts no loss", at_least=0)
+    cold: float = option(0.01, "last temperature")
+    focus: float = option(0.9, "share of draws near what was rewritten before", at_least=0, at_most=1)
+
+
+@dataclass(frozen=True)
+class DescentOptions:
+    """First-improvement descent."""
+
+    max_steps: int = option(10_000, "rewrites")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """`python run.py search`, and the searches of `optimise`."""
+
+    groups: ClassVar = {
+        "random": RandomOptions, "greedy": GreedyOptions, "taso": TasoOptions, "best-first": BestFirstOptions, "beam": BeamOptions,
+        "annealing": AnnealingOptions, "descent": DescentOptions,
+    }  # fmt: skip
+
+    seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")
+    interactions: int = option(10_000_000, "rewrites that it may carry out")
+    memory_mb: int = option(4096, "by which it may grow")
