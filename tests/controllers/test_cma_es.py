@@ -7,7 +7,7 @@ from controllers.random import RandomConfig, RandomController
 from controllers.scores import POLICIES, Scores, by_worth
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
-from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
+from tests.toys.latent import Identity, Sacrifice, latent_spaces, make, vector
 
 CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10)
 
