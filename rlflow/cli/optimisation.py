@@ -3,8 +3,9 @@
 import time
 from pathlib import Path
 
+from controllers.config import controller_config
 from rlflow.cli.outcome import check_and_choose, copy_fault_report, write_up
-from rlflow.cli.wiring import check_apart, make_controller_config
+from rlflow.cli.wiring import check_apart
 from rlflow.common.progress import say
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
@@ -24,7 +25,7 @@ def optimise(run, out: Path, started: float | None = None) -> dict:
     check_apart(run.source, out)
     config, options, results = run.config, run.config.optimise, {}
     if options.learn:
-        make_controller_config(config)  # what is wrong with it is said now
+        controller_config(config)  # what is wrong with it is said now
     budget = Budget.of(options.seconds, options.learn, started)
     best = best_so_far.BestSoFar(run.task, run.path / best_so_far.FILE)
 

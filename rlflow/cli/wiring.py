@@ -42,8 +42,6 @@ def check_names(config) -> None:
     world_model_config(config.world_model)
     if config.iterations.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
-    if config.controller.train_on not in ("dream", "real"):
-        raise RLFlowError(f"controller.train_on is dream or real, not '{config.controller.train_on}'")
     if config.iterations.count > 1 and config.controller.train_on == "real":
         raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
 
@@ -102,21 +100,15 @@ def controllers_environment(run):
 def make_controller(run, model):
     """An untrained one, for the spaces of the world model."""
     from controllers import CONTROLLERS
+    from controllers.config import controller_config
     from worldmodel import spaces
     from worldmodel.training import prepare_tensorflow
 
     kind = CONTROLLERS.get(run.config.controller.name)
     if kind.uses_tensorflow:
         prepare_tensorflow(run.config.seed, run.config.world_model.threads)
-    config, observation_space = make_controller_config(run.config), spaces.observation_space(model)
+    config, observation_space = controller_config(run.config), spaces.observation_space(model)
     return kind(config, observation_space, spaces.action_space(model.spec), run.config.seed)
-
-
-def make_controller_config(config):
-    from controllers import CONTROLLERS
-
-    name = config.controller.name
-    return CONTROLLERS.get(name).Config(**config.controller[name])
 
 
 def controller_folder(run, temperature: float) -> Path:

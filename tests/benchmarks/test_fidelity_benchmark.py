@@ -3,8 +3,8 @@ from scipy import stats
 
 from benchmarks.fidelity import COLUMNS, VARIANTS, Job, bars_of, best_row, over_seeds, summary, table, within
 from rlflow.runs.config import load_config
-from tests.worldmodel import toy
-from tests.worldmodel.fakes import Oracle
+from tests.toys import letters as toy
+from tests.toys.oracle import Oracle
 from worldmodel.config import world_model_config
 from worldmodel.fidelity import fidelity, improvement
 

@@ -23,7 +23,7 @@ from tests.commands import EDITS, in_process
 from tests.conftest import once
 from tests.controllers.test_recording import Backwards, Script, same
 from tests.controllers.test_returning import Faithful
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.config import world_model_config
 from worldmodel.fidelity import fidelity

@@ -19,7 +19,7 @@ from rlflow.graph.model import ABSENT, Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.rules.match import attributes_of
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 DAMAGED = "^the edits of an episode are damaged, or not of format 1; collect it anew$"
 TINY = ("tiny_squeezenet1_1", "tiny_bert_base")

@@ -7,8 +7,7 @@ import pytest
 
 from rlflow.collect.edits import unpack
 from rlflow.collect.exploration import RAREST, UNIFORM, play_novel
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import (
+from tests.toys.systems import (
     REWARD,
     SIGNS_AND_PRODUCTS,
     fitted,
@@ -18,6 +17,7 @@ from tests.worldmodel.edits.systems import (
     signs_and_products,
     task_of,
 )
+from tests.toys.tiny import tiny_task
 
 ONE, MANY = 2000, 40  # episodes
 

@@ -18,7 +18,7 @@ from rlflow.common.errors import RLFlowError
 from tests import workers
 from tests.collect.test_rollouts import equal, shards
 from tests.commands import in_process
-from tests.tiny import tiny_spec
+from tests.toys.tiny import tiny_spec
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install '.[distributed]')")
 EPISODES = 4 * SHARD_EPISODES

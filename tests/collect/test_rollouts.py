@@ -19,7 +19,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
 from rlflow.env.spec import EnvSpec
 from tests import workers as broken
-from tests.tiny import tiny_spec, tiny_task
+from tests.toys.tiny import tiny_spec, tiny_task
 
 ROOT = Path(__file__).parents[2]
 RUN = [sys.executable, str(ROOT / "run.py")]

@@ -7,7 +7,8 @@ from controllers.random import RandomConfig, RandomController
 from controllers.scores import Scores, by_worth
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
-from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
+from rlflow.common.options import options_of
+from tests.toys.latent import Identity, Sacrifice, latent_spaces, make, vector
 
 POLICIES = options_of(CMAESConfig)["policy"].choices
 CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10)

@@ -13,7 +13,7 @@ from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
-from tests.controllers.toy import Identity, Memoryless, Sacrifice, latent_spaces, make, vector
+from tests.toys.latent import Identity, Memoryless, Sacrifice, latent_spaces, make, vector
 
 SMALL = {
     "random": RandomConfig(dreams=8),

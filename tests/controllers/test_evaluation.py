@@ -4,7 +4,7 @@ import pytest
 from controllers.evaluation import best_of, play, rollout
 from controllers.random import RandomConfig, RandomController
 from rlflow.common.errors import RLFlowError
-from tests.controllers.toy import Identity, Sacrifice, make, vector
+from tests.toys.latent import Identity, Sacrifice, make, vector
 
 
 class Fixed:

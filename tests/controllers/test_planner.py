@@ -7,8 +7,8 @@ from controllers.evaluation import rollout
 from controllers.planner import Planner, PlannerConfig, needed
 from rlflow.common.errors import RLFlowError
 from rlflow.search.search import numbered
-from tests.controllers.toy import Identity, Sacrifice, make, vector
-from tests.worldmodel.edits.systems import (
+from tests.toys.latent import Identity, Sacrifice, make, vector
+from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     onnx_model,

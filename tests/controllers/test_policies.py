@@ -5,7 +5,7 @@ import pytest
 
 from controllers.ppo import PPO, PPOConfig
 from rlflow.common.errors import RLFlowError
-from tests.controllers.toy import latent_spaces
+from tests.toys.latent import latent_spaces
 
 KINDS, WORTH = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])
 N, L, NO_OP = 4, 20, 4

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from controllers.ppo import PPO, PPOConfig, RewardScale, gae
 from rlflow.common.errors import RLFlowError
-from tests.controllers.toy import Identity, Sacrifice, Toy, make, vector
+from tests.toys.latent import Identity, Sacrifice, Toy, make, vector
 
 SMALL = {"envs": 32, "steps": 16, "hidden": 32, "embedding": 8, "evaluate_every": 10, "evaluation_dreams": 32}
 

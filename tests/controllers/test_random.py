@@ -1,7 +1,7 @@
 import numpy as np
 
 from controllers.random import RandomConfig, RandomController
-from tests.controllers.toy import latent_spaces
+from tests.toys.latent import latent_spaces
 
 
 def observation(counts):

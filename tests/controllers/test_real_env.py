@@ -12,8 +12,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from tests.controllers.test_recording import Backwards
-from tests.controllers.toy import Identity, make
-from tests.tiny import tiny_task
+from tests.toys.latent import Identity, make
+from tests.toys.tiny import tiny_task
 from worldmodel.latent_env import LatentEnv
 
 CONFIG = CMAESConfig(generations=8, popsize=4, dreams=2, evaluate_every=2, sigma0=1.0)

@@ -10,7 +10,7 @@ from rlflow.collect.rollouts import play_random
 from rlflow.deliver.candidates import follow
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.latent_env import LatentEnv
 

@@ -18,8 +18,8 @@ from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState
 from tests.controllers.test_recording import Backwards, same
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
+from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
+from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_surroundings import with_cost
 from worldmodel.edits.follow import follow
 from worldmodel.edits.learn import unpacked

@@ -31,8 +31,8 @@ from rlflow.search.greedy import greedy
 from rlflow.search.search import Search
 from rlflow.zoo import load
 from tests.commands import EDITS, in_its_own, in_process
-from tests.timed import timed_task
-from tests.tiny import tiny_task
+from tests.toys.timed import timed_task
+from tests.toys.tiny import tiny_task
 
 SEARCH = load_config([], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=1", "search.annealing.steps=10"]).search
 FAST = ("cost.name=analytic", "eval.measure_seconds=0", *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1")))

@@ -13,7 +13,7 @@ from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 
 def halved(name: str) -> onnx.ModelProto:

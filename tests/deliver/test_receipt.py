@@ -17,7 +17,7 @@ from rlflow.graph.model import Graph
 from rlflow.graph.onnx_writer import save_graph, save_model, to_model
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 ROOT = Path(__file__).parents[2]
 

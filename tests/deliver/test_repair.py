@@ -18,7 +18,7 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_model, to_model
 from rlflow.rules.language import RuleSet, load_rules, parse
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 OPTIONS = DeliveryOptions(seeds=[0], tolerance=1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
 # `wrong` loses a factor; what it makes is a Neg, which `mul-neg` goes on with.

@@ -22,7 +22,7 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.rules.language import RuleSet, load_rules, parse
 from rlflow.zoo import load
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet50", "tiny_bert_base", "tiny_inception_v3"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlflow.env.rewriting import GraphRewriteEnv
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 from worldmodel.config import MDNRNNConfig
 
 pytest.importorskip("torch", reason="torch is not installed (it is no dependency of RLFlow)")

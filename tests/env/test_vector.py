@@ -98,7 +98,7 @@ def test_gymnasium_makes_it_by_name():
 
 
 def test_a_path_or_a_zoo_name_gives_the_same_environment(tmp_path):
-    from tests.tiny import tiny_spec
+    from tests.toys.tiny import tiny_spec
 
     by_path, _ = make_env(tiny_spec(tmp_path)).reset()
     by_name, _ = make_env(EnvSpec("tiny_resnet18")).reset()

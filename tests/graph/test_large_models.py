@@ -24,7 +24,7 @@ from rlflow.rules.language import load_rules
 from rlflow.runs.folder import RunFolder
 from rlflow.search.greedy import greedy
 from tests.commands import TINY, in_process
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 
 @pytest.fixture

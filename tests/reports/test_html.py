@@ -19,7 +19,7 @@ from rlflow.reports.regions import regions, shown
 from rlflow.reports.steps import Step, groups, opened, trace
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 MODELS = ("tiny_resnet50", "tiny_bert_base", "tiny_inception_v3")
 

@@ -5,9 +5,9 @@ import pytest
 from rlflow.deliver.candidates import states_along
 from rlflow.search.greedy import greedy
 from rlflow.search.search import run_search
-from tests.search.toy import random_task, toy_task
-from tests.timed import TimedCost, timed_task
-from tests.tiny import tiny_task
+from tests.toys.chains import random_task, toy_task
+from tests.toys.timed import TimedCost, timed_task
+from tests.toys.tiny import tiny_task
 
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused", "tiny_inception_v3"]
 

@@ -5,7 +5,7 @@ import pytest
 from rlflow.env.state import RewriteState
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Limits, run_search
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused", "tiny_inception_v3"]
 

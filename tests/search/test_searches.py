@@ -20,8 +20,8 @@ from rlflow.search.gains import Position
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Limits, Search, run_search
 from tests.search.test_greedy import replayed
-from tests.search.toy import Prices, losing_first, random_task, reachable, toy_task
-from tests.tiny import tiny_task
+from tests.toys.chains import Prices, losing_first, random_task, reachable, toy_task
+from tests.toys.tiny import tiny_task
 
 OPTIONS = {
     "random": {"max_steps": 10, "episodes": 5},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.config import MDNRNNConfig
 from worldmodel.training import load, train
 

@@ -4,7 +4,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.base import Imagined
 from worldmodel.dream import DreamEnv, DreamVectorEnv
 

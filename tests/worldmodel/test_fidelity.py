@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tests.worldmodel import toy
-from tests.worldmodel.fakes import Oracle
+from tests.toys import letters as toy
+from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity

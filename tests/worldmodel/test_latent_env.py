@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.utils.env_checker import check_env
 
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.dream import DreamEnv
 from worldmodel.latent_env import LatentEnv
 from worldmodel.mdn_rnn.batching import Steps, pack_episodes

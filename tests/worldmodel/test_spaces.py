@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.vector.utils import batch_space
 
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel import spaces
 
 COUNTS = np.array([[0, 2, 4], [1, 0, 0]], np.int32)

@@ -11,8 +11,8 @@ from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.search.bound import lower_bound
 from rlflow.search.greedy import greedy
-from tests.search.saturation.toys import TOYS, reachable, task, toy, written
-from tests.tiny import tiny_task
+from tests.toys.saturated import TOYS, reachable, task, toy, written
+from tests.toys.tiny import tiny_task
 
 
 @pytest.mark.parametrize("name", TOYS)

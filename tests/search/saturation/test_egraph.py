@@ -12,8 +12,8 @@ from rlflow.search.saturation.build import graph_of
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.ematch import matches
 from rlflow.search.saturation.explore import Explorer
-from tests.search.saturation.toys import task, toy, written
-from tests.tiny import tiny_task
+from tests.toys.saturated import task, toy, written
+from tests.toys.tiny import tiny_task
 
 CHAINS = "(float[8] x) => (y, z) { a = Neg(x) b = Abs(x) c = Relu(a) d = Relu(b) y = Exp(c) z = Exp(d) }"
 

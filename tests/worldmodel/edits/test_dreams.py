@@ -8,8 +8,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import (
+from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     onnx_model,
@@ -19,6 +18,7 @@ from tests.worldmodel.edits.systems import (
     signs_and_products,
     task_of,
 )
+from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_surroundings import Fused, with_cost
 from worldmodel.dream import DreamEnv, DreamVectorEnv
 from worldmodel.latent_env import LatentEnv

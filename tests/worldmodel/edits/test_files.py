@@ -9,7 +9,7 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
-from tests.worldmodel.edits.systems import (
+from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     random_episodes,

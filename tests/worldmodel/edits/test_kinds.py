@@ -9,8 +9,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import (
+from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     random_episodes,
@@ -18,6 +17,7 @@ from tests.worldmodel.edits.systems import (
     signs_and_products,
     task_of,
 )
+from tests.toys.tiny import tiny_task
 from worldmodel.edits import kinds as module
 from worldmodel.edits.kinds import Kinds
 from worldmodel.latent_env import LatentEnv

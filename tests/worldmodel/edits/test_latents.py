@@ -6,8 +6,8 @@ import pytest
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
+from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
+from tests.toys.tiny import tiny_task
 from worldmodel.edits.follow import by_world, follow
 from worldmodel.edits.imagination import node_latents
 from worldmodel.edits.learn import unpacked

@@ -10,8 +10,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import REWARDS, incremental, make_reward, new_runtime, relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from tests.commands import EDITS, in_process
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
+from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
+from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_surroundings import Fused, with_cost
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.edits.model import EditsWorldModel

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.worldmodel.edits.systems import fitted, onnx_model, played, random_episodes, said, task_of
+from tests.toys.systems import fitted, onnx_model, played, random_episodes, said, task_of
 from worldmodel.edits.schemas import Effect, Schemas, whole
 
 UNSHARED = """

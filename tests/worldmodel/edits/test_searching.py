@@ -8,8 +8,7 @@ from rlflow.env.state import Task
 from rlflow.search.gains import Position
 from rlflow.search.search import Limits, Search, run_search
 from tests.search.test_searches import gains_kept
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import (
+from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     onnx_model,
@@ -17,6 +16,7 @@ from tests.worldmodel.edits.systems import (
     signs_and_products,
     task_of,
 )
+from tests.toys.tiny import tiny_task
 from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, UNKNOWN_EFFECT
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.searching import DreamtMatch, DreamtState, mark

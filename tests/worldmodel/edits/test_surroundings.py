@@ -6,8 +6,7 @@ import pytest
 from rlflow.costs import FREE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
-from tests.tiny import tiny_task
-from tests.worldmodel.edits.systems import (
+from tests.toys.systems import (
     SIGNS_AND_PRODUCTS,
     fitted,
     onnx_model,
@@ -16,6 +15,7 @@ from tests.worldmodel.edits.systems import (
     signs_and_products,
     task_of,
 )
+from tests.toys.tiny import tiny_task
 from worldmodel.edits.dreaming import REACH, States
 from worldmodel.edits.follow import by_world, follow
 from worldmodel.edits.learn import unpacked

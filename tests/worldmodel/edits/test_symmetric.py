@@ -11,7 +11,7 @@ from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
-from tests.worldmodel.edits.systems import fitted, random_episodes, said
+from tests.toys.systems import fitted, random_episodes, said
 from worldmodel.edits.dreaming import Index, States
 from worldmodel.edits.kinds import Kinds
 from worldmodel.edits.schemas import Schemas

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.mdn_rnn.batching import Steps, pack_episodes
 from worldmodel.mdn_rnn.model import MDNRNNWorldModel
 

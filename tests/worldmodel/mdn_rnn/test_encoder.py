@@ -1,7 +1,7 @@
 import numpy as np
 
 from rlflow.env.encoding import GraphArrays
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 
 
 def shuffled(graph: GraphArrays, random: np.random.Generator) -> GraphArrays:

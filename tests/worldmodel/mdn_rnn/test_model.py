@@ -5,7 +5,7 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.dream import DreamEnv
 from worldmodel.mdn_rnn.model import MDNRNNWorldModel

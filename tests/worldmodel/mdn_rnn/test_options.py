@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.config import MDNRNNConfig
 from worldmodel.latent_env import LatentEnv
 from worldmodel.mdn_rnn import training

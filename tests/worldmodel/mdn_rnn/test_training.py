@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.training import learning_rate

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.worldmodel import toy
+from tests.toys import letters as toy
 from worldmodel.base import Replay
 
 

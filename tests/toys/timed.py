@@ -7,7 +7,7 @@ from rlflow.costs import NodeCost, TimeIsUp
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.signature import signature
 from rlflow.env.state import Task
-from tests.tiny import tiny_task
+from tests.toys.tiny import tiny_task
 
 
 class TimedCost:
