@@ -17,6 +17,7 @@ CONFIGS = Registry(
         "cma-es": "controllers.config:CMAESConfig",
         "ppo": "controllers.config:PPOConfig",
         "planner": "controllers.config:PlannerConfig",
+        "linear-scores": "controllers.config:LinearScoresConfig",
     },
 )
 
@@ -39,7 +40,7 @@ class ControllerOptions:
 
     groups: ClassVar[Registry] = CONFIGS
 
-    name: str = option("planner", "planner, ppo, cma-es or random")
+    name: str = option("planner", "planner, ppo, cma-es or random; linear-scores for one-shot tasks")
     max_steps: int = option(500, "steps after which its episode on the real graph is cut")
     train_on: str = option(
         "dream", "dream, or real: on the real graph itself, without learning from dreams (the model-free baseline)",
@@ -129,6 +130,19 @@ class PlannerConfig:
 
     def __post_init__(self):
         check(self, "the planner")
+
+
+@dataclass(frozen=True)
+class LinearScoresConfig:
+    """Evolution of a linear score of each node's options, for one-shot tasks."""
+
+    generations: int = option(60, "budget; after a new start with twice as many individuals each is twice as large")
+    popsize: int = option(16, "individuals in a generation of the first start", at_least=4)
+    sigma0: float = option(0.5, "standard deviation of the first generation's weights")
+    patience: int = option(10, "generations of equal fitness that are tolerated")
+
+    def __post_init__(self):
+        check(self, "linear-scores")
 
 
 def controller_config(config: Mapping):

@@ -27,6 +27,7 @@ HEADER = """\
 GROUPS = Registry(
     "group of options",
     {
+        "task": "rlflow.tasks.options:TaskOptions",
         "env": "rlflow.env.options:EnvOptions",
         "cost": "rlflow.costs.options:CostOptions",
         "collect": "rlflow.collect.options:CollectOptions",

@@ -90,7 +90,7 @@ def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
     parsed = make_parser().parse_args(["optimise", "tiny_bert_base", "--out", "x.onnx", "--standard-operators-only"])
     parsed.overrides = []
     run_folder = open_run(parsed, tmp_path / "run", chosen_options(parsed))
-    assert run_folder.env_spec().standard_operators_only
+    assert run_folder.spec.standard_operators_only
 
 
 @pytest.mark.parametrize("inputs, fires", [("q, q, q, , , m", True), ("q, q, q, b, , m", False), ("q, q, q, , p, m", False)])
