@@ -7,7 +7,7 @@
 For every model: the four stages of run.py in one run folder (`collect`, `train-wm --iterations` with the planner, then
 `train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
 episodes included. Beside it stand greedy descent and random play of as many interactions (both by `eval`), the same searches that
-the planner runs in the dream with 10,000 substitutions of the real graph ("simulator"), and for as many seconds as collecting,
+the planner runs in the dream with 10,000 rewrites of the real graph ("simulator"), and for as many seconds as collecting,
 training and acting took ("same seconds"; what learning timed for the profiled cost is known to them), and the best that
 `python -m benchmarks.searches` found with any number of them (docs/results/searches.json, of the analytic cost).
 
@@ -71,19 +71,22 @@ class Job:
     def work(self) -> dict:
         stages = {stage: self.stage(stage) for stage in ("collect", "train-wm")}
         controllers = {name: self.learnt(name) for name in self.parsed.controllers}
-        training = max(told["seconds"]["train-controller"] + told["dreamt"][0]["acting_seconds"] for told in controllers.values())
-        seconds = sum(result["seconds"] for result in stages.values()) + training
+        training = max(
+            one["seconds"]["train-controller"] + one["dreamt"][0]["acting_seconds"] for one in controllers.values()
+        )
+        seconds = sum(stage["seconds"] for stage in stages.values()) + training
         return {
-            "stages": {stage: result["seconds"] for stage, result in stages.items()},
+            "stages": {name: stage["seconds"] for name, stage in stages.items()},
             "interactions": stages["train-wm"]["interactions"],
-            "iterations": [
-                {key: result.get(key) for key in ("interactions", "dreamt_return")} | {"improvement": result.get("before", {}).get("improvement")}
-                for result in stages["train-wm"].get("iterations", [])
-            ],
+            "iterations": [self.iteration(one) for one in stages["train-wm"].get("iterations", [])],
             "controllers": controllers,
             "simulator": self.searched(Limits(interactions=INTERACTIONS // 2)),
             "same_seconds": self.searched(Limits(seconds=seconds / 2, memory=load_config().search.memory_mb * 2**20)),
         }
+
+    def iteration(self, logged: dict) -> dict:
+        kept = {key: logged.get(key) for key in ("interactions", "dreamt_return")}
+        return kept | {"improvement": logged.get("before", {}).get("improvement")}
 
     def stage(self, stage: str, controller: str = "planner", *more: str) -> dict:
         """What a stage of run.py leaves in the run folder."""
@@ -96,27 +99,25 @@ class Job:
         """One controller, and the controls that `eval` puts beside it."""
         longer = () if self.parsed.default else LONG.get(name, ())
         trained, evaluated = (self.stage(stage, name, *longer) for stage in ("train-controller", "eval"))
-        result = {
-            candidate: {
-                key: told[key] for key in ("estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules")
-            }
-            for candidate, told in evaluated["candidates"].items()
-        }  # fmt: skip
+        keys = (
+            "estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules",
+        )  # fmt: skip
+        candidates = {name: {key: one[key] for key in keys} for name, one in evaluated["candidates"].items()}
         return {
-            "dreamt": evaluated["dreamt"], "candidates": result, "delivered": evaluated["delivered"],
+            "dreamt": evaluated["dreamt"], "candidates": candidates, "delivered": evaluated["delivered"],
             "seconds": {"train-controller": trained["seconds"], "eval": evaluated["seconds"]},
         }  # fmt: skip
 
     def searched(self, limits: Limits) -> dict:
         """The planner's searches on the real graph, each within these limits."""
-        options, started, outcome = load_config().search, perf_counter(), {}
+        options, started, results = load_config().search, perf_counter(), {}
         for method in ("beam", "annealing"):
-            outcome[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
-        method, best = min(outcome.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
+            results[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
+        method, best = min(results.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
         start = self.spec.make_task().initial.cost.runtime_ps
         return {
             "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method, "seconds": perf_counter() - started,
-            "interactions": sum(result.interactions for result in outcome.values()),
+            "interactions": sum(result.interactions for result in results.values()),
         }  # fmt: skip
 
 
@@ -127,15 +128,15 @@ def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
     """One run: improvements in percent of the original's estimated runtime, interactions, seconds."""
     learnt = {
         controller: {
-            "improvement": told["candidates"]["controller"]["estimated_improvement_percent"],
-            "interactions": told["candidates"]["controller"]["interactions"],
-            "dreamt": told["dreamt"][0]["dreamt_return"],
-            "real": told["dreamt"][0]["real_return"],
-            "acting_seconds": told["dreamt"][0]["acting_seconds"],
-            "seconds": sum(told["seconds"].values()),
-            "descends_after_a_loss": detour(told["candidates"]["controller"]["path_ms"]),
+            "improvement": one["candidates"]["controller"]["estimated_improvement_percent"],
+            "interactions": one["candidates"]["controller"]["interactions"],
+            "dreamt": one["dreamt"][0]["dreamt_return"],
+            "real": one["dreamt"][0]["real_return"],
+            "acting_seconds": one["dreamt"][0]["acting_seconds"],
+            "seconds": sum(one["seconds"].values()),
+            "descends_after_a_loss": detour(one["candidates"]["controller"]["path_ms"]),
         }
-        for controller, told in job["controllers"].items()
+        for controller, one in job["controllers"].items()
     }
     best = max(learnt, key=lambda controller: learnt[controller]["improvement"])
     controls = job["controllers"][best]["candidates"]
@@ -161,7 +162,7 @@ def detour(path_ms: list[float]) -> dict | None:
 def bars_of(row: dict) -> list[dict]:
     learnt, name = row["controllers"][row["best"]], f"{row['model']}, seed {row['seed']}"
     share = learnt["improvement"] / row["best_known"] if row["best_known"] > 0 else 1.0
-    result = [
+    bars = [
         ("share of the best known", share, "", f"≥ {SHARE}", share >= SHARE),
         ("above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0", learnt["improvement"] >= row["greedy"] - 1e-9),
         ("above random", learnt["improvement"] - row["random"], "points", "≥ 0", learnt["improvement"] >= row["random"] - 1e-9),
@@ -171,8 +172,8 @@ def bars_of(row: dict) -> list[dict]:
     ]
     if row["taso_seconds"]:
         ratio = learnt["acting_seconds"] / row["taso_seconds"]
-        result.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
-    return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in result]
+        bars.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
+    return [bar(f"{name}, {row['best']}: {what}", *others) for what, *others in bars]
 
 
 def table(figures: dict) -> str:
@@ -205,7 +206,7 @@ def iterations_table(figures: dict) -> str:
     """What the plan of each iteration gains on the real graph (percent), the last one's, and greedy descent; of the first run."""
     rows, below = [], Counter()
     for first, *_ in figures.values():
-        gains = {f"after {n}": told["improvement"]["real"][0] for n, told in enumerate(first["iterations"][1:], start=1)}
+        gains = {f"after {n}": one["improvement"]["real"][0] for n, one in enumerate(first["iterations"][1:], start=1)}
         gains["the last plan"] = first["controllers"]["planner"]["improvement"]
         below.update(when for when, gain in gains.items() if gain < first["greedy"] - ROUNDING)
         rows.append([first["model"], *(f"{gain:.2f}" for gain in (*gains.values(), first["greedy"]))])
@@ -218,14 +219,14 @@ def errors_table(figures: dict) -> str:
     units of their mean gain or loss. Those that explore are in it."""
     rows, errors = [], []
     for first, *_ in figures.values():
-        result = [told["improvement"]["relative_error"] for told in first["iterations"][1:]]
-        errors += result
-        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in result)])
-    played = [told["improvement"] for first, *_ in figures.values() for told in first["iterations"][1:]]
+        of_model = [one["improvement"]["relative_error"] for one in first["iterations"][1:]]
+        errors += of_model
+        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in of_model)])
+    played = [one["improvement"] for first, *_ in figures.values() for one in first["iterations"][1:]]
     plans = [abs(one["predicted"][0] / one["real"][0] - 1) for one in played if one["real"][0]]
-    told = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
-    told += f"Of the plans alone, the first episode of each iteration: greatest {100 * max(plans):.0e} %."
-    return markdown(["model", *(f"after {n}" for n in range(1, len(result) + 1))], rows) + f"\n\n{told}"
+    text = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
+    text += f"Of the plans only, the first episode of each iteration: greatest {100 * max(plans):.0e} %."
+    return markdown(["model", *(f"after {n}" for n in range(1, len(of_model) + 1))], rows) + f"\n\n{text}"
 
 
 def losses_table(figures: dict) -> str:

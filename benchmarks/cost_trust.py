@@ -2,11 +2,11 @@
 
     python -m benchmarks.cost_trust [--model NAME] [--threads N] [--table] [--plot FILE.png]
 
-For each model its original and 32 variants. They come from random walks, walks by the rules of one family, and places along
+For each model its original and 32 variants. They come from random walks, walks by the rules of one family, and points along
 greedy descent; of about 80 graphs those are taken whose analytic costs lie farthest apart, as equal ones cannot be ranked
 (that cost is the same on every machine, and so are the variants). All variants of a model are estimated first, so that every
 operator is profiled before anything is measured; then each is measured beside the original, and its latency is the ratio
-times the original's median, so that drift cancels. Told are the relative error of the estimates, and how well they rank the
+times the original's median, so that drift cancels. Stated are the relative error of the estimates, and how well they rank the
 variants (Spearman, Kendall), beside the correlation that measuring the same variants twice would give. *Corrected* is `rlflow.costs.corrected`, fitted without any graph of the model that it is judged on.
 
 Resumable: estimates and each variant's measurement lie in --folder. A model takes 3 to 15 minutes.
@@ -42,7 +42,7 @@ TRUSTED = (*PAPER, "shufflenet_v2")  # the models with bars of their own
 MODELS = [*PAPER, *LIGHT, "shufflenet_v2"]
 VARIANTS, LEAST_VARIANTS = 32, 30
 RANDOM_WALKS, GREEDY_PARTS = 42, 4  # … that variants are chosen from, beside two walks for each family
-LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # substitutions of a random walk
+LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # rewrites of a random walk
 GREEDY_STEPS = 60
 RESAMPLES = 1000
 ONLY_KEPT = ("actions", "session_ratios")  # in --folder, not in the result: they are long
@@ -70,7 +70,7 @@ def variants(task: Task, seed: int) -> list[dict]:
 
 
 def apart(values: list[float], count: int) -> list[int]:
-    """The places of so many of the values, each the farthest from those before it: equal ones cannot be ranked."""
+    """The indices of so many of the values, each the farthest from those before it: equal ones cannot be ranked."""
     chosen = [int(np.argmin(values))] if values else []
     distance = np.full(len(values), np.inf)
     while len(chosen) < min(count, len(values)):
@@ -102,7 +102,7 @@ def _at_random(task: Task, seed: int) -> Iterator[tuple[str, Actions]]:
 
 
 def walk(task: Task, allowed: np.ndarray, length: int, rng: np.random.Generator) -> Actions:
-    """So many substitutions by the allowed rules (bool [N]), each equally probable; fewer where there are no more."""
+    """So many rewrites by the allowed rules (bool [N]), each equally probable; fewer where there are no more."""
     state, actions = task.initial, []
     for _ in range(length):
         valid = state.valid_actions()[:-1]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.dream_speed [--model NAME] [--wm edits,mdn-rnn]
 
-The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's step alone,
-with weights of the same sizes in one compiled program, and one copy of what a model tells of a step (z, h and both counts). A world model
+The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's step only,
+with weights of the same sizes in one compiled program, and one copy of what a model predicts of a step (z, h and both counts). A world model
 is trained on a few random episodes first; how well it predicts is of no concern here.
 """
 
@@ -60,7 +60,7 @@ def bound(model, controller, n: int) -> Callable[[], None]:
     weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
     inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
     widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_rules, np.int32), (len(model.kinds), np.int32)
-    told = [np.ones((n, width), dtype) for width, dtype in widths]
+    predicted = [np.ones((n, width), dtype) for width, dtype in widths]
 
     @tf.function(autograph=False)
     def products():
@@ -68,7 +68,7 @@ def bound(model, controller, n: int) -> Callable[[], None]:
 
     def least() -> None:
         products()
-        for array in told:
+        for array in predicted:
             array.copy()
 
     return least
@@ -138,8 +138,8 @@ def main() -> int:
     parsed = arguments.parse_args()
     parsed.controller, parsed.iterations, parsed.workers = None, 1, 1
     parsed.overrides = [*QUICK, f"world_model.threads={parsed.threads}", "controller.name=ppo"]
-    outcome = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
-    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in outcome.items()}}
+    results = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
+    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in results.items()}}
     if parsed.table:
         print(table(figures))
         return 0

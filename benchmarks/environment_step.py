@@ -1,7 +1,7 @@
 """The real environment: the time of a step, how it grows, and whether memory stays flat. One core.
 
-A step is a substitution, all masks and the estimated cost after it; the observation's arrays are timed apart. The
-agent is random: every valid substitution is equally probable. The copies of the graph's dictionaries, without which
+A step is a rewrite, all masks and the estimated cost after it; the observation's arrays are timed apart. The
+agent is random: every valid rewrite is equally probable. The copies of the graph's dictionaries, without which
 no immutable graph can do, are timed in the same run as the bound.
 """
 
@@ -39,7 +39,7 @@ SHOWN = {"step": lambda result: result["step"]["median"], "p99": lambda result: 
 
 
 def play(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, RewriteState, float]]:
-    """(state, state after a random substitution, seconds that it and its masks and cost took)."""
+    """(state, state after a random rewrite, seconds that it and its masks and cost took)."""
     rng = np.random.default_rng(seed)
     state = task.initial
     for step in range(steps):

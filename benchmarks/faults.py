@@ -1,7 +1,7 @@
 """Validation catches planted faults of every kind, and raises no false alarm.
 
 Faults (`benchmarks/faulty.py`) are planted in models of the zoo; the validation is given the model and the broken one, and no
-receipt, by whose hash it would catch all of them. Whether a fault changes the function is told by onnx's reference
+receipt, by whose hash it would catch all of them. Whether a fault changes the function is decided by onnx's reference
 implementation in float64, on other inputs: by more than the tolerance it is one and must be caught; by less, or not at
 all, it is neither caught nor missed, and is listed. No alarm may be raised by what is equal: every model of the zoo read
 and written again; results of random walks over its small ones, receipts included, and over random models.
@@ -107,7 +107,7 @@ def table(figures: dict) -> str:
 
 def main() -> int:
     arguments = parser(__doc__, "runs/faults")
-    arguments.add_argument("--model", choices=list(ZOO), help="this one of the zoo alone")
+    arguments.add_argument("--model", choices=list(ZOO), help="only this one of the zoo")
     parsed = arguments.parse_args()
     names, folder, seed = [parsed.model] if parsed.model else list(ZOO), parsed.folder, parsed.seed
     small = [name for name in names if name in TRIES]

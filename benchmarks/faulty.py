@@ -1,7 +1,7 @@
 """Faults to plant in a model, one kind a function, and whether a fault changes what the model computes.
 
 A kind takes a copy of a model and a random generator, plants one fault somewhere and says where; None if the model has no
-place for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is called a
+node for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is called a
 fault does not depend on what is being tested.
 """
 
@@ -279,7 +279,7 @@ def output_shape(model, rng):
 
 
 def declared_shape(model, rng):
-    """A size of an output is one more in what is declared alone."""
+    """A size of an output is one more in what is declared only."""
     value = model.graph.output[rng.integers(len(model.graph.output))]
     value.type.tensor_type.shape.dim[-1].dim_value += 1
     return value.name
@@ -314,7 +314,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 def planted(model: onnx.ModelProto, kind: Kind, rng: np.random.Generator) -> tuple[onnx.ModelProto, str] | None:
-    """A copy of the model with one fault of a kind, and where it is; None if there is no place for one."""
+    """A copy of the model with one fault of a kind, and where it is; None if nothing there can have one."""
     broken = onnx.ModelProto()
     broken.CopyFrom(model)
     where = kind(broken, rng)

@@ -1,6 +1,6 @@
 """The two commands of the README in a fresh clone with a fresh virtual environment: `make demo` and `make test`.
 
-Each with an empty home, temporary folder and cache, for every Python that is asked for. Installation is timed apart, since it
+Each with an empty home folder, temporary folder and cache, for every Python that is asked for. Installation is timed apart, since it
 depends on the network. The clone is of HEAD: commit first. Resumable: with --folder, what each Python gave lies there.
 """
 

@@ -1,4 +1,4 @@
-"""How many rules apply to each model of the zoo, and at how many places (the paper's Table 1 counts 40 to 288).
+"""How many rules apply to each model of the zoo, and at how many locations (the paper's Table 1 counts 40 to 288).
 
     python -m benchmarks.locations
 """
@@ -25,7 +25,7 @@ def count(name: str, rules: RuleSet, seed: int) -> dict:
 
 def table(figures: dict) -> str:
     rows = [[name, *(result[key] for key in ("opset", "nodes", "rules", "locations"))] for name, result in figures["models"].items()]
-    return markdown(["model", "opset", "operators", "applicable rules", "places"], rows)
+    return markdown(["model", "opset", "operators", "applicable rules", "locations"], rows)
 
 
 def main() -> int:

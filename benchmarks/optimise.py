@@ -145,8 +145,8 @@ def ratio(measured: dict | None) -> str:
 
 def memory(measured: dict | None) -> str:
     """What a session of each adds to the process."""
-    told = [measured[f"{side}_memory_bytes"] for side in ("original", "candidate")] if measured else [None]
-    return "–" if None in told else "{:.0f} → {:.0f}".format(*[n / 1e6 for n in told])
+    memory = [measured[f"{side}_memory_bytes"] for side in ("original", "candidate")] if measured else [None]
+    return "–" if None in memory else "{:.0f} → {:.0f}".format(*[n / 1e6 for n in memory])
 
 
 def main() -> int:

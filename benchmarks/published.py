@@ -37,13 +37,13 @@ def optimised(name: str, parsed) -> dict:
     command = [sys.executable, "run.py", "optimise", str(source), "--out", str(out), "--seconds", str(parsed.seconds), *parsed.overrides]
     started = time.monotonic()
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    outcome = {"exit_status": done.returncode, "seconds": time.monotonic() - started, "says": done.stderr.strip().splitlines()[-1]}
+    ended = {"exit_status": done.returncode, "seconds": time.monotonic() - started, "says": done.stderr.strip().splitlines()[-1]}
     if done.returncode:
-        return outcome
+        return ended
     result = read_json(out.with_suffix(".run") / "eval.json")
     findings = validate(source, out, seeds=(100, 101, 102))
     best = result["candidates"].get(result["delivered"], {})
-    return outcome | {
+    return ended | {
         "delivered": result["delivered"], "reason": result["reason"], "equal": findings.ok, "max_relative_error": findings.max_error,
         "estimated_improvement_percent": best.get("estimated_improvement_percent", 0.0), "measured": best.get("measured"),
         "returned_original": out.read_bytes() == source.read_bytes(), "left_out": best.get("left_out", []),
@@ -66,7 +66,7 @@ def table(figures: dict) -> str:
 
 def main() -> int:
     arguments = parser(__doc__, "runs/published")
-    arguments.add_argument("--model", action="append", choices=list(EXPORTS), help="these alone")
+    arguments.add_argument("--model", action="append", choices=list(EXPORTS), help="only these")
     arguments.add_argument("--seconds", type=float, default=120.0, help="what `optimise` gets")
     arguments.add_argument("overrides", nargs="*", help="options of run.py")
     parsed = arguments.parse_args()

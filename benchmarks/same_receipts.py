@@ -57,11 +57,11 @@ def fingerprints(model: str, folder: Path, seed: int) -> dict:
 
 
 def _left(run: Path) -> dict:
-    outcome, receipt = read_json(run / "eval.json"), run / "eval" / "receipt.json"
+    evaluated, receipt = read_json(run / "eval.json"), run / "eval" / "receipt.json"
     return {
-        "delivered": outcome["delivered"],
-        "actions": _sha256(json.dumps(outcome["actions"], sort_keys=True).encode()),
-        "receipt": _sha256(receipt.read_bytes()) if outcome["delivered"] != "original" else None,
+        "delivered": evaluated["delivered"],
+        "actions": _sha256(json.dumps(evaluated["actions"], sort_keys=True).encode()),
+        "receipt": _sha256(receipt.read_bytes()) if evaluated["delivered"] != "original" else None,
     }
 
 

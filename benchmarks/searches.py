@@ -1,17 +1,17 @@
 """All searches beside each other, on the six graphs of the papers and the nine light models.
 
-For every model and search, with the profiled cost: how far the estimate falls, substitutions carried out, seconds, why it
+For every model and search, with the profiled cost: how far the estimate falls, rewrites carried out, seconds, why it
 stopped, how long it took to reach the best of TASO's backtracking, and how far its result is from the best
 (rlflow.search.bound). The best result of all is measured against the original.
 
     python -m benchmarks.searches --model bert_base          one model
     python -m benchmarks.searches --table                    Markdown of docs/RESULTS.md
-    python -m benchmarks.searches --only bound               that step alone, where the searches are done
+    python -m benchmarks.searches --only bound               only that step, where the searches are done
 
 Seconds are those of searching: time that the cost model spends on an operator that it has not met before (it is looked
 up in the database, or timed) is left out, for all searches alike, and an untimed descent comes first, so that none pays
 for what the process loads. TASO has 10 minutes a model (it needs them on all but the smallest), random play as
-many substitutions as TASO, the others a minute: up to 14 minutes a model, and the bound's and the measurement's.
+many rewrites as TASO, the others a minute: up to 14 minutes a model, and the bound's and the measurement's.
 
 Resumable: every step of every model is a file of --folder.
 """
@@ -36,7 +36,7 @@ from rlflow.search.bound import lower_bound
 from rlflow.search.search import Limits, run_search
 
 MODELS = (*PAPER, *LIGHT)
-METHODS = ("taso", *(name for name in SEARCHES if name != "taso"))  # random play gets as many substitutions as TASO took
+METHODS = ("taso", *(name for name in SEARCHES if name != "taso"))  # random play gets as many rewrites as TASO took
 STEPS = (*METHODS, "bound", "measured")
 SLOW = ("taso", "random")  # they have --taso-seconds; the others --seconds
 NEW_SECONDS = 1e-3  # a cost that takes longer than this was looked up or timed; known ones take microseconds
@@ -183,7 +183,7 @@ def bars_of(figures: dict) -> list[dict]:
 def table(figures: dict) -> str:
     """The rows of docs/RESULTS.md."""
     lines = [
-        "| model | search | estimated gain | gap to the bound | substitutions tried | seconds | of which until TASO's best | stop | measured ratio |",
+        "| model | search | estimated gain | gap to the bound | rewrites tried | seconds | of which until TASO's best | stop | measured ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for name, result in figures.items():

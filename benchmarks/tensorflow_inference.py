@@ -114,7 +114,7 @@ def _ratio(parts: list[np.ndarray], numerator: str, denominator: str, seed: int)
 
 
 def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
-    """In a fresh process, Linux alone: bytes of resident memory above the imports, at the fullest moment of three runs."""
+    """In a fresh process, on Linux only: bytes of resident memory above the imports, at the fullest moment of three runs."""
     if side == "tensorflow":
         import tensorflow  # noqa: F401  before what it takes is counted
     image = given(side, pixels, seed)

@@ -1,6 +1,6 @@
-"""Rules that are wrong on purpose: every one differs from a shipped rule in one place.
+"""Rules that are wrong on purpose: every one differs from a shipped rule in one thing.
 
-A condition is dropped or weakened; operands or outputs change places; an operator, an attribute, a factor is lost; an
+A condition is dropped or weakened; operands or outputs are swapped; an operator, an attribute, a factor is lost; an
 axis, a permutation, a list, a number or the order of a concatenation is another one. Some come out equal all the same.
 """
 
@@ -61,14 +61,14 @@ def clauses_of(rule: Rule) -> list[str]:
 
 
 def with_clause(rule: Rule, position: int, clause: str | None) -> str:
-    """The text of the rule with another clause at a place, or none."""
+    """The text of the rule with another clause at a position, or none."""
     lines = rule.text.split("\n  ")
     lines[position + 2 : position + 3] = [] if clause is None else [clause]
     return "\n  ".join(lines)
 
 
 def conditions_of(rule: Rule) -> Iterator[tuple[int, int, str, str]]:
-    """(number of the condition, place among the clauses, its expression, ` else ` and its reason)."""
+    """(number of the condition, position among the clauses, its expression, ` else ` and its reason)."""
     positions = [position for position, clause in enumerate(clauses_of(rule)) if clause.startswith("if ")]
     for number, position in enumerate(positions):
         body = clauses_of(rule)[position].removeprefix("if ")
@@ -118,7 +118,7 @@ def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iter
 
 
 class _Put(ast.NodeTransformer):
-    """Another node in the place of one."""
+    """Another node instead of one."""
 
     def __init__(self, old: ast.AST, new: ast.AST):
         self.old, self.new = old, new

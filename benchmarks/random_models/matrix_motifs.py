@@ -161,7 +161,7 @@ def products_of_parts(s: Sketch) -> None:
 
 
 def exchanged(s: Sketch, x: Tensor) -> Tensor:
-    """Rows and columns change places, or other axes do."""
+    """Rows and columns are swapped, or other axes do."""
     rank = len(x.shape)
     return transpose(s, x, [*range(rank - 2), rank - 1, rank - 2] if s.chance(0.9) else s.permutation(rank))
 

@@ -162,7 +162,7 @@ WIDER = {
 
 
 def casts(s: Sketch) -> None:
-    """One cast or two; what loses something is done to exact elements alone, else rounding could fall out otherwise."""
+    """One cast or two; what loses something is done only to exact elements, else rounding could fall out otherwise."""
     x = s.number()
     wider = WIDER[x.dtype.name]
     narrower = ["float32", "float16"] if x.exact and x.dtype.kind == "f" else ["float32"] if x.dtype.kind == "i" else []

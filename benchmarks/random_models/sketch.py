@@ -37,7 +37,7 @@ class Misfit(Exception):
 
 class Tensor(NamedTuple):
     """`bound`: the largest absolute value that an element can have. `exact`: no operator has rounded it, nor can a
-    substitution make one; so the order of its elements is certain."""
+    rewrite make one; so the order of its elements is certain."""
 
     name: str
     dtype: np.dtype

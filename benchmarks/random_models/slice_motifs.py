@@ -9,7 +9,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
-    """The places first … last − 1; by steps of one, which need not be said, or of two."""
+    """The indices first … last − 1; by steps of one, which need not be said, or of two."""
     late = {"starts": np.array([first]), "ends": np.array([last]), "axes": np.array([axis - len(x.shape) if s.chance(0.2) else axis])}
     if s.opset < 10 or s.chance(0.85):
         return s.op("Slice", x, late=late)
@@ -18,7 +18,7 @@ def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
 
 
 def part(s: Sketch, x: Tensor, axis: int | None = None) -> Tensor:
-    """Some places of some axis, or of the one that is asked for."""
+    """Some indices of some axis, or of the one that is asked for."""
     axis = int(s.rng.integers(len(x.shape))) if axis is None else axis
     size = x.shape[axis]
     if size == 0:
@@ -111,7 +111,7 @@ def cuts_of_two(s: Sketch) -> None:
 
 
 def choices(s: Sketch) -> None:
-    """One Gather or two; a list of places, or a single one."""
+    """One Gather or two; a list of indices, or a single one."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     for _ in range(s.pick([1, 2, 2, 2])):

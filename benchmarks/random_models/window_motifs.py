@@ -138,7 +138,7 @@ def pooled_parts(s: Sketch) -> None:
 
 
 def pools(s: Sketch) -> None:
-    """Maxima of maxima, of windows around their places or not; one window over everything."""
+    """Maxima of maxima, of windows around their elements or not; one window over everything."""
     x = image(s)
     if s.chance(0.4):
         kind = s.pick(["MaxPool", "AveragePool"])

@@ -26,7 +26,7 @@ class Episode:
       counts: int32 [T + 1, N], locations per rule, at most max_locations.
       graphs: T + 1 GraphArrays.
       index: position in the collection; with the run's seed it determines the episode.
-      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the substitution matched; empty for NO-OP.
+      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
       copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
     """

@@ -1,4 +1,4 @@
-"""The real environment: rewriting one ONNX model by substitutions, as a Gymnasium environment."""
+"""The real environment: rewriting one ONNX model by rewrites, as a Gymnasium environment."""
 
 import copy
 from typing import Any
@@ -15,7 +15,7 @@ from rlflow.env.state import RewriteState, Task
 
 
 class GraphRewriteEnv(gym.Env):
-    """Substitutions on a computation graph (RLFlow, section 3.1).
+    """Rewrites on a computation graph (RLFlow, section 3.1).
 
     ## Action
     `MultiDiscrete([N + 1, L])`: (xfer_id, location). xfer_id == N is NO-OP: its only location is 0, and it
@@ -137,7 +137,7 @@ class GraphRewriteEnv(gym.Env):
         self.state, self._steps = saved
 
     def recall(self, action, after: RewriteState):
-        """What `step` gives for a valid substitution, which is known to lead to the state `after`: nothing is carried out."""
+        """What `step` gives for a valid rewrite, which is known to lead to the state `after`: nothing is carried out."""
         before, self.state, self._steps = self.state, after, self._steps + 1
         reward = float(self.reward(before.cost, after.cost, self.task.initial.cost))
         rule = self.task.rules[int(action[0])].name
@@ -150,7 +150,7 @@ class GraphRewriteEnv(gym.Env):
         return twin
 
     def candidates(self) -> list[tuple[int, int, Any]]:
-        """(xfer_id, location, GraphArrays) of every graph that one valid substitution leads to."""
+        """(xfer_id, location, GraphArrays) of every graph that one valid rewrite leads to."""
         actions = self.state.valid_actions()[:-1]
         return [(int(x), int(k), self.state.apply(x, k).arrays()) for x, k in actions if self._allowed(x, k)]
 

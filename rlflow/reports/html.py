@@ -134,7 +134,7 @@ def _others(traces: dict[str, tuple[RewriteState, list[Step]]], best: str) -> li
 
 def _table(steps: Sequence[Step]) -> Safe:
     if not steps:
-        return tag("p", "No substitution.")
+        return tag("p", "No rewrite.")
     losses, first, rows = opened(steps), steps[0].before_ps, []
     for number, step in enumerate(steps[:STEPS]):
         rule = [step.rule, tag("div", step.why, class_="faint"), _loss(*losses[number]) if number in losses else None]

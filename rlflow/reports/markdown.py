@@ -65,7 +65,7 @@ def _summary(outcome: dict) -> str:
 
 def _candidates(outcome: dict) -> str:
     rows = [
-        "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | substitutions | "
+        "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | rewrites | "
         "real interactions | seconds of acting or search | largest relative error |",
         "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
         f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",

@@ -1,4 +1,4 @@
-"""Where a graph changed: groups of substitutions that need one another, each with the operators around it.
+"""Where a graph changed: groups of rewrites that need one another, each with the operators around it.
 
 Constant operators, which are folded when a model is written, cost nothing and are not shown.
 """
@@ -18,7 +18,7 @@ class Region(NamedTuple):
     """One place.
 
     Attributes:
-      steps: the substitutions that made it, numbered from 0.
+      steps: the rewrites that made it, numbered from 0.
       removed, added: ids of nodes of the graph before, and of the one after.
       around: ids of neighbours that no step here changed.
       hidden: how many more neighbours there are.

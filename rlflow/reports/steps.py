@@ -1,4 +1,4 @@
-"""What each substitution of a sequence did, what it needed, and what the ones that lost at first made possible."""
+"""What each rewrite of a sequence did, what it needed, and what the ones that lost at first made possible."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from rlflow.rules.match import Match
 
 
 class Step(NamedTuple):
-    """One substitution.
+    """One rewrite.
 
     Attributes:
       place: the operators that it matched, as the model names them.

@@ -5,18 +5,18 @@ from rlflow.search.search import Move, Search
 
 
 def beam(search: Search, width: int, depth: int, radius: int) -> str:
-    """Descends by chains of substitutions that touch what the earlier ones of the chain touched.
+    """Descends by chains of rewrites that touch what the earlier ones of the chain touched.
 
     Rewrites at different places hardly concern each other, so a beam over whole graphs fills up with the same few
-    substitutions in every order. This one grows at one place: a match, then the `width` cheapest graphs after one
-    more substitution near by, and so on, so that a loss may come first. The cheapest graph on the way, if it is
+    rewrites in every order. This one grows at one place: a match, then the `width` cheapest graphs after one
+    more rewrite near by, and so on, so that a loss may come first. The cheapest graph on the way, if it is
     cheaper than the one at the beginning, is where the search goes on; where no place has any, it has ended.
 
     It is run with the width and depth 1, which is the steepest descent, then 2, 4, …, each time from the best graph
     so far and then from the start, which has choices that the best graph has lost.
 
     Args:
-      width: graphs that are kept at each depth.  depth: substitutions of a chain.  The last round has both.
+      width: graphs that are kept at each depth.  depth: rewrites of a chain.  The last round has both.
       radius: edges between what a chain touched and its next match, at most.
     """
     start = best = Position(search, search.start)

@@ -9,7 +9,7 @@ from rlflow.search.search import Move, Search
 def best_first(search: Search, budget: int) -> str:
     """Pops the graph with the lowest cost minus what its matches gain that do not get in each other's way.
 
-    This is A* with a heuristic that is NOT admissible: what substitutions enable later is not in it, so that a
+    This is A* with a heuristic that is NOT admissible: what rewrites enable later is not in it, so that a
     result is not proved to be the best. An admissible one that says more than "zero" is not known for this problem.
 
     A neighbour is queued by what its match gains and carried out when it is popped, so that only graphs that are

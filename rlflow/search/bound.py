@@ -6,13 +6,13 @@ bound holds even when time ends. Why it is one: every graph in the scope maps on
 classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
 and cost no more than the graph. The scope is every graph
 
-- that substitutions make of those that the e-graph began with, in any number, none needing more than `iterations` - 1 others
+- that rewrites make of those that the e-graph began with, in any number, none needing more than `iterations` - 1 others
   before it,
-- where a substitution that merges several operators never takes two that compute the same (equal operators of equal
+- where a rewrite that merges several operators never takes two that compute the same (equal operators of equal
   inputs), nor two that read a common weight: an e-graph holds every form of an operator at once, and would go on for
   ever to merge the forms of one with each other. A graph where a rule does so computes something twice.
 
-The e-graph holds more: also mixtures that no sequence of substitutions may give. That lowers the bound, never raises it.
+The e-graph holds more: also mixtures that no sequence of rewrites may give. That lowers the bound, never raises it.
 """
 
 import time
@@ -42,7 +42,7 @@ class Bound:
       lower_bound_ps: no graph in the scope costs less, to the tolerance of HiGHS (1e-6).
       best_ps, best: the cheapest graph that is known, and its cost: built from the e-graph, or one that it began with.
       scope: the graphs that the bound speaks of, in words.
-      saturated: whether more iterations would bring nothing new, so that the number of substitutions is not limited.
+      saturated: whether more iterations would bring nothing new, so that the number of rewrites is not limited.
       iterations: whole iterations.
       stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next one the integer
         program could not be solved in time.
@@ -130,6 +130,6 @@ def _scope(iterations: int, saturated: bool, result: int) -> str:
         return f"the mixtures of {begun}"
     how = "in any number" if saturated else f"in any number, none needing more than {iterations - 1} others before it"
     return (
-        f"all graphs that the substitutions make of {begun}, {how}, "
+        f"all graphs that the rewrites make of {begun}, {how}, "
         "as long as they merge no two operators that are equal or read a common weight"
     )

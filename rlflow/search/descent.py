@@ -14,7 +14,7 @@ from rlflow.search.search import Search
 def first_improvement(search: Search, max_steps: int) -> str:
     """Follows the first match that gains anything, of those that gain most by the analytic cost first.
 
-    Both costs see every graph; substitutions carried out for either count.
+    Both costs see every graph; rewrites carried out for either count.
     """
     position = Position(search, search.start)
     promise = Position(search, replace(search.start.task, graph=search.start.graph, cost=AnalyticCost()).initial)

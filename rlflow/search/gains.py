@@ -65,5 +65,5 @@ class Position:
         return position
 
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
-        """Ids of the nodes within `reach` edges of what the last substitution touched, or of the given ones."""
+        """Ids of the nodes within `reach` edges of what the last rewrite touched, or of the given ones."""
         return self.state.near(self.state.touched.union(node_ids), reach)

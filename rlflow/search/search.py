@@ -12,7 +12,7 @@ import numpy as np
 from rlflow.costs import NodeCost, TimeIsUp
 from rlflow.search import SEARCHES
 
-MEMORY_EVERY = 256  # substitutions between two looks at the memory
+MEMORY_EVERY = 256  # rewrites between two looks at the memory
 Path = tuple["Move", "Path | None"]  # the matches that led to a state, the last one first
 
 
@@ -27,7 +27,7 @@ class State(Protocol):
     """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent look at the graph too).
 
     table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule and location.
-    hash: equal for equal states. touched: the nodes that the last substitution concerned. reach: how far a cost looks, in edges.
+    hash: equal for equal states. touched: the nodes that the last rewrite concerned. reach: how far a cost looks, in edges.
     """
 
     cost: NodeCost
@@ -50,7 +50,7 @@ class SearchResult(NamedTuple):
 
     Attributes:
       state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start.
-      interactions: substitutions carried out, those that only told a gain included.
+      interactions: rewrites carried out, those that only told a gain included.
       stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
       seconds: until it ended; numbering the actions comes on top.
       trace: (seconds, interactions, best runtime in ps so far), first the start, then at every improvement.
@@ -65,7 +65,7 @@ class SearchResult(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """seconds; interactions: substitutions carried out; memory: bytes that the process may grow by."""
+    """seconds; interactions: rewrites carried out; memory: bytes that the process may grow by."""
 
     seconds: float = math.inf
     interactions: float = math.inf
@@ -80,7 +80,7 @@ class Search:
     """One search in progress.
 
     Attributes:
-      start: the state it begins at.  rng: decides its random choices.  interactions: substitutions so far.
+      start: the state it begins at.  rng: decides its random choices.  interactions: rewrites so far.
       best: the cheapest state so far.
     """
 
@@ -130,7 +130,7 @@ def run_search(
 
     Args:
       method: a name of SEARCHES, or such a function.  options: its own.
-      progress: a tqdm-like object that is told of every substitution.
+      progress: a tqdm-like object that is told of every rewrite.
       clock: seconds that go on; what it leaves out is not counted.
 
     Raises RLFlowError if no method has that name.

@@ -35,21 +35,21 @@ def test_the_pages_of_the_repository_are_up_to_date():
     assert pages.main(["--check"]) == 0, "python -m benchmarks.pages"
 
 
-@pytest.mark.parametrize(("told", "stale", "words"), [
+@pytest.mark.parametrize(("stated", "stale", "words"), [
     ({"rules": TODAY}, False, "aaaaaaaa (7)"),
     ({"rules": OTHER}, True, "bbbbbbbb (6)"),
-    ({}, True, "not told"),
+    ({}, True, "not stated"),
     ({"rules": None}, False, "–"),
 ])  # fmt: skip
-def test_a_result_is_stale_unless_it_was_made_with_the_rules_of_today(told, stale, words):
-    made = result(**told)
+def test_a_result_is_stale_unless_it_was_made_with_the_rules_of_today(stated, stale, words):
+    made = result(**stated)
     line = row(pages.index({"toy": made}, TODAY), "toy")
     assert (("**STALE**" in line), ("current" in line)) == (stale, not stale)
     assert f"| {words} |" in line and "| 1 of 2 |" in line
     assert ("**stale**" in pages.block("toy", made, TODAY)) == (stale and words != "–")
 
 
-def test_the_list_of_proofs_tells_its_rules_too():
+def test_the_list_of_proofs_states_its_rules_too():
     proofs = {"hash": "a" * 64, "rules": [{"name": "relu-relu"}] * 7}
     assert not pages.is_stale(proofs, TODAY) and pages.is_stale(proofs, OTHER)
 

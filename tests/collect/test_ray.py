@@ -110,8 +110,8 @@ def test_a_shard_whose_worker_dies_is_played_again(connected, single, tmp_path, 
     spec, expected, results = single
     monkeypatch.setattr(rollouts, "_play_shard", workers.dies_first)
     assert collect(spec, tmp_path, EPISODES, 2, seed=3, executor="ray") == results and shards(tmp_path) == expected
-    told = capfd.readouterr().err
-    assert [told.count(f"the worker of shard {number} died") for number in range(4)] == [1] * 4
+    printed = capfd.readouterr().err
+    assert [printed.count(f"the worker of shard {number} died") for number in range(4)] == [1] * 4
 
 
 def test_a_shard_that_always_kills_its_worker_is_named(connected, single, tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def copied(collected, folder: Path) -> Path:
 # -- what an episode is ----------------------------------------------------------------------------
 
 
-def test_an_episode_tells_what_happened():
+def test_an_episode_records_what_happened():
     task, reward = tiny_task(), make_reward("incremental", 0, 0)
     for seed in range(5):
         episode = play_random(task, reward, 6, np.random.default_rng(seed), index=seed)
@@ -183,7 +183,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     survivors = shards(folder / "episodes")
     assert 0 < len(survivors) < 6 and not (folder / "collect.json").exists()
     assert len(workers) >= 2
-    for _ in range(1000):  # the workers notice that they are alone
+    for _ in range(1000):  # the workers notice that their parent is gone
         if not any(map(alive, workers)):
             break
         time.sleep(0.01)
@@ -215,8 +215,8 @@ def test_a_shard_whose_worker_dies_is_played_again_and_counted_once(collected, t
     assert collect(spec, tmp_path, 6, 2, seed=3, progress=progress, log=log) == results
     assert shards(tmp_path) == shards(folder)
     assert finished == [0, 4, 2] and [done for done, _ in logged] == [4, 6] and logged[-1][1] == results["interactions"]
-    told = capfd.readouterr().err
-    assert [told.count(f"the worker of shard {number} died") for number in range(2)] == [1, 1]
+    printed = capfd.readouterr().err
+    assert [printed.count(f"the worker of shard {number} died") for number in range(2)] == [1, 1]
 
 
 def test_a_shard_that_always_kills_its_worker_is_named_and_the_others_stay(collected, tmp_path, monkeypatch):

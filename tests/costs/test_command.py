@@ -38,7 +38,7 @@ def test_export_writes_every_timing(capsys, database, tmp_path):
     assert done.code == 1 and ".csv or .json" in done.err
 
 
-def test_clear_deletes_what_is_chosen_and_all_only_when_told(capsys, database):
+def test_clear_deletes_what_is_chosen_and_all_only_when_asked(capsys, database):
     assert in_process(capsys, "costs", "clear", "--database", database).code == 1
     assert len(TimingDatabase(database).rows()) == 3
     assert in_process(capsys, "costs", "clear", "--database", database, "--threads", "2").code == 0

@@ -30,7 +30,7 @@ from tests.costs.graphs import conv, graph, only
 from tests.costs.measurements import FACTORS, OVERHEAD, measurements
 
 
-def test_known_factors_are_found():
+def test_known_factors_are_learned():
     result = fit(measurements())
     assert result.factors == pytest.approx(FACTORS, rel=0.01) and result.overhead_ps == pytest.approx(OVERHEAD, rel=0.02)
     assert result.error["greatest"] < 0.01 and (result.models, result.graphs) == (6, 48)
@@ -38,7 +38,7 @@ def test_known_factors_are_found():
     assert noisy.factors == pytest.approx(FACTORS, rel=0.05) and 0.003 < noisy.error["mean"] < 0.02
 
 
-def test_an_estimate_that_is_right_is_left_alone():
+def test_an_estimate_that_is_right_is_not_changed():
     right = [m._replace(measured_ms=sum(m.parts_ps.values()) / 1e9) for m in measurements()]
     result = fit(right)
     assert result.common == pytest.approx(1, abs=1e-6) and result.factors == pytest.approx(dict.fromkeys(FACTORS, 1), abs=1e-6)
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_refused(tmp_path, change):
         Correction.load(path)
 
 
-def test_kinds_tell_convolutions_apart():
+def test_kinds_distinguish_convolutions():
     def kind(weight: str, group: int) -> str:
         result = graph(f"g (float[1,8,9,9] x, float[{weight}] w) => (float[a,b,c,d] y) {{y = Conv<group={group}>(x, w)}}")
         return kind_of(result, only(result, "Conv"))

@@ -138,7 +138,7 @@ def test_what_it_does_not_fuse_is_charged_apart(g):
 
 
 @pytest.mark.parametrize("g", BLOCKS)
-def test_blocked_regions_are_reordered_at_their_borders_alone(g):
+def test_blocked_regions_are_reordered_only_at_their_borders(g):
     assert charged(g) == executed(g)
 
 

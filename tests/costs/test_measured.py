@@ -31,7 +31,7 @@ def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
 
 @pytest.mark.parametrize("sessions, least", [(6, 0.85), (10, 0.95)])
 @pytest.mark.parametrize("effect, verdict", [(1.05, "slower"), (0.95, "faster")])
-def test_a_planted_difference_is_found(effect, verdict, sessions, least):
+def test_a_planted_difference_is_shown(effect, verdict, sessions, least):
     result = [stopped_early(samples(effect, sessions, 0.01, 0.03, seed), seed).verdict for seed in range(200)]
     assert result.count(verdict) >= least * len(result)
 

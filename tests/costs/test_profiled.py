@@ -56,14 +56,14 @@ def test_threads_are_part_of_the_key(model):
     assert sorted(threads for _, threads, _, _ in rows(model.database.path)) == [1, 1, 2, 2]
 
 
-def price(path):
+def time_all(path):
     return graph_cost(ProfiledCost(path, budget_ms=20), conv("a = Conv(x, w, b) s = Abs(a) t = Exp(s) y = Neg(t)"))
 
 
 def test_two_processes_share_one_database(tmp_path):
     path = tmp_path / "costs.sqlite"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        first, second = pool.map(price, [path, path], chunksize=1)
+        first, second = pool.map(time_all, [path, path], chunksize=1)
     assert first == second  # had one of them timed a signature again, the insertion would have failed
     assert len(rows(path)) == 5 + (block() > 0)
 
@@ -100,7 +100,7 @@ def test_a_total_updated_by_difference_is_exact_across_a_fusion(model):
     assert cost.total == start.total
 
 
-def test_what_cannot_run_alone_has_its_analytic_cost_and_is_counted(model):
+def test_what_cannot_run_by_itself_has_its_analytic_cost_and_is_counted(model):
     branch = "g (bool c, float[2] x) => (float[2] y) {y = If(c)<then_branch=a()=>(float[2] p){p=Relu(x)},"
     branch += "else_branch=b()=>(float[2] q){q=Neg(x)}>}"
     unknown = "g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"
@@ -144,7 +144,7 @@ def test_a_newer_form_is_refused(tmp_path):
         ProfiledCost(path)
 
 
-def test_an_unwritable_place_says_so(tmp_path):
+def test_an_unwritable_database_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RLFlowError, match="cannot use the cost database"):
         ProfiledCost(tmp_path / "file" / "costs.sqlite")

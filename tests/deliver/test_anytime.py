@@ -65,7 +65,7 @@ class Killed(BaseException):
 
 @contextmanager
 def dying(monkeypatch, error: type[BaseException], interactions: int):
-    """Every search ends so at its so many-th substitution."""
+    """Every search ends so at its so many-th rewrite."""
     follow = Search.follow
 
     def dies(search, state, match):
@@ -128,7 +128,7 @@ def whole(task, tmp_path_factory):
     return result.records
 
 
-def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, descent):
+def test_every_search_leaves_its_best_and_why_it_stopped(task, whole, descent):
     assert tuple(whole) == methods(task.cost) and not {"seconds", "interrupted", None} & {record["stop"] for record in whole.values()}
     assert [tuple(a) for a in whole["greedy"]["actions"]] == [tuple(a) for a in whole.get("descent", whole["greedy"])["actions"]] == descent.actions
     assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
@@ -138,20 +138,20 @@ def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, desce
 def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
     monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(anytime, "SPARE", 0.0)
-    saw, told = Search.saw, []
+    saw, seen = Search.saw, []
 
-    def tell(search, state, path):
+    def watched(search, state, path):
         if better := saw(search, state, path):
-            told.append(state.cost.runtime_ps)
+            seen.append(state.cost.runtime_ps)
         return better
 
-    monkeypatch.setattr(Search, "saw", tell)
+    monkeypatch.setattr(Search, "saw", watched)
     result = BestSoFar(task, tmp_path / FILE)
     with dying(monkeypatch, Killed, interactions), pytest.raises(Killed):
         search_all(result, SEARCH, 600.0, 0)
     again = BestSoFar(task, tmp_path / FILE)
     known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
-    assert known <= min(told[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
+    assert known <= min(seen[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
     search_all(again, SEARCH, 600.0, 0)
     assert timeless(again.records) == timeless(whole)
 
@@ -232,7 +232,7 @@ def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
     assert first_search > 500
 
 
-def test_an_original_that_cannot_be_priced_in_time_stops_all(tmp_path):
+def test_an_original_whose_cost_is_not_known_in_time_stops_all(tmp_path):
     result = BestSoFar(timed_task(limit=3), tmp_path / FILE)
     with pytest.raises(Stop, match="time is up"):
         search_all(result, SEARCH, 600.0, 0)
@@ -411,7 +411,7 @@ def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
 
 
 @pytest.mark.parametrize("stage", ["collect", "train_world_model"])
-def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model, monkeypatch, stage):
+def test_stopped_while_it_learns_it_writes_the_results_of_the_searches(capsys, model, monkeypatch, stage):
     def stops(run):
         signal.raise_signal(signal.SIGTERM)
 
@@ -445,7 +445,7 @@ def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, m
 
 
 class Clockwork:
-    """In the place of `time_model`: a timing that follows from the model's size; before the so many-th one `then` is called."""
+    """Instead of `time_model`: a timing that follows from the model's size; before the so many-th one `then` is called."""
 
     def __init__(self, stop_at: int, then):
         self.calls, self.stop_at, self.then = 0, stop_at, then
@@ -459,7 +459,7 @@ class Clockwork:
 
 
 @pytest.mark.parametrize("why", ["interrupted", "the time is up"])
-def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_goes_on_later(capsys, model, tmp_path, monkeypatch, why):
+def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_and_goes_on_later(capsys, model, tmp_path, monkeypatch, why):
     def stop():
         if why == "interrupted":
             signal.raise_signal(signal.SIGTERM)

@@ -79,7 +79,7 @@ def test_other_ways_to_trigger_it_are_seen(name, text, other):
     assert known_faults(load_graph(onnx.parser.parse_model(fault.model.replace(text, other))))[name] > 0
 
 
-def test_pads_of_some_axes_alone_are_pads():
+def test_pads_of_only_some_axes_are_pads():
     """As Pad has them from opset 18 on."""
     text = next(fault.model for fault in KNOWN if fault.name == "PadFusion-width")
     text = text.replace(': 15', ': 18').replace("p = {0, 0, 2, 0, 0, 0, 0, 0}>", "p = {2, 0}, int64[1] a = {-2}>").replace("int64[8]", "int64[2]")

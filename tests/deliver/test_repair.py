@@ -78,7 +78,7 @@ def planted() -> tuple[Task, list[tuple[int, int]]]:
     return task, steps(task, "no-identity", "wrong", "mul-neg", "no-one")
 
 
-def test_a_planted_fault_is_found_named_and_left_out_and_the_rest_is_kept():
+def test_a_planted_fault_is_named_and_left_out_and_the_rest_is_kept():
     task, actions = planted()
     result = repaired(task, actions, compares(task))
     assert result.findings.ok
@@ -120,7 +120,7 @@ def test_a_known_fault_is_left_out_without_a_run():
     assert len(seen) == 1 and seen[0].hash == result.state.hash == follow(task, steps(task, "identity")).hash
 
 
-def test_a_fault_of_onnxruntime_that_is_not_known_is_told_from_one_of_a_rule(monkeypatch):
+def test_a_fault_of_onnxruntime_that_is_not_known_is_distinguished_from_one_of_a_rule(monkeypatch):
     monkeypatch.setattr(repair, "known_faults", lambda graph: Counter())
     task = task_of(SHARED_PAD, load_rules())
     result = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))

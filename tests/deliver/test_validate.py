@@ -154,7 +154,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_planted_fault_is_found(fault):
+def test_a_planted_fault_is_caught(fault):
     broken = small_model()
     fault(broken)
     result = validate(small_model(), broken)
@@ -197,7 +197,7 @@ def test_what_softmax_is_blind_to_is_no_error_before_it():
     assert validate(small_model(scale=30.0), shifted, tolerance=1e-3).ok
 
 
-def test_a_damaged_weight_is_told_where_no_output_shows_it():
+def test_a_damaged_weight_is_named_where_no_output_shows_it():
     damaged = small_model()
     change_weight(damaged)
     (failure,) = validate(small_model(), damaged).failures()
@@ -241,7 +241,7 @@ def normalised(*order: str) -> onnx.ModelProto:
     return chain(*nodes, constants={"two": np.float32(2), "e": np.float32(1e-5), "k": 2 * four, "b": four})
 
 
-def test_a_fault_that_onnx_runtime_optimises_away_is_found():
+def test_a_fault_that_onnx_runtime_optimises_away_is_caught():
     given, values = random_inputs(normalised("d", "r"), 0), []
     for order in (("d", "r"), ("r", "d")):
         values += run(session(normalised(*order), 1), given)
@@ -331,7 +331,7 @@ def walk_of(names: list[str]) -> tuple[dict, Graph, RuleSet]:
 
 
 @pytest.mark.parametrize("steps", ["one by one", "halves"])
-def test_the_first_wrong_substitution_is_named(steps, monkeypatch):
+def test_the_first_wrong_rewrite_is_named(steps, monkeypatch):
     if steps == "halves":
         monkeypatch.setattr("rlflow.deliver.validate.steps.ONE_BY_ONE", 1)
     receipt, result, rules = walk_of(["relu-twice", "add-swapped", "pool-doubled", "relu-twice", "add-swapped"])
@@ -341,7 +341,7 @@ def test_the_first_wrong_substitution_is_named(steps, monkeypatch):
     assert last.message.startswith("after step 2, rule pool-doubled at location 0, outputs part: seed 0: output 'logits'")
 
 
-def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_told_from_a_wrong_rule():
+def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_distinguished_from_a_wrong_rule():
     receipt, result, rules = walk_of(["relu-twice", "add-swapped", "relu-twice"])
     model = to_model(result)
     outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
@@ -354,7 +354,7 @@ def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_told_from_a_wrong_ru
     outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
     said = [(finding.ok, finding.message) for finding in outcome.findings if finding.kind == "receipt"]
     assert [ok for ok, _ in said] == [True, True, False, True]
-    assert "the candidate is not its result" in said[2][1] and "no substitution is to blame" in said[3][1]
+    assert "the candidate is not its result" in said[2][1] and "no rewrite is to blame" in said[3][1]
 
 
 def test_a_receipt_that_cannot_be_repeated_is_a_finding():

@@ -34,7 +34,7 @@ def same(left: dict, right: dict) -> bool:
 
 
 def random_walk(env: GraphRewriteEnv, steps: int, seed: int) -> list[tuple[int, int]]:
-    """Plays random substitutions (no NO-OP); returns them."""
+    """Plays random rewrites (no NO-OP); returns them."""
     rng, played = np.random.default_rng(seed), []
     for _ in range(steps):
         masks = env._observation()["location_masks"][:-1]
@@ -145,7 +145,7 @@ def test_an_episode_is_cut_after_max_steps_invalid_ones_included():
     assert env.step((0, 10**6))[2:4] == (False, False)
 
 
-def test_action_masks_are_the_xfers_then_the_union_of_their_locations():
+def test_action_masks_are_the_rules_then_the_union_of_their_locations():
     env = GraphRewriteEnv(tiny_task("tiny_resnet18", 12))
     env.reset()
     masks, observation = env.action_masks(), env._observation()
@@ -376,11 +376,11 @@ def test_a_fork_goes_its_own_way():
     env.reset(seed=3)
     env.action_space.seed(3)
     random_walk(env, 5, seed=1)
-    twin = env.fork()
+    fork = env.fork()
     hash_, masks = env.state.graph.hash, env.action_masks()
-    assert twin.state.graph.hash == hash_ and np.array_equal(twin.action_masks(), masks)
-    random_walk(twin, 5, seed=2)
-    assert twin.state.graph.hash != hash_
+    assert fork.state.graph.hash == hash_ and np.array_equal(fork.action_masks(), masks)
+    random_walk(fork, 5, seed=2)
+    assert fork.state.graph.hash != hash_
     assert env.state.graph.hash == hash_ and np.array_equal(env.action_masks(), masks)
-    actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, twin)]
+    actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, fork)]
     assert actions[0] == actions[1]  # each draws from a generator of its own

@@ -118,7 +118,7 @@ def test_a_weight_of_every_type_keeps_its_bits(name):
     compare(array, numpy_helper.to_array(after), 0, 0)
 
 
-def test_weights_of_other_content_are_told_apart():
+def test_weights_of_other_content_are_distinguished():
     hashes = set()
     for value in (1, 2, -1):
         before = model("g (float[2] x) => (float[2] y) { y = own.Thing(x, w) }", domains=', "own": 1')

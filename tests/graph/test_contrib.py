@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain: what onnx is told of them, and models that gain and lose them."""
+"""Operators of ONNX Runtime's own domain: what onnx knows of them, and models that gain and lose them."""
 
 import numpy as np
 import onnx
@@ -92,7 +92,7 @@ def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
 
 
 @pytest.mark.parametrize("inputs, fires", [("q, q, q, , , m", True), ("q, q, q, b, , m", False), ("q, q, q, , p, m", False)])
-def test_an_input_that_is_left_out_is_met_by_none_alone(inputs, fires):
+def test_an_input_that_is_left_out_is_met_only_by_none(inputs, fires):
     graph = load_graph(of_runtime(
         "(float[2,3,8] q, float[24] b, int32[2,3] p, float[1,1,3,3] m) => (float[2,3,8] y) "
         f"{{ y = com.microsoft.MultiHeadAttention <num_heads = 2, scale = 0.5> ({inputs}) }}"
@@ -102,7 +102,7 @@ def test_an_input_that_is_left_out_is_met_by_none_alone(inputs, fires):
     assert not explain(graph, load_rules(["attention"]), "attention-apart")[0]
 
 
-# -- what onnx is told -----------------------------------------------------------------------------
+# -- what onnx knows ------------------------------------------------------------------------------
 
 
 def test_the_schemas_are_those_of_onnxruntime():
@@ -227,6 +227,6 @@ def test_costs_count_what_the_operator_does(tmp_path):
     assert profiled.fallbacks == {}
 
 
-def test_features_tell_the_operators_apart():
+def test_features_distinguish_the_operators():
     numbers = {OPS[contrib.DOMAIN, name] for name in contrib.OPERATORS} | {OPS["", "Attention"], OPS["", "RMSNormalization"]}
     assert len(numbers) == len(contrib.OPERATORS) + 2 and max(OPS.values()) < OTHER_OP

@@ -67,7 +67,7 @@ def cases() -> dict[str, Case]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_survives_the_round_trip_and_substitutions(name):
+def test_it_survives_the_round_trip_and_rewrites(name):
     case = cases()[name]
     case = stamped_older(case) or case
     wanted = "equal in type and shape" if case.random else "equal"

@@ -146,7 +146,7 @@ def test_what_a_loss_opened_is_what_needs_it_directly_or_not():
     assert groups(steps) == [[0, 1, 2, 4], [3], [5]]
 
 
-def test_all_changes_of_a_known_substitution_are_drawn_and_nothing_else(tmp_path):
+def test_all_changes_of_a_known_rewrite_are_drawn_and_nothing_else(tmp_path):
     """A normalisation goes into its convolution: two operators go, one comes, each where it was."""
     task = tiny_task("tiny_resnet18")
     action = (task.rules.index("conv-batchnorm"), 1)
@@ -158,7 +158,7 @@ def test_all_changes_of_a_known_substitution_are_drawn_and_nothing_else(tmp_path
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_stays_lies_in_the_same_place_and_no_two_boxes_on_each_other(name):
+def test_what_stays_has_the_same_position_and_no_two_boxes_on_each_other(name):
     task = tiny_task(name)
     before = task.initial
     after, steps = trace(task, walk(task, 25, 2))
@@ -199,7 +199,7 @@ def test_all_steps_are_in_the_page_without_a_script(tmp_path, task, result):
     assert all("slower" in row for _, row in page.all("tr", class_="worse"))
 
 
-def test_the_page_says_what_was_found(tmp_path, task, result):
+def test_the_page_states_the_results(tmp_path, task, result):
     page, _ = page_of(tmp_path, task, result)
     rows = [text for _, text in page.all("tr")]
     outcome = results_of(task, result)["eval"]
@@ -238,7 +238,7 @@ def test_the_original_delivered(tmp_path, task):
     results = results_of(task, {"controller": [], "greedy": [], "random": []})
     results["eval"] |= {"delivered": "original", "reason": "no gain was found"}
     text = write_html(tmp_path, results, task).read_text()
-    assert "The original is returned unchanged." in text and "No substitution." in text and "no gain" in text and Page(text)
+    assert "The original is returned unchanged." in text and "No rewrite." in text and "no gain" in text and Page(text)
 
 
 def test_texts_of_strangers_are_texts(tmp_path):

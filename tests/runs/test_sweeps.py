@@ -66,10 +66,10 @@ def write_results(run: Run, score: float) -> None:
     (run.folder / "eval.json").write_text(json.dumps(results))
 
 
-def played(sweep, folder, fake, tell=lambda trials, study: None) -> list[Trial]:
+def played(sweep, folder, fake, report=lambda trials, study: None) -> list[Trial]:
     """Without the time that configs take: what a run's folder depends on is tested apart."""
     with patch("rlflow.runs.sweeps.trials.plan", lambda folder, options: Run(folder / str(sorted(options.items())), ("eval",), options, None)):
-        return play(sweep, folder, fake, tell)
+        return play(sweep, folder, fake, report)
 
 
 def values(trials) -> list[dict]:
@@ -233,7 +233,7 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
     assert begun.read_text() == "x"
 
 
-def test_the_last_error_of_a_stage_is_told_and_what_stands_on_it_is_not_tried(tmp_path):
+def test_the_last_error_of_a_stage_is_reported_and_what_stands_on_it_is_not_tried(tmp_path):
     run = Run(tmp_path / "run", ("collect",), {}, None)
     code = "import sys; sys.exit('progress\\nerror: first\\nerror: the disk is full')"
     assert do(run, (sys.executable, "-c", code), str(tmp_path)) == "collect: the disk is full"
@@ -307,7 +307,7 @@ def test_killed_after_any_run_a_sweep_goes_on_and_ends_with_the_same_table(tmp_p
         assert killed.done + rest.done == whole.done  # nothing twice, nothing else
 
 
-def test_a_run_that_failed_is_told_and_tried_again(tmp_path):
+def test_a_run_that_failed_is_reported_and_tried_again(tmp_path):
     sweep, _ = by_learning_rate(tmp_path, [1, 2, 3])
     fails = Fake(lambda options: 1.0, fails=lambda options: options["controller"]["ppo"]["learning_rate"] == 2)
     trials = played(sweep, tmp_path / "sweep", fails)
@@ -347,8 +347,8 @@ def test_the_tables_of_known_numbers(tmp_path):
     result = write_tables(tmp_path, sweep, trials, "name")
     assert json.loads((tmp_path / "trials.json").read_text()) == result
     table = list(csv.DictReader((tmp_path / "trials.csv").open()))
-    told = [(float(row["dream.temperatures"]), int(row["seed"]), float(row["real"]), row["state"]) for row in table]
-    assert told == [(t, s, real, "finished") for (t, s), real in scores.items()] and set(FIGURES) < table[0].keys()
+    shown = [(float(row["dream.temperatures"]), int(row["seed"]), float(row["real"]), row["state"]) for row in table]
+    assert shown == [(t, s, real, "finished") for (t, s), real in scores.items()] and set(FIGURES) < table[0].keys()
     page = (tmp_path / "report.md").read_text()
     assert "| 0.5 | 2 | 6.00 ± 2.83 | 3.00 ± 1.41 | 1.50 ± 0.71 | 7 ± 0 |" in page
     assert "| **1.5** | **2** | **11.00 ± 1.41** | **5.50 ± 0.71** |" in page
@@ -397,7 +397,7 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
         assert (result["temperature"], result["dreamt_return"], result["real_return"]) == (row["dream.temperatures"], row["dreamt"], row["real"])
         events = EventAccumulator(str(folder / "tensorboard" / f"trial-{row['trial']:04d}-seed-3"))
         events.Reload()
-        told = parse_session_start_info_plugin_data(events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)
+        logged = parse_session_start_info_plugin_data(events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)
         assert len(events.Tensors(SESSION_START_INFO_TAG)) == 1
-        assert told.hparams["dream.temperatures"].number_value == row["dream.temperatures"]
+        assert logged.hparams["dream.temperatures"].number_value == row["dream.temperatures"]
         assert events.Scalars("real")[0].value == pytest.approx(row["real"])

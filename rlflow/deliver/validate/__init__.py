@@ -35,7 +35,7 @@ def validate(
     NaN and infinity must stand in the same places with the same sign; integers, booleans and strings must be equal.
     Where an output comes from Softmax, LogSoftmax, Sigmoid or Tanh (through views), the tensor before it is
     compared too: saturated outputs hide errors. Receipt: it can be repeated on the original and leads to the candidate;
-    where outputs part, the first substitution after which they do is named.
+    where outputs part, the first rewrite after which they do is named.
 
     Args:
       original, candidate: paths, or models; above 2 GB paths.

@@ -3,7 +3,7 @@
 Zeros leave biases alone; ones sum up a weight; negative ones meet what a ReLU cuts off; tiny ones meet epsilons; large
 ones meet clamps; mixed ones are all of that next to each other, with subnormal numbers. Integers that may be indices
 stay among those that were drawn: none, one, the largest. NaN and infinity are not given: proofs are about real
-numbers, and a sound substitution may spread NaN otherwise (0 · ∞ where a product was dropped), as ONNX Runtime's own do.
+numbers, and a sound rewrite may spread NaN otherwise (0 · ∞ where a product was dropped), as ONNX Runtime's own do.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Numerics: what the original gives on many inputs, kept, and what any number of candidates give beside it.
 
-On special values a sound substitution may round by more than the tolerance: sums that cancel, ties that an ArgMax
+On special values a sound rewrite may round by more than the tolerance: sums that cancel, ties that an ArgMax
 breaks. So the original is asked first, on inputs moved in the last digits, to both sides: a candidate may move by
 `MARGIN` times what the original then does, and where that is much, or an integer changes, nothing is compared.
 

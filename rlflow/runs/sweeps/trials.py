@@ -1,6 +1,6 @@
 """The trials of a sweep: which parameters come next, which trial is given up, and how all of them are run.
 
-Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier blocks alone,
+Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier blocks only,
 so a sweep that was killed is simply played again: finished runs are found in their folders, and everything else follows.
 """
 
@@ -39,8 +39,8 @@ class Trial:
         return "failed" if self.errors else "pruned" if self.pruned else "finished"
 
 
-def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], tell: Callable[[list[Trial]], None]) -> list[Trial]:
-    """Runs what is not finished; after every block `tell` gets all trials so far.
+def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None]) -> list[Trial]:
+    """Runs what is not finished; after every block `report` gets all trials so far.
 
     Args:
       command: what `STAGE --run DIR --config FILE` is appended to, e.g. ("python", "run.py").
@@ -48,11 +48,11 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], tell: Callable
     folder = folder.resolve()
     with progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar, Workers(sweep.executor, sweep.workers) as workers:
 
-        def told(trials: list[Trial], study: Study) -> None:
+        def after_block(trials: list[Trial], study: Study) -> None:
             study.save(folder / "optuna.db")
-            tell(trials)
+            report(trials)
 
-        return play(sweep, folder, partial(do_all, workers, sweep.workers, tuple(command), bar), told)
+        return play(sweep, folder, partial(do_all, workers, sweep.workers, tuple(command), bar), after_block)
 
 
 def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
@@ -70,7 +70,7 @@ def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Se
     return errors
 
 
-def play(sweep: Sweep, folder: Path, all_done: DoAll, tell: "Callable[[list[Trial], Study], None]") -> list[Trial]:
+def play(sweep: Sweep, folder: Path, all_done: DoAll, report: "Callable[[list[Trial], Study], None]") -> list[Trial]:
     """All trials, block by block: a block is as many as run side by side, where later trials learn from earlier ones."""
     learns = sweep.sampler == "tpe" or sweep.pruner != "none"
     size = sweep.workers if learns else sweep.trials
@@ -87,7 +87,7 @@ def play(sweep: Sweep, folder: Path, all_done: DoAll, tell: "Callable[[list[Tria
         for trial in block:
             study.add(trial)
         trials += block
-        tell(trials, study)
+        report(trials, study)
     return trials
 
 
