@@ -50,12 +50,12 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--model", default="light_densenet121", help="a zoo name or the path of an ONNX file")
     arguments.add_argument("--episodes", type=int, default=128)
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--repeats", type=int, default=3)
     parsed = arguments.parse_args()
     spec = EnvSpec(parsed.model, max_steps=60)
     rates, shards = {way: [] for way in WAYS}, set()
     with cluster():
-        for _ in range(parsed.rounds):
+        for _ in range(parsed.repeats):
             for way in WAYS:
                 rate, hashes = play(way, spec, parsed.episodes, parsed.seed)
                 rates[way].append(rate)

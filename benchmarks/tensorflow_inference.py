@@ -37,7 +37,7 @@ def compare(name: str, folder: Path, arguments) -> dict:
     result = {"parameters": single(export, name, folder, arguments.seed)}
     result |= single(optimise, paths["original"], paths["optimised"], arguments.cost, arguments.search_seconds)
     pixels = NETWORKS[name][1]
-    result |= single(timed, paths, pixels, arguments.rounds, arguments.seconds, arguments.seed)
+    result |= single(timed, paths, pixels, arguments.pairs, arguments.seconds, arguments.seed)
     result["memory_bytes"] = {side: single(added_memory, side, paths[side], pixels, arguments.seed) for side in SIDES}
     return result
 
@@ -70,20 +70,20 @@ def given(side: str, pixels: int, seed: int) -> np.ndarray:
     return image if side == "tensorflow" else np.ascontiguousarray(image.transpose(0, 3, 1, 2))
 
 
-def timed(paths: dict[str, Path], pixels: int, rounds: int, seconds: float, seed: int) -> dict:
+def timed(paths: dict[str, Path], pixels: int, pairs: int, seconds: float, seed: int) -> dict:
     """milliseconds (median of each side), ratios with their 95 % intervals, and how far the outputs are apart."""
     images = {side: given(side, pixels, seed) for side in SIDES}
     frozen = runner("tensorflow", paths["tensorflow"])
     parts: list[np.ndarray] = []  # seconds [runs, sides]
-    for part in range(2 * rounds):  # `ratio_of` takes two of them for a round
+    for part in range(2 * pairs):  # `ratio_of` takes two of them for a pair
         order = SIDES if part % 2 == 0 else SIDES[::-1]
         run = {side: frozen if side == "tensorflow" else runner(side, paths[side]) for side in order}
         outputs = {side: [run[side](images[side]) for _ in range(2)][-1] for side in order}  # the first run allocates
-        parts.append(_by_turns(run, images, order, seconds / (2 * rounds)))
+        parts.append(_by_turns(run, images, order, seconds / (2 * pairs)))
     times = dict(zip(SIDES, np.concatenate(parts).T, strict=True))
     return {
         "difference": {side: float(np.abs(outputs[side] - outputs["tensorflow"]).max() / outputs["tensorflow"].std()) for side in SIDES[1:]},
-        "rounds": rounds, "runs": len(times["tensorflow"]),
+        "rounds": pairs, "runs": len(times["tensorflow"]),
         "milliseconds": {side: _spread(1e3 * values) for side, values in times.items()},
         "ratios": {f"{a} / {b}": _ratio(parts, a, b, seed) for a, b in (("original", "tensorflow"), ("optimised", "tensorflow"), ("optimised", "original"))},
     }  # fmt: skip
@@ -147,8 +147,8 @@ def main() -> int:
     made.add_argument("--model", action="append", choices=list(NETWORKS), help="one network only; repeatable")
     made.add_argument("--cost", default="profiled", help="what greedy descent lowers (default: profiled)")
     made.add_argument("--search-seconds", type=float, default=60.0, help="for greedy descent")
-    made.add_argument("--rounds", type=int, default=5, help="of timing")
-    made.add_argument("--seconds", type=float, default=60.0, help="for all rounds of a network together")
+    made.add_argument("--pairs", type=int, default=5, help="session pairs of timing")
+    made.add_argument("--seconds", type=float, default=60.0, help="for all pairs of a network together")
     arguments = made.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     names = arguments.model or list(NETWORKS)

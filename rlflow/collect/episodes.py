@@ -86,7 +86,7 @@ def read_shard(path: Path | str) -> list[Episode]:
     arrays = read_arrays(path)
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
-        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not tell: every step was played
+        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
         for names, length in (
             (("index", "copied"), len(steps)),
             (("actions", "rewards", "terminated", "truncated"), steps.sum()),

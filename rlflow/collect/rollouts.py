@@ -1,6 +1,6 @@
 """Collecting episodes of the random agent in the real environment, in parallel and resumably.
 
-Episode k of a run depends on the run's seed and k alone, so that the number of workers, where they run, the
+Episode k of a run depends only on the run's seed and k, so that the number of workers, where they run, the
 death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
 """
 
@@ -99,7 +99,7 @@ def collect(
 
     Args:
       folder: where the workers write the shards; with several machines, one that they share.
-      progress: a tqdm-like object that is told of every finished episode.
+      progress: a tqdm-like object that is updated after every finished episode.
       log: called with (episodes on disk, scalars) after every shard.
       executor: see rlflow.collect.executors.
 

@@ -75,7 +75,7 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def _temporary(path: Path) -> BinaryIO:
-    """A new file beside `path`, locked while it is open: a lock ends with its process, and no process number tells as much, as
+    """A new file beside `path`, locked while it is open: a lock ends with its process, and no process number says as much, as
     several hosts and containers may share a folder."""
     while True:
         file = open(path.with_name(f".{path.name}.{secrets.token_hex(4)}.part"), "xb")

@@ -1,8 +1,8 @@
 """The corrected cost: an estimate whose operators are scaled, each kind by a factor learned from measured graphs.
 
-    latency ≈ Σ factor[kind of node] · estimate(node) + overhead · launches
+    latency ≈ Σ factor[kind of operator] · estimate(node) + overhead · launches
 
-A sum over nodes again, so that it can take the estimate's place in the environment. The factors are fitted to end-to-end
+A sum over nodes again, so that it can stand in for the estimate in the environment. The factors are fitted to end-to-end
 latencies of a few dozen graphs by ridge regression of the *relative* error: every factor is drawn to a common one, the common one
 to 1, the overhead to 0. What is not a sum over operators (layouts that the whole graph shares) it cannot correct.
 """
@@ -167,7 +167,7 @@ def read_measurements(path: Path | str) -> tuple[list[Measurement], int]:
     """
     result = read_json(path)
     try:
-        outcome = [
+        measurements = [
             Measurement(name, one["parts_ps"], one["launches"], one["measured_ms"])
             for name, model in result["figures"]["models"].items() for one in model["graphs"]
         ]  # fmt: skip
@@ -177,7 +177,7 @@ def read_measurements(path: Path | str) -> tuple[list[Measurement], int]:
         raise RLFlowError(f"{path} is no result of benchmarks.cost_trust: {error!r}") from error
     if where != (machine(), onnxruntime.__version__):
         raise RLFlowError(f"{path} was measured on another machine or with another ONNX Runtime")
-    return outcome, threads
+    return measurements, threads
 
 
 # -- learning --------------------------------------------------------------------------------------

@@ -267,21 +267,21 @@ class Groups:
         return [*next((result for result in offsets if result and self.graph.is_constant(result[0].inputs[1])), []), total]
 
     def _offset(self, x: int, nodes: list[Node]) -> list[Node]:
-        """The sum with one constant number for each feature that gives x, where `nodes` alone read it."""
+        """The sum with one constant number for each feature that gives x, where only `nodes` read it."""
         add = producer(self.graph, x)
         if not self._is(add, "Add") or not self._read_by(x, nodes) or len(varying(self.graph, add)) != 1:
             return []
         before = producer(self.graph, varying(self.graph, add)[0])
         if before is not None and before.op in _GROW and add in self._group(before):
             return []
-        kind = self.graph.types.get(x)
+        type_ = self.graph.types.get(x)
         shapes = [self.graph.types[t].shape for t in add.inputs if self.graph.is_constant(t)]
-        return [add] if kind is not None and kind.shape is not None and shapes == [kind.shape[-1:]] else []
+        return [add] if type_ is not None and type_.shape is not None and shapes == [type_.shape[-1:]] else []
 
     # -- slices ------------------------------------------------------------------------------------
 
     def _slices(self, node: Node) -> tuple[Node, ...]:
-        """The slices that take a tensor apart without a rest, in order: one Split. Else the node alone."""
+        """The slices that take a tensor apart without a rest, in order: one Split. Else the node by itself."""
         graph, x = self.graph, node.inputs[0]
         parts = [(self._extent(reader), reader) for reader in map(graph.nodes.get, graph.consumers[x]) if self._is(reader, "Slice")]
         (axis, *_), end = self._extent(node) or (None,), 0

@@ -36,7 +36,7 @@ class ProfiledCost:
     and only on what lies behind operators of `passes`: nothing is fused across others, and they need no other's layout.
 
     Attributes:
-      fallbacks: signature → why the operators could not be timed alone and have the calibrated roofline's.
+      fallbacks: signature → why the operators could not be timed by themselves and have the calibrated roofline's.
       deadline: see `timing_until`.
 
     Raises RLFlowError, from any method, if the database cannot be used; TimeIsUp.

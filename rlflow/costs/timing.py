@@ -1,4 +1,4 @@
-"""How long ONNX Runtime takes for a group of operators alone: a small model, optimised as a user's, and run.
+"""How long ONNX Runtime takes for a group of operators by itself: a small model, optimised as a user's, and run.
 
 Blocked operators are timed in blocks. The group's small model gets a convolution in front of every blocked input;
 ONNX Runtime optimises it as it would the whole graph; then the part before those inputs and the reorders behind
@@ -54,7 +54,7 @@ class Timing(NamedTuple):
 
 
 def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
-    """A model of the nodes alone: constants stay constants (weights get random content), the rest are inputs.
+    """A model of nothing but the nodes: constants stay constants (weights get random content), the rest are inputs.
 
     Raises CannotRunAlone for a subgraph or an input of unknown shape.
     """

@@ -8,13 +8,13 @@ from rlflow.env.state import RewriteState, Task
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rewritten graph and who found it.
+    """A rewritten graph and who came to it.
 
     Attributes:
-      name: "controller", "random" or a search; the order of candidates breaks ties.
+      name: "controller", "random" or the name of a search; the order of candidates breaks ties.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
-      interactions: steps of the real environment that were spent on finding it.
-      seconds: time that was spent on finding it.
+      interactions: steps of the real environment that were spent on it.
+      seconds: time that was spent on it.
     """
 
     name: str

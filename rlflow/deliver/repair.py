@@ -2,7 +2,7 @@
 
 A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out, and the rest
 is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime is at fault:
-then outputs part with its own optimisations alone. What it is known to do wrong is seen in the graph, without a run
+then outputs part only with its own optimisations. What it is known to do wrong is seen in the graph, without a run
 (`rlflow.deliver.validate.known_faults`).
 """
 
@@ -28,7 +28,7 @@ class LeftOut:
     """A rewrite that was left out.
 
     Attributes:
-      step: its place among the candidate's rewrites, counted from 0.  rule, location: what it was.
+      step: its position among the candidate's rewrites, counted from 0.  rule, location: what it was.
       blame: "rule", "onnxruntime", or "needed" for what matched what another one had made.
       message: what was wrong after it.
     """
@@ -54,7 +54,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
 
     Args:
       actions: valid (xfer_id, location) pairs.
-      compare: what is found when a state's model is compared with the original.
+      compare: what comparing a state's model with the original gives.
     """
     repair = _Repair(task, actions)
     chain = repair.without_known_faults()
@@ -82,7 +82,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
 class _Chain(NamedTuple):
     """Rewrites of the candidate that can be made without those that are left out, and the states along them."""
 
-    steps: list[int]  # places in the candidate
+    steps: list[int]  # positions in the candidate
     actions: list[tuple[int, int]]
     states: list[RewriteState]  # one more
 
@@ -185,10 +185,10 @@ def write_fault_report(path: Path, model: str, machine: str, versions: dict[str,
     """What a maintainer needs to know, without the model: to be read, and sent.
 
     Args:
-      candidates: name → what `rlflow.deliver.delivery.deliver` found of it; those without anything left out are not spoken of.
+      candidates: name → what `rlflow.deliver.delivery.deliver` says of it; those without anything left out are not spoken of.
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
-    lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part with its own optimisations alone; else a rule is.", ""]
+    lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own optimisations; else a rule is.", ""]
     for name, result in candidates.items():
         blamed = [each for each in result["left_out"] if each["blame"] != "needed"]
         if blamed:

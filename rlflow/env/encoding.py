@@ -66,7 +66,7 @@ def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
 
 
 def node_features(graph: Graph, node: Node, cost: NodeCost) -> tuple[float, ...]:
-    """What a graph network is told of one operator (NODE_FEATURES numbers, sizes as log(1 + x)).
+    """What a graph network sees of one operator (NODE_FEATURES numbers, sizes as log(1 + x)).
 
     Cost (runtime in ns, FLOPs, bytes, launches), number of inputs, of constant inputs, of outputs and of
     readers, rank and size of the first output and its last four dimensions, window height and width,

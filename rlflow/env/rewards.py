@@ -1,4 +1,4 @@
-"""Rewards: what one step of the real environment was worth.
+"""Rewards: what one step of the real environment earns.
 
 A reward is a function of the costs before and after a valid step and of the unchanged graph. An invalid
 action gets `INVALID_REWARD` whatever the reward function (RLFlow, equations 2 and 3).

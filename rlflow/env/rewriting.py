@@ -1,4 +1,4 @@
-"""The real environment: rewriting one ONNX model by rewrites, as a Gymnasium environment."""
+"""The real environment: one ONNX model that is rewritten by rules, as a Gymnasium environment."""
 
 import copy
 from typing import Any
@@ -40,7 +40,7 @@ class GraphRewriteEnv(gym.Env):
 
     ## Reward
     A function of the costs before and after (rlflow.env.rewards); −100 for an invalid action, which changes
-    nothing. NO-OP is worth 0.
+    nothing. NO-OP has reward 0.
 
     ## Ends
     Terminated by NO-OP; truncated after `max_steps` steps.
@@ -115,9 +115,9 @@ class GraphRewriteEnv(gym.Env):
         return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:
-        """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: xfers, then locations of any xfer."""
-        xfer_ids, locations = self._masks()
-        return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
+        """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: rules and NO-OP, then locations of any rule."""
+        xfer_mask, locations = self._masks()
+        return np.concatenate([xfer_mask, locations.any(axis=0)]).astype(bool)
 
     def render(self) -> str | None:
         if self.render_mode != "ansi":
@@ -145,9 +145,9 @@ class GraphRewriteEnv(gym.Env):
 
     def fork(self) -> "GraphRewriteEnv":
         """An environment of its own in the same state; the task, which nothing changes, is shared."""
-        twin = copy.copy(self)
-        twin.action_space, twin._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
-        return twin
+        other = copy.copy(self)
+        other.action_space, other._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
+        return other
 
     def candidates(self) -> list[tuple[int, int, Any]]:
         """(xfer_id, location, GraphArrays) of every graph that one valid rewrite leads to."""

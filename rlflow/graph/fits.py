@@ -1,4 +1,4 @@
-"""What operators ask of their inputs beyond what ONNX's shape inference looks at (its version 1.23 lets these pass)."""
+"""What operators ask of their inputs beyond what ONNX's shape inference checks (its version 1.23 lets these pass)."""
 
 from math import prod
 

@@ -123,7 +123,7 @@ class Node:
         return default
 
     def key(self) -> tuple:
-        """What the operator computes from its inputs; equal for two nodes that differ only in place."""
+        """What the operator computes from its inputs; equal for two nodes that differ only in where they stand."""
         return self.domain, f"{self.op}:{self.overload}" if self.overload else self.op, self.attributes
 
 
@@ -207,7 +207,7 @@ class Graph:
         return bool(self.consumers.get(tensor)) or tensor in self.outputs
 
     def is_constant(self, tensor: int) -> bool:
-        """Whether the tensor is a weight, a literal, or computed from such alone."""
+        """Whether the tensor is a weight, a literal, or computed from nothing else."""
         if tensor in self.constants:
             return True
         producer = self.producers.get(tensor)
@@ -238,7 +238,7 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Node ids in the canonical order: topological, and a matter of structure alone."""
+        """Node ids in the canonical order: topological, decided by nothing but structure."""
         return tuple(sorted(self.nodes, key=self.rank.__getitem__))
 
     @cached_property

@@ -360,7 +360,7 @@ def _attribute_value(attribute: onnx.AttributeProto, domain: str):
     ):
         return Opaque(attribute.SerializeToString(deterministic=True))
     value = helper.get_attribute_value(attribute)
-    if domain and value == []:  # whose type no schema will tell
+    if domain and value == []:  # whose type no schema says
         return Opaque(attribute.SerializeToString(deterministic=True))
     return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
 

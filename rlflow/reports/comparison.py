@@ -1,4 +1,4 @@
-"""Several finished runs side by side: what each found, and means with 95 % intervals over runs of one model and controller."""
+"""Several finished runs side by side: what each came to, and means with 95 % intervals over runs of one model and controller."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Run:
     Attributes:
       model, controller: names; the model's is that of its file, without folders.
       task: the options of the environment and the cost, which estimates depend on.
-      outcome: what `eval` found.
+      outcome: the result of `eval`.
       stage_seconds: stage → seconds, of those that were run.
       curves: name → tag → list of (step, value).
     """
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def shown(self) -> str:
-        """The candidate whose rules are told: the learned controller, else what was delivered, else the lowest estimate."""
+        """The candidate whose rules are shown: the learned controller, else what was delivered, else the lowest estimate."""
         result = self.outcome["candidates"]
         chosen = [name for name in ("controller", self.outcome["delivered"]) if name in result]
         return chosen[0] if chosen else min(result, key=lambda name: result[name]["estimated_ms"])

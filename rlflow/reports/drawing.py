@@ -1,4 +1,4 @@
-"""A region before and after, as two pictures in which the same operator lies in the same place."""
+"""A region before and after, as two pictures in which the same operator has the same position."""
 
 from collections.abc import Mapping, Set
 from itertools import zip_longest
@@ -22,7 +22,7 @@ class Drawing(NamedTuple):
     Attributes:
       kinds: node id → removed, added, kept, or elsewhere (another region changes it).
       before, after: edges.
-      places: node id → (column, which may be half, row).
+      positions: node id → (column, which may be half, row).
     """
 
     kinds: dict[int, str]
@@ -45,7 +45,7 @@ def look(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
     """Equal for two regions whose pictures are the same up to costs and names."""
     number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
     nodes = [(kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())]
-    was, now = ([(number[e.source], number[e.target], e.folded > 0) for e in result] for result in (drawing.before, drawing.after))
+    was, now = ([(number[e.source], number[e.target], e.folded > 0) for e in links] for links in (drawing.before, drawing.after))
     return tuple(nodes), tuple(was), tuple(now)
 
 
@@ -60,7 +60,7 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
     """Node id → (column, row). Every edge leads down.
 
     Args:
-      gone, new: the nodes that are only there before, and only after: one of each may share a place.
+      gone, new: the nodes that are only there before, and only after: one of each may share a position.
     """
     row = _rows(node_ids, links)
     near: dict[int, list[int]] = {node_id: [] for node_id in node_ids}

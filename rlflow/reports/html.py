@@ -14,7 +14,7 @@ from rlflow.reports.steps import Step, opened, trace
 
 STEPS = 1000  # rows of a table of steps
 BOXES = 2500  # operators that are drawn in all pictures
-LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the name of a curve worth showing holds
+LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the names of curves that are shown hold
 DIAGNOSTICS = ("policy_loss", "value_loss", "reward_scale")
 
 SCRIPT = """
@@ -58,8 +58,10 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
 def shown_candidate(outcome: dict) -> str:
     """Whose steps are shown first: what was delivered, else what had the lowest estimate."""
-    result = outcome["candidates"]
-    return outcome["delivered"] if outcome["delivered"] in result else min(result, key=lambda name: result[name]["estimated_ms"])
+    candidates = outcome["candidates"]
+    if outcome["delivered"] in candidates:
+        return outcome["delivered"]
+    return min(candidates, key=lambda name: candidates[name]["estimated_ms"])
 
 
 def _section(title: str, *content) -> Safe:
@@ -83,10 +85,11 @@ def _headline(model: str, outcome: dict) -> Safe:
 
 
 def _candidates(outcome: dict) -> Safe:
-    result = outcome["candidates"]
-    largest = max((candidate["estimated_improvement_percent"] for candidate in result.values()), default=0.0)
+    candidates = outcome["candidates"]
+    gains = [candidate["estimated_improvement_percent"] for candidate in candidates.values()]
+    largest = max(gains, default=0.0)
     rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", "", "", "", "", "", "", "", ""]]
-    for name, candidate in result.items():
+    for name, candidate in candidates.items():
         measured, gain = candidate["measured"], candidate["estimated_improvement_percent"]
         verdict = "the original" if candidate["same_as"] == "original" else "not measured"
         if measured:
@@ -98,13 +101,13 @@ def _candidates(outcome: dict) -> Safe:
             candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}", f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
         ])  # fmt: skip
     head = (
-        "found by", "estimated ms", "estimated gain", "", "measured, of the original's latency (95 % interval)", "checks", "substitutions",
+        "found by", "estimated ms", "estimated gain", "", "measured, of the original's latency (95 % interval)", "checks", "rewrites",
         "real interactions", "seconds", "activations, MB",
     )  # fmt: skip
-    learned, notes = result.get("controller"), ["Seconds are of acting or searching."]
+    learned, notes = candidates.get("controller"), ["Seconds are of acting or searching."]
     if learned:
         notes.append("random is the best graph that random play of as many interactions met; greedy is steepest descent.")
-        better = [name for name in result if result[name]["estimated_ms"] < learned["estimated_ms"]]
+        better = [name for name in candidates if candidates[name]["estimated_ms"] < learned["estimated_ms"]]
         notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
     return join([table(head, rows, numbers=(1, 2, 6, 7, 8, 9)), tag("p", " ".join(notes), class_="faint")])
 
@@ -117,7 +120,7 @@ def _paths(outcome: dict) -> Safe:
     best = shown_candidate(outcome)
     names = [best, *(name for name in outcome["candidates"] if name != best)]
     series = {name: list(enumerate(outcome["candidates"][name]["path_ms"])) for name in names}
-    return lines(series, "substitutions", "estimated runtime (ms)", marker=True)
+    return lines(series, "rewrites", "estimated runtime (ms)", marker=True)
 
 
 def _walk(name: str, steps: Sequence[Step], delivered: bool) -> Safe:
@@ -159,21 +162,21 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
 
 
 def _graph(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Safe]:
-    result = regions(before, after, steps)
-    gone, new = (sum(len(ids) for ids in (getattr(region, key) for region in result)) for key in ("removed", "added"))
+    changed = regions(before, after, steps)
+    gone, new = sum(len(region.removed) for region in changed), sum(len(region.added) for region in changed)
     kept = sum(not node.constant for node in before.graph.nodes.values()) - gone
     about = (
         f"{gone} operators went (red), {new} came (green), {kept} stayed. Only the neighbours of what changed are drawn (grey; with a "
-        "broken line where another place changes them), ⋯ stands for a chain between them. Below its name is what an operator is estimated to cost; free is "
+        "broken line where another region changes them), ⋯ stands for a chain between them. Below its name is what an operator is estimated to cost; free is "
         "what runs within another one's kernel, or is folded."
     )
-    drawings = [(region, draw(before, after, region)) for region in result if region.removed or region.added]
+    drawings = [(region, draw(before, after, region)) for region in changed if region.removed or region.added]
     pictures, left = [], BOXES
     for alike in _alike(before, after, drawings):
         size = len(alike[0][1].kinds)
         drawn = size <= left
         left -= size if drawn else 0
-        pictures.append(_position(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
+        pictures.append(_details(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
     return [tag("p", about), *pictures]
 
 
@@ -185,13 +188,13 @@ def _alike(before: RewriteState, after: RewriteState, drawings: list[tuple[Regio
     return sorted(result.values(), key=lambda alike: -sum(region.gain_ps for region, _ in alike))
 
 
-def _position(before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool) -> Safe:
+def _details(before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool) -> Safe:
     region, drawing = alike[0]
     rules = list(dict.fromkeys(steps[number].rule for number in region.steps))
-    gain = sum(result.gain_ps for result, _ in alike)
-    where = f"{len(alike)} places alike, here the one at" if len(alike) > 1 else "at"
+    gain = sum(one.gain_ps for one, _ in alike)
+    where = f"{len(alike)} alike regions, here the one at" if len(alike) > 1 else "at"
     summary = f"{', '.join(rules)}: {time_text(gain, '+')}, {where} {short(steps[region.steps[0]].position)}"
-    numbers = ", ".join(str(number + 1) for result, _ in alike for number in result.steps)
+    numbers = ", ".join(str(number + 1) for one, _ in alike for number in one.steps)
     hidden = f" {region.hidden} more neighbours are not drawn." if region.hidden else ""
     content = tag("div", picture(before, after, drawing), class_="scroll") if drawn else tag("p", "Not drawn: the page would be too large.")
     caption = tag("figcaption", f"Steps {numbers}.{hidden}")
@@ -220,7 +223,7 @@ def _training(curves: dict) -> Safe | None:
 
 
 def _dream(dreamt: list[dict]) -> Safe | None:
-    rows = [[f"{result['temperature']:g}", f"{result['dreamt_return']:.3f}", f"{result['real_return']:.3f}"] for result in dreamt]
+    rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     return _section("Dream and reality", table(head, rows, numbers=(0, 1, 2))) if rows else None
 

@@ -156,7 +156,7 @@ def _plot_paths(folder: Path, outcome: dict) -> Path:
     for name, result in outcome["candidates"].items():
         axes.plot(result["path_ms"], label=name, marker="." if len(result["path_ms"]) < 30 else None)
     axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
-    axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
+    axes.set(xlabel="rewrites", ylabel="estimated runtime (ms)")
     axes.legend()
     return save_figure(figure, folder / "path.png")
 

@@ -15,7 +15,7 @@ FOLDED = 200  # operators of a chain that are passed over, at most
 
 
 class Region(NamedTuple):
-    """One place.
+    """Rewrites that need one another, and where they changed the graph.
 
     Attributes:
       steps: the rewrites that made it, numbered from 0.
@@ -41,7 +41,7 @@ class Edge(NamedTuple):
 
 
 def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Region]:
-    """The places at which something changed, the one that gained most first.
+    """The regions in which something changed, the one that gained most first.
 
     Their `removed` are exactly the nodes of `before` that `after` lacks, each in one region; so with `added`.
     """

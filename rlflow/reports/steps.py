@@ -12,7 +12,7 @@ class Step(NamedTuple):
     """One rewrite.
 
     Attributes:
-      place: the operators that it matched, as the model names them.
+      position: the first of the operators that it matched, as the model names it.
       before_ps, after_ps: estimated runtime of the whole graph.
       removed, added: ids of nodes.
       needs: earlier steps (numbered from 0) without which it would not have been there: one that made a node which it
@@ -47,9 +47,9 @@ def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState,
         rule = task.rules[match.xfer_id]
         position = position_of(state.graph, match.nodes)
         steps.append(Step(rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added, frozenset(needs - {None})))
-        lost, result = after.table.difference(state.table)
+        lost, new = after.table.difference(state.table)
         makers |= dict.fromkeys(added, number)
-        openers |= dict.fromkeys(set(map(_key, result)) - set(map(_key, lost)), number)
+        openers |= dict.fromkeys(set(map(_key, new)) - set(map(_key, lost)), number)
         state = after
     return state, steps
 

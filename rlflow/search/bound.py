@@ -31,7 +31,7 @@ from rlflow.search.saturation.extract import extract
 from rlflow.search.saturation.prices import options
 
 SHARE = 0.5  # of the seconds that are left, for the next iteration, and for its integer program
-SMALL_GAP = 0.01  # between the best graph and the bound, with which it is worth while to go deeper
+SMALL_GAP = 0.01  # between the best graph and the bound, with which it pays to go deeper
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Bound:
 
 
 def lower_bound(
-    task: Task, seconds: float = 600.0, result: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
+    task: Task, seconds: float = 600.0, known: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Bound:  # fmt: skip
     """The bound for a task within about so many seconds.
 
     Args:
-      found: results of searches from the task's graph; they and what is near them are part of the scope.
+      known: results of searches from the task's graph; they and what is near them are part of the scope.
       max_iterations, max_nodes: limits of the e-graph.
       progress: called with (whole iterations, operators) after each.
 
@@ -85,10 +85,10 @@ def lower_bound(
     started = time.monotonic()
     end = started + seconds
     egraph = EGraph(task.graph)
-    for graph in result:
+    for graph in known:
         egraph.put(graph)
     explorer, stop = Explorer(egraph, task.rules), "iterations"
-    cheapest = min((task.graph, *result), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
+    cheapest = min((task.graph, *known), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
     deepest = _solved(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
     for iterations in range(1, max_iterations + 1):
         left_early = explorer.round(max_nodes, SHARE * (end - time.monotonic()))
@@ -107,25 +107,25 @@ def lower_bound(
             break
     return replace(
         deepest, stop=stop, saturated=stop == "saturated", seconds=time.monotonic() - started,
-        scope=_scope(deepest.iterations, stop == "saturated", len(result)),
+        scope=_scope(deepest.iterations, stop == "saturated", len(known)),
     )  # fmt: skip
 
 
 def _solved(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
     """What an e-graph says after so many iterations; `best` is the cheapest graph that is known to be in it."""
-    priced = options(egraph, task.cost)
+    choices = options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps
     wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]
-    extraction = extract(priced, wanted, best_ps, seconds)
+    extraction = extract(choices, wanted, best_ps, seconds)
     if extraction.choice is not None:
         built = graph_of(egraph, [option.node for option in extraction.choice], task.graph)
         best_ps, best = min((best_ps, best), (graph_cost(task.cost, built).runtime_ps, built), key=lambda pair: pair[0])
-    classes = len({c for option in priced for c in option.makes})
-    return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(priced), 0.0)
+    classes = len({c for option in choices for c in option.makes})
+    return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(choices), 0.0)
 
 
-def _scope(iterations: int, saturated: bool, result: int) -> str:
-    begun = "the model" + (f" and {result} result{'s' if result > 1 else ''} of searches" if result else "")
+def _scope(iterations: int, saturated: bool, known: int) -> str:
+    begun = "the model" + (f" and {known} result{'s' if known > 1 else ''} of searches" if known else "")
     if not iterations:
         return f"the mixtures of {begun}"
     how = "in any number" if saturated else f"in any number, none needing more than {iterations - 1} others before it"

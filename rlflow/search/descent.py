@@ -1,7 +1,7 @@
 """First-improvement descent: what a cheap cost promises most is tried first, and the first that gains is taken.
 
 For a cost that has to time operators which it has not met: the steepest descent knows all neighbours before its first
-step, this one times what lies on its way alone, and each gain is kept as soon as it is known.
+step, this one times only what lies on its way, and each gain is kept as soon as it is known.
 """
 
 from dataclasses import replace

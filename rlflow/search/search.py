@@ -17,7 +17,7 @@ Path = tuple["Move", "Path | None"]  # the matches that led to a state, the last
 
 
 class Move(Protocol):
-    """A match. Searches tell matches apart by identity, so one that two states share is one object."""
+    """A match. Searches compare matches by identity, so one that two states share is one object."""
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -46,11 +46,11 @@ class State(Protocol):
 
 
 class SearchResult(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
       state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start.
-      interactions: rewrites carried out, those that only told a gain included.
+      interactions: rewrites carried out, those that were only tried for their gain included.
       stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
       seconds: until it ended; numbering the actions comes on top.
       trace: (seconds, interactions, best runtime in ps so far), first the start, then at every improvement.
@@ -130,7 +130,7 @@ def run_search(
 
     Args:
       method: a name of SEARCHES, or such a function.  options: its own.
-      progress: a tqdm-like object that is told of every rewrite.
+      progress: a tqdm-like object that is updated after every rewrite.
       clock: seconds that go on; what it leaves out is not counted.
 
     Raises RLFlowError if no method has that name.

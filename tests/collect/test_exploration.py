@@ -94,7 +94,7 @@ def test_a_model_knows_how_often_it_saw_a_rule(task):
     assert [observer.times(x) for x in range(task.no_op)] == [taken[x] for x in range(task.no_op)] and len(taken) > 3
 
 
-def test_a_model_expects_what_matches_of_a_form_gained_in_the_middle():
+def test_a_model_expects_what_matches_of_a_class_gained_in_the_middle():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     observer = fitted(random_episodes(task, 60, 8), task).observer()
     observer.begin(task.initial)

@@ -62,14 +62,14 @@ def test_the_order_in_which_sessions_are_made_cancels():
     assert ratio.low == pytest.approx(1) and ratio.high == pytest.approx(1)
 
 
-def test_rounds_are_the_unit_of_the_bootstrap():
+def test_session_pairs_are_the_unit_of_the_bootstrap():
     # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session pairs.
     groups = [np.full(1000, 1.0), np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.1)]
     ratio = ratio_of(groups, 0)
     assert ratio.low <= 1.0 and ratio.high >= 1.1 and ratio.verdict == "no difference shown"
 
 
-def test_of_one_round_its_sessions_are_the_units():
+def test_of_one_session_pair_its_sessions_are_the_units():
     assert ratio_of([[1.06], [1.04]], 0).verdict == "no difference shown"
     assert ratio_of([[1.06], [1.0599]], 0).verdict == "slower"
 

@@ -125,18 +125,18 @@ def test_a_damaged_database_says_so_in_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_timings_of_an_older_form_are_dropped_in_one_line(tmp_path, capfd):
+def test_timings_of_an_older_format_are_dropped_in_one_line(tmp_path, capfd):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE timings (signature TEXT, median_ns REAL)")
         database.execute("INSERT INTO timings VALUES ('Conv', 1.0)")
     graph_cost(ProfiledCost(path, budget_ms=1), graph("g (float[2] x) => (float[2] y) {y = Neg(x)}"))
-    assert len(rows(path)) == 2 and "of an older form" in capfd.readouterr().err
+    assert len(rows(path)) == 2 and "of an older format" in capfd.readouterr().err
     ProfiledCost(path)
     assert len(rows(path)) == 2 and capfd.readouterr().err == ""
 
 
-def test_a_newer_form_is_refused(tmp_path):
+def test_a_newer_format_is_refused(tmp_path):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 1000")

@@ -14,7 +14,7 @@ from rlflow.search import SEARCHES
 from rlflow.search import search as module
 from rlflow.search import taso as taso_module
 from rlflow.search.annealing import annealing
-from rlflow.search.beam import _Round
+from rlflow.search.beam import _Restart
 from rlflow.search.best_first import best_first
 from rlflow.search.gains import Position
 from rlflow.search.greedy import greedy
@@ -29,7 +29,7 @@ OPTIONS = {
     "taso": {"alpha": 1.05, "budget": 20},
     "best-first": {"budget": 30},
     "beam": {"width": 2, "depth": 2, "radius": 1},
-    "annealing": {"rounds": 5, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9},
+    "annealing": {"restarts": 5, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9},
     "descent": {"max_steps": 100},
 }
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused"]
@@ -179,7 +179,7 @@ def test_a_detour_is_left_out():
 def test_no_byte_of_the_file_tells_of_a_detour():
     """A receipt replays nothing but the actions, and tensors are named in the order in which they were made."""
     task = tiny_task("tiny_resnet50")
-    result = run_search("annealing", task.initial, Limits(interactions=3000), rounds=1000, steps=50, hot=0.5, cold=0.01, focus=0.9)
+    result = run_search("annealing", task.initial, Limits(interactions=3000), restarts=1000, steps=50, hot=0.5, cold=0.01, focus=0.9)
     assert model_hash(result.state.graph) == model_hash(follow(task, result.actions).graph)
 
 
@@ -368,7 +368,7 @@ def test_a_chain_carries_out_no_more_than_it_keeps(width, depth, monkeypatch):
     sizes = []
     for first in base.matches:
         fresh.clear()
-        _Round(base.search, width, depth, 1).chain(base, first, seen)
+        _Restart(base.search, width, depth, 1).chain(base, first, seen)
         sizes.append(sum(fresh))
     assert max(sizes) == width * depth
 

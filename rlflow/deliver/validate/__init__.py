@@ -32,7 +32,7 @@ def validate(
     have become the size that `shapes` binds it to. Numerics: both run in ONNX Runtime as they are written, on ordinary
     draws and special values (`inputs.py`), and as it optimises them, on the ordinary draws; the relative error of an output is max |candidate − original| / max |original| (the
     absolute error where the original is all zero; on special values no less than an ordinary output is divided by).
-    NaN and infinity must stand in the same places with the same sign; integers, booleans and strings must be equal.
+    NaN and infinity must stand at the same indices with the same sign; integers, booleans and strings must be equal.
     Where an output comes from Softmax, LogSoftmax, Sigmoid or Tanh (through views), the tensor before it is
     compared too: saturated outputs hide errors. Receipt: it can be repeated on the original and leads to the candidate;
     where outputs part, the first rewrite after which they do is named.

@@ -1,4 +1,4 @@
-"""What a validation found: one finding for everything that was looked at."""
+"""The result of a validation: one finding for everything that was looked at."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args

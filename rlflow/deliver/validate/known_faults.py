@@ -62,7 +62,7 @@ def _readers(graph: Graph, tensor: int) -> list[Node]:
 
 
 def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray]]:
-    """(pool, the pads of all its axes) wherever a Pad with zeros is read by that pool alone."""
+    """(pool, the pads of all its axes) wherever a Pad with zeros has that pool as its single consumer."""
     for pool in _of(graph, *pools):
         pad = _maker(graph, pool.inputs[0])
         if pad is None or pad.op != "Pad" or len(_readers(graph, pool.inputs[0])) > 1 or pool.inputs[0] in graph.outputs:
@@ -120,7 +120,7 @@ def _convolutions_added(graph: Graph) -> Iterator[int]:
 
 
 def _is_convolution(graph: Graph, tensor: int) -> bool:
-    """Of it alone, or of it and an offset."""
+    """Of it only, or of it and an offset."""
     node = _maker(graph, tensor)
     if node is None or node.constant:
         return False
@@ -297,7 +297,7 @@ g (float[1,1,4,4] x) => (float[1,1,2,2] y) <int64[8] p = {0, 0, 0, 0, 0, 0, 1, 1
     ),
     KnownFault(
         "PadFusion-width",
-        "a Pad with zeros as wide as the window of the pool that reads it, that alone, becomes padding of the pool, which may not be so wide: no "
+        "a Pad with zeros as wide as the window of the pool that is its single consumer becomes padding of the pool, which may not be so wide: no "
         "session can be made",
         """<ir_version: 8, opset_import: ["" : 15]>
 g (float[1,1,4,4] x) => (float[1,1,5,4] y) <int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0}> {

@@ -7,7 +7,7 @@ breaks. So the original is asked first, on inputs moved in the last digits, to b
 A model in half precision is run in float32 too, which errors are then measured from (`precision.py`).
 
 Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too, but
-not alone: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a right one.
+not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a right one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from rlflow.graph.onnx_runtime import run
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
-MARGIN = 8  # roundings happen at every operator, nudges at the inputs alone
+MARGIN = 8  # roundings happen at every operator, nudges only at the inputs
 BLUNT = 0.1  # a limit above which a comparison says nothing
 
 
@@ -115,7 +115,7 @@ class Precise:
 
 
 def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
-    """None where the model is in float32 or above, or cannot be run in float32; then the tolerance alone counts."""
+    """None where the model is in float32 or above, or cannot be run in float32; then only the tolerance counts."""
     if not is_half(model.proto):
         return None
     try:
@@ -183,7 +183,7 @@ class Expected:
         return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
 
     def _against(self, candidate: Model) -> Iterator[Finding]:
-        compared, theirs = [], []  # places in `slots`; the same of the candidate
+        compared, theirs = [], []  # positions in `slots`; the slots of the candidate
         for position, slot in enumerate(self.slots):
             if slot.output not in candidate.outputs:
                 if slot.before is None:
