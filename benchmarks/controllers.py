@@ -5,17 +5,18 @@
     python -m benchmarks.controllers --seeds 5 --table          Markdown of docs/RESULTS.md: means, and 95 % intervals
 
 For every model: the four stages of run.py in one run folder (`collect`, `train-wm --iterations` with the planner, then
-`train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
-episodes included. Beside it stand greedy descent and random play of as many interactions (both by `eval`), the same searches that
-the planner runs in the dream with 10,000 rewrites of the real graph ("simulator"), and for as many seconds as collecting,
-training and acting took ("same seconds"; what learning timed for the profiled cost is known to them), and the best that
-`python -m benchmarks.searches` found with any number of them (docs/results/searches.json, of the analytic cost).
+`train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the
+controller's own episodes included. Beside it stand greedy descent and random play of as many interactions (both by
+`eval`), the same searches that the planner runs in the dream with 10,000 rewrites of the real graph ("simulator"), and
+for as many seconds as collecting, training and acting took ("same seconds"; what learning timed for the profiled cost
+is known to them), and the best that `python -m benchmarks.searches` found with any number of them
+(docs/results/searches.json, of the analytic cost).
 
-Six iterations, the analytic cost and a longer last search are not the defaults. --default leaves all options as they are: the profiled
-cost, one iteration, no option changed but the controller's name.
+Six iterations, the analytic cost and a longer last search are not the defaults. --default leaves all options as they
+are: the profiled cost, one iteration, no option changed but the controller's name.
 
-Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the paper's
-Figure 7. Resumable: everything lies in --folder; give other options another one.
+Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the
+paper's Figure 7. Resumable: everything lies in --folder; give other options another one.
 """
 
 import sys
@@ -151,7 +152,7 @@ def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
 
 
 def detour(path_ms: list[float]) -> dict | None:
-    """The deepest loss on the way to the end: {"at": step, "lost_percent": of the original's runtime}; None if there is none."""
+    """The deepest loss on the way to the end: {"at": step, "lost_percent": of the original's runtime}; or None"""
     losses = [(after - before, step) for step, (before, after) in enumerate(zip(path_ms, path_ms[1:], strict=False)) if after > before]
     if not losses:
         return None
@@ -203,7 +204,8 @@ def table(figures: dict) -> str:
 
 
 def iterations_table(figures: dict) -> str:
-    """What the plan of each iteration gains on the real graph (percent), the last one's, and greedy descent; of the first run."""
+    """What the plan of each iteration gains on the real graph (percent), the last one's, and greedy descent; of the
+    first run."""
     rows, below = [], Counter()
     for first, *_ in figures.values():
         gains = {f"after {n}": one["improvement"]["real"][0] for n, one in enumerate(first["iterations"][1:], start=1)}
@@ -215,8 +217,8 @@ def iterations_table(figures: dict) -> str:
 
 
 def errors_table(figures: dict) -> str:
-    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of an iteration's episodes, in
-    units of their mean gain or loss. Those that explore are in it."""
+    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of an
+    iteration's episodes, in units of their mean gain or loss. Those that explore are in it."""
     rows, errors = [], []
     for first, *_ in figures.values():
         of_model = [one["improvement"]["relative_error"] for one in first["iterations"][1:]]
@@ -230,7 +232,7 @@ def errors_table(figures: dict) -> str:
 
 
 def losses_table(figures: dict) -> str:
-    """The deepest loss on the way of each best graph, in percent of the original's runtime, and after how many steps it comes."""
+    """The deepest loss on the way to each best graph, percent of the original's runtime, and after how many steps."""
     rows = []
     for first, *_ in figures.values():
         loss = first["controllers"][first["best"]]["descends_after_a_loss"]

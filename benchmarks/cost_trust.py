@@ -2,12 +2,14 @@
 
     python -m benchmarks.cost_trust [--model NAME] [--threads N] [--table] [--plot FILE.png]
 
-For each model its original and 32 variants. They come from random walks, walks by the rules of one family, and points along
-greedy descent; of about 80 graphs those are taken whose analytic costs lie farthest apart, as equal ones cannot be ranked
-(that cost is the same on every machine, and so are the variants). All variants of a model are estimated first, so that every
-operator is profiled before anything is measured; then each is measured beside the original, and its latency is the ratio
-times the original's median, so that drift cancels. Stated are the relative error of the estimates, and how well they rank the
-variants (Spearman, Kendall), beside the correlation that measuring the same variants twice would give. *Corrected* is `rlflow.costs.corrected`, fitted without any graph of the model that it is judged on.
+For each model its original and 32 variants. They come from random walks, walks by the rules of one family, and points
+along greedy descent; of about 80 graphs those are taken whose analytic costs lie farthest apart, as equal ones cannot
+be ranked (that cost is the same on every machine, and so are the variants). All variants of a model are estimated
+first, so that every operator is profiled before anything is measured; then each is measured beside the original, and
+its latency is the ratio times the original's median, so that drift cancels. Stated are the relative error of the
+estimates, and how well they rank the variants (Spearman, Kendall), beside the correlation that measuring the same
+variants twice would give. *Corrected* is `rlflow.costs.corrected`, fitted without any graph of the model that it is
+judged on.
 
 Resumable: estimates and each variant's measurement lie in --folder. A model takes 3 to 15 minutes.
 """
@@ -188,7 +190,8 @@ def ranked(estimate: np.ndarray, truth: np.ndarray, seed: int) -> dict:
 def noise_ceiling(session_ratios: list[list[float]]) -> float:
     """Spearman's correlation that measuring the variants twice would give.
 
-    The mean correlation between session pairs of sessions, brought to all session pairs of a measurement by Spearman and Brown's formula.
+    The mean correlation between session pairs of sessions, brought to all session pairs of a measurement by Spearman
+    and Brown's formula.
     """
     logs = np.log(session_ratios)
     session_pairs = np.stack([logs[:, k : k + SESSION_PAIR].mean(axis=1) for k in range(0, logs.shape[1], SESSION_PAIR)])

@@ -1,10 +1,10 @@
-"""How fast dreams are: steps a second of many side by side with a PPO policy inside, and how long one step of one takes.
+"""How fast dreams are: steps a second of many side by side with a PPO policy inside, and the time of one step.
 
     python -m benchmarks.dream_speed [--model NAME] [--wm edits,mdn-rnn]
 
-The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's step only,
-with weights of the same sizes in one compiled program, and one copy of what a model predicts of a step (z, h and both counts). A world model
-is trained on a few random episodes first; how well it predicts is of no concern here.
+The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's
+step only, with weights of the same sizes in one compiled program, and one copy of what a model predicts of a step (z, h
+and both counts). A world model is trained on a few random episodes first; how well it predicts is of no concern here.
 """
 
 import sys

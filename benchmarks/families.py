@@ -2,11 +2,11 @@
 
     python -m benchmarks.families [--family NAME] [--model NAME] [--table]
 
-Every rule is tried on the models in which it applies to the largest part of the nodes: by itself, once at each of its matches;
-until it applies no more; and then with the rules of its family that this has made applicable, but for those that only
-take it back. What comes out must be equal to the original, and is measured beside it with all of ONNX Runtime's
-optimisations on. The rules of a family that were faster by themselves are then applied together, and the best graph of each
-family is measured once more, with fresh sessions, as the best of many tries looks better than it is.
+Every rule is tried on the models in which it applies to the largest part of the nodes: by itself, once at each of its
+matches; until it applies no more; and then with the rules of its family that this has made applicable, but for those
+that only take it back. What comes out must be equal to the original, and is measured beside it with all of ONNX
+Runtime's optimisations on. The rules of a family that were faster by themselves are then applied together, and the best
+graph of each family is measured once more, with fresh sessions, as the best of many tries looks better than it is.
 
 Resumable: what was measured lies in --folder.
 """
@@ -87,7 +87,7 @@ class Way:
             self.step(self.table.location(xfer_id, 0))
 
     def opened(self, steps: int) -> None:
-        """The rules that had no match at first, where they lead to graphs that were not there before, the smaller first."""
+        """The rules that had no match at first, where they lead to graphs not seen before, the smaller first."""
         for _ in range(steps):
             rules = [x for x in range(len(self.rules)) if x not in self.closed]
             afters = [(n_nodes(self.after(m)), k, m) for k, m in enumerate(m for x in rules for m in self.table.of_rule(x))]

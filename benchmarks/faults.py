@@ -1,10 +1,10 @@
 """Validation catches planted faults of every kind, and raises no false alarm.
 
-Faults (`benchmarks/faulty.py`) are planted in models of the zoo; the validation is given the model and the broken one, and no
-receipt, by whose hash it would catch all of them. Whether a fault changes the function is decided by onnx's reference
-implementation in float64, on other inputs: by more than the tolerance it is one and must be caught; by less, or not at
-all, it is neither caught nor missed, and is listed. No alarm may be raised by what is equal: every model of the zoo read
-and written again; results of random walks over its small ones, receipts included, and over random models.
+Faults (`benchmarks/faulty.py`) are planted in models of the zoo; the validation is given the model and the broken one,
+and no receipt, by whose hash it would catch all of them. Whether a fault changes the function is decided by onnx's
+reference implementation in float64, on other inputs: by more than the tolerance it is one and must be caught; by less,
+or not at all, it is neither caught nor missed, and is listed. No alarm may be raised by what is equal: every model of
+the zoo read and written again; results of random walks over its small ones, receipts included, and over random models.
 
 Resumable: what each part gave lies in --folder.
 """

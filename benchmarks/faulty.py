@@ -1,8 +1,8 @@
 """Faults to plant in a model, one kind a function, and whether a fault changes what the model computes.
 
-A kind takes a copy of a model and a random generator, plants one fault somewhere and says where; None if the model has no
-node for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is called a
-fault does not depend on what is being tested.
+A kind takes a copy of a model and a random generator, plants one fault somewhere and says where; None if the model has
+no node for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is
+called a fault does not depend on what is being tested.
 """
 
 from collections.abc import Callable, Iterator

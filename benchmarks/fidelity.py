@@ -1,19 +1,21 @@
 """How far the dream is from reality: every world model on five models, with at most 10,000 real interactions.
 
     python -m benchmarks.fidelity --model bert_base          one model
-    python -m benchmarks.fidelity --controller ppo           with a controller trained in the dream, and its real episodes
+    python -m benchmarks.fidelity --controller ppo           with one trained in the dream, and its real episodes
     python -m benchmarks.fidelity --variant untrained-encoder --wm mdn-rnn       an ablation's row; repeatable
     python -m benchmarks.fidelity --iterations 3 --controller ppo                    later data come from the controller
     python -m benchmarks.fidelity --table                    Markdown of docs/RESULTS.md
 
-For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the test
-and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the episodes that the
-controller plays on the real graph (greedy and sampled), where `improvement` compares what the model says that they gain with
-what they gained. In an iteration after the first, the controller trained in the dream so far plays its share of the interactions.
-What the test of the controller plays is not in the budget: nothing is learnt from it.
+For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the
+test and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the
+episodes that the controller plays on the real graph (greedy and sampled), where `improvement` compares what the model
+says that they gain with what they gained. In an iteration after the first, the controller trained in the dream so far
+plays its share of the interactions. What the test of the controller plays is not in the budget: nothing is learnt from
+it.
 
-Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one with the
-smallest error of the summed reward after 20 steps. Resumable: what a job found lies in --folder; give other options another one.
+Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one
+with the smallest error of the summed reward after 20 steps. Resumable: what a job found lies in --folder; give other
+options another one.
 """
 
 import sys
@@ -135,7 +137,8 @@ class Job:
         return self.spec.make_task()
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """(test, training): as many random episodes as the interactions are enough for, the same for all that learn from them."""
+        """(test, training): as many random episodes as the interactions are enough for, the same for all that learn
+        from them."""
         folder = self.parsed.folder / "episodes" / f"{self.name}-{self.seed}"
         episodes, played = 0, 0
         while more := (self.parsed.interactions - played) // self.spec.max_steps:

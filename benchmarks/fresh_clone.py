@@ -1,7 +1,8 @@
 """The two commands of the README in a fresh clone with a fresh virtual environment: `make demo` and `make test`.
 
-Each with an empty home folder, temporary folder and cache, for every Python that is asked for. Installation is timed apart, since it
-depends on the network. The clone is of HEAD: commit first. Resumable: with --folder, what each Python gave lies there.
+Each with an empty home folder, temporary folder and cache, for every Python that is asked for. Installation is timed
+apart, since it depends on the network. The clone is of HEAD: commit first. Resumable: with --folder, what each Python
+gave lies there.
 """
 
 import re
@@ -36,7 +37,8 @@ def table(figures: dict) -> str:
 
 
 def measured(python: str) -> dict:
-    """What one Python gives, in a clone of its own. "python" is its version; without an installation, what was asked for."""
+    """What one Python gives, in a clone of its own. "python" is its version; without an installation, what was asked
+    for."""
     make = ["make"] if python == DEFAULT else ["make", f"PYTHON={python}"]
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "rlflow"

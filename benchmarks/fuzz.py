@@ -1,10 +1,11 @@
 """Random valid rewrites on random graphs keep them valid and equal, 20,000 times.
 
-Every graph is drawn from its own seed (`benchmarks.random_models.random_model`), checked and run in ONNX Runtime, unoptimised, on
-two sets of inputs; then up to 20 rewrites are made, a rule and a location at random. After each the model must
-pass the full ONNX checker, keep its interface and give the same outputs, as ONNX Runtime optimises it, too (but for graphs that
-trigger one of its known faults, and where it runs the original wrongly: these are counted); after the last, the locations and the cost
-kept along the way must be those of the graph taken anew. A failure gives its seed, the rule and the shrunk graph.
+Every graph is drawn from its own seed (`benchmarks.random_models.random_model`), checked and run in ONNX Runtime,
+unoptimised, on two sets of inputs; then up to 20 rewrites are made, a rule and a location at random. After each the
+model must pass the full ONNX checker, keep its interface and give the same outputs, as ONNX Runtime optimises it, too
+(but for graphs that trigger one of its known faults, and where it runs the original wrongly: these are counted); after
+the last, the locations and the cost kept along the way must be those of the graph taken anew. A failure gives its seed,
+the rule and the shrunk graph.
 
 Resumable: what each chunk of graphs gave lies in --folder.
 """

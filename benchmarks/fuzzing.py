@@ -1,4 +1,4 @@
-"""Fuzzing the engine: random rewrites on random models must keep them valid and equal, as ONNX Runtime optimises them, too.
+"""Fuzzing the engine: random rewrites on random models keep them valid and equal, also as ONNX Runtime optimises them.
 
 `fuzz(seed, …)` walks over one model. What is wrong after a rewrite is a `Fault`; both the rewrites that led
 to it and the model are shrunk to what still shows it.
@@ -87,7 +87,7 @@ class Original:
 
     @cached_property
     def optimised_well(self) -> bool:
-        """Whether ONNX Runtime's own optimisations leave the model what it is; if not, nothing can be said of others."""
+        """Whether ONNX Runtime's own optimisations leave the model what it is; if not, no verdict on others."""
         return self._optimised(self.model) is None
 
     def fault(self, state: RewriteState, last: bool) -> Fault | None:
@@ -112,7 +112,7 @@ class Original:
         return self._optimised(model) if way == "optimised" else None
 
     def _optimised(self, model: onnx.ModelProto) -> Fault | None:
-        """What ONNX Runtime's optimisations break in a model whose outputs are right without them: its fault, not a rule's."""
+        """What ONNX Runtime's optimisations break in a model that is right without them: its fault, not a rule's."""
         try:
             fault = self._difference(outputs(model, self.feeds, optimise=True))
         except RLFlowError as error:
@@ -170,7 +170,8 @@ class Walk:
 
 
 class Fuzzed(NamedTuple):
-    """rules: that a walk applied.  failure: what is wrong after one of them.  compared: how its graphs were compared → how often."""
+    """rules: that a walk applied.  failure: what is wrong after one of them.  compared: how its graphs were compared →
+    how often."""
 
     rules: list[str]
     failure: Failure | None

@@ -1,8 +1,8 @@
 """What every benchmark shares: its arguments, its JSON, its bars.
 
 A benchmark is `python -m benchmarks.NAME [--json FILE] [--seed N]`; it prints one JSON object: machine,
-versions, command, seed, the rule set that it was made with, figures, and bars, a list of {name, value, unit, limit, holds}.
-What lies in docs/results/ is shown by `python -m benchmarks.pages`.
+versions, command, seed, the rule set that it was made with, figures, and bars, a list of {name, value, unit, limit,
+holds}. What lies in docs/results/ is shown by `python -m benchmarks.pages`.
 """
 
 import argparse

@@ -14,7 +14,8 @@ NETWORKS = {"resnet50": ("ResNet50", 224), "inception_v3": ("InceptionV3", 299)}
 
 
 def export(name: str, folder: Path, seed: int) -> int:
-    """Writes NAME.pb, which takes float32 [1, pixels, pixels, 3], and NAME.onnx, which takes [1, 3, pixels, pixels]; the number of parameters."""
+    """Writes NAME.pb, which takes float32 [1, pixels, pixels, 3], and NAME.onnx, which takes [1, 3, pixels, pixels];
+    the number of parameters."""
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -30,7 +31,7 @@ def export(name: str, folder: Path, seed: int) -> int:
 
 
 def draw_statistics(model, rng: np.random.Generator) -> None:
-    """What Keras leaves at 0 and 1, which the optimisers of either side could take advantage of: shifts, means and variances."""
+    """Draws shifts, means and variances, which Keras leaves at 0 and 1 and either side's optimiser could exploit."""
     for layer in model.layers:
         for weight in layer.weights:
             if weight.name in ("beta", "bias", "moving_mean"):
@@ -40,7 +41,8 @@ def draw_statistics(model, rng: np.random.Generator) -> None:
 
 
 def load_frozen(path: Path):
-    """A function of an image, float32 [1, pixels, pixels, 3], that runs the whole graph with TensorFlow's own optimisations, on one thread.
+    """A function of an image, float32 [1, pixels, pixels, 3], that runs the whole graph with TensorFlow's own
+    optimisations, on one thread.
 
     A session, as frozen graphs are run: a tf.function holds several times as many copies of the weights.
     """
@@ -56,7 +58,7 @@ def load_frozen(path: Path):
 
 
 def to_onnx(model, pixels: int) -> onnx.ModelProto:
-    """The same function in the layout [batch, channels, height, width], written as an exporter would: an operator a layer, nothing folded."""
+    """The same function in NCHW, written as an exporter would: an operator a layer, nothing folded."""
     nodes, weights = [], []
 
     def constant(name: str, value) -> str:

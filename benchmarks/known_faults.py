@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own optimisations get wrong: every known fault is shown by its smallest model, and docs/FAULTS.md is written.
+"""Writes docs/FAULTS.md: what ONNX Runtime's own optimisations get wrong, each by its smallest model.
 
 Each model is run as it is written, and as ONNX Runtime optimises it, on negative inputs.
 """
@@ -28,7 +28,7 @@ rewrites that lead there, and only those. Each section is ready to be reported.
 
 
 def shown(fault: KnownFault) -> dict:
-    """What the smallest model gives: `error`, the largest difference between both runs, or `refused`, why there is no session."""
+    """What the smallest model gives: `error`, the largest difference between both runs, or `refused`, the reason."""
     model = onnx.parser.parse_model(fault.model)
     inputs = {name: -np.abs(array) for name, array in random_inputs(model, 0).items()}
     wanted = run(session(model, 1, optimise=False), inputs)

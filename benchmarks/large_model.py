@@ -2,9 +2,9 @@
 
 The model is a chain of gated blocks, with weights of 59 MB each, written one weight at a time. The command runs in
 a process of its own with the standard checks and measurement and a shortened training, and the memory of its whole
-process tree is sampled up to 20 times a second. `total` is the proportional set size (PSS): anonymous memory plus mapped
-files, what several processes share counted once. `anonymous` is the part of it that no file stands behind. The page
-cache is not counted: the system gives it back when it is needed. TensorFlow's own memory is counted.
+process tree is sampled up to 20 times a second. `total` is the proportional set size (PSS): anonymous memory plus
+mapped files, what several processes share counted once. `anonymous` is the part of it that no file stands behind. The
+page cache is not counted: the system gives it back when it is needed. TensorFlow's own memory is counted.
 
 The receipt is then replayed, in a process whose memory is sampled too. --gigabytes gives a smaller model, for which
 the fixed part weighs more.
@@ -73,7 +73,7 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
 
 
 class Peak(threading.Thread):
-    """Samples the memory of a process and its descendants until it ends: largest total and anonymous bytes, and when."""
+    """Samples the memory of a process and its descendants until it ends: most bytes, total and anonymous, and when."""
 
     def __init__(self, process: subprocess.Popen):
         super().__init__()

@@ -4,8 +4,8 @@
 
 An A/A comparison must say `no difference shown`, one with the planted work `slower`. The work is a chain of matrix
 products that hangs on the model's input and is added to its output times zero. How much it is does not come from the
-comparison that is judged: ONNX Runtime's own profile of the planted model's runs states the time of the planted kernels beside
-the rest of a run, and the number of rows is tuned until it is 5 %.
+comparison that is judged: ONNX Runtime's own profile of the planted model's runs states the time of the planted kernels
+beside the rest of a run, and the number of rows is tuned until it is 5 %.
 
 Resumable: each comparison lies in --folder. One takes as long as --seconds says, and what making its sessions takes.
 """

@@ -1,10 +1,10 @@
 """500 wrong variants of the shipped rules, and what the prover makes of them.
 
 Whether a variant (benchmarks.variants) is wrong is not for its proof to say. The engine applies it to the cases and
-look-alikes of all rules (tests/rules), and ONNX Runtime runs the models before and after: outputs that differ, or a model
-that does not run, show that it is wrong. So do two different numbers, where the prover has written out both sides in plain
-numbers; an operator that is only not defined there does not. A variant that neither distinguishes from its rule counts for
-nothing. The rules themselves are judged in the same way, and must not be found wrong.
+look-alikes of all rules (tests/rules), and ONNX Runtime runs the models before and after: outputs that differ, or a
+model that does not run, show that it is wrong. So do two different numbers, where the prover has written out both sides
+in plain numbers; an operator that is only not defined there does not. A variant that neither distinguishes from its
+rule counts for nothing. The rules themselves are judged in the same way, and must not be found wrong.
 
 All variants run in ONNX Runtime; the prover gets the first of those that it found wrong, and the first of the others.
 Resumable: what each chunk gave lies in --folder (after a change of the prover name another one).

@@ -12,7 +12,8 @@ For each data set of a case, with the symbolic dimensions bound to the sizes of 
 Cases whose version ONNX Runtime does not know yet are tried again under the newest one that it does: most operators
 have not changed, and where one has, ONNX Runtime does not pass the test. Then all of it once more with every input but
 the first turned into a weight, which gives the rules constants to fold.
-Where a model draws random numbers, types and shapes of the outputs are all that is compared, and the case is counted apart.
+Where a model draws random numbers, types and shapes of the outputs are all that is compared, and the case is counted
+apart.
 """
 
 import hashlib

@@ -1,12 +1,14 @@
-"""docs/results/README.md, and what docs/RESULTS.md shows of docs/results/*.json: what each was made with, its bars and its tables.
+"""Writes docs/results/README.md, and what docs/RESULTS.md shows of docs/results/*.json: conditions, bars, tables.
 
     python -m benchmarks.pages            write both
     python -m benchmarks.pages --check    exit with 1 if one of them is not what would be written
 
-In docs/RESULTS.md all that stands between `<!-- begin: NAME -->` and `<!-- end -->` is written from NAME.json: its rule set and its
-bars. Where a second word follows the name, it is what that function of the benchmark makes of the figures (Markdown).
+In docs/RESULTS.md all that stands between `<!-- begin: NAME -->` and `<!-- end -->` is written from NAME.json: its rule
+set and its bars. Where a second word follows the name, it is what that function of the benchmark makes of the figures
+(Markdown).
 
-A result is stale if its rules are not those of today, or if it states none; `"rules": null` says that rules do not matter to it.
+A result is stale if its rules are not those of today, or if it states none; `"rules": null` says that rules do not
+matter to it.
 """
 
 import argparse
@@ -120,7 +122,10 @@ def block(name: str, result: dict, today: dict) -> str:
 
 
 def refilled(text: str, results: dict[str, dict], today: dict) -> str:
-    """docs/RESULTS.md with its blocks written anew. Raises ValueError if one has no end, KeyError if there is no such result."""
+    """docs/RESULTS.md with its blocks written anew.
+
+    Raises ValueError if one has no end, KeyError if there is no such result.
+    """
 
     def fill(match: re.Match) -> str:
         begin, name, function, end = match.groups()

@@ -1,7 +1,7 @@
 """`run.py optimise`, as a user runs it, on models as people export them.
 
-For each: is it delivered, equal within its own precision on other seeds, or returned unchanged, with exit status 0 and a reason. The
-files are made once (`pip install '.[exports]'`) and kept in --folder, as is what each gave.
+For each: is it delivered, equal within its own precision on other seeds, or returned unchanged, with exit status 0 and
+a reason. The files are made once (`pip install '.[exports]'`) and kept in --folder, as is what each gave.
 """
 
 import subprocess

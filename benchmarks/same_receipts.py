@@ -3,9 +3,10 @@
     python -m benchmarks.same_receipts --json BEFORE.json                         in the one version
     python -m benchmarks.same_receipts --json AFTER.json --before BEFORE.json     in the other
 
-For every graph `optimise --seed 0`, and collect → train-wm → train-controller → eval with the planner; both with the analytic
-cost and with limits that count steps, not seconds, so that every byte is decided by the seed. Each of them is the `python run.py`
-of the folder that the command is started in. Besides the receipts, the actions of all candidates are compared, and the file.
+For every graph `optimise --seed 0`, and collect → train-wm → train-controller → eval with the planner; both with the
+analytic cost and with limits that count steps, not seconds, so that every byte is decided by the seed. Each of them is
+the `python run.py` of the folder that the command is started in. Besides the receipts, the actions of all candidates
+are compared, and the file.
 """
 
 import hashlib

@@ -104,7 +104,7 @@ class Bench:
         return min(METHODS, key=lambda method: self.step(method)["best_ps"])
 
     def bound(self) -> dict | None:
-        """No graph in the scope costs less; None of a cost that is no sum over single operators, as the profiled one."""
+        """No graph in the scope costs less; None of a cost that is no sum over operators, as the profiled one."""
         task = self.spec.make_task()
         if task.cost.reach:
             return None
@@ -154,7 +154,7 @@ def reached(trace: list, best_ps: int) -> float | None:
 
 
 def speed(result: dict, taso_time: str) -> float | None:
-    """Time in which beam or annealing, whichever was faster, reached TASO's best, as a share of `taso_time` of TASO's figures."""
+    """Time in which the faster of beam and annealing reached TASO's best, as a share of TASO's own `taso_time`."""
     searches = result["searches"]
     times = [searches[m]["seconds_to_taso_best"] for m in ("beam", "annealing") if m in searches]
     times = [seconds for seconds in times if seconds is not None]

@@ -1,9 +1,10 @@
 """TensorFlow's own inference beside ONNX Runtime's (Table 2 of the paper): time and memory of a run, one thread each.
 
 Two networks of Keras, with random weights, in three forms that are the same function: the frozen TensorFlow graph, the
-ONNX model, and that one optimised by greedy descent on the estimated cost. Times are of interleaved runs: the three run by turns, in
-one process; a session is made anew for every part of a round, in one order and then in the other. Memory is of a process of its own each: what the model adds to
-the resident memory of the imports, at the fullest moment of its runs.
+ONNX model, and that one optimised by greedy descent on the estimated cost. Times are of interleaved runs: the three run
+by turns, in one process; a session is made anew for every part of a round, in one order and then in the other. Memory
+is of a process of its own each: what the model adds to the resident memory of the imports, at the fullest moment of its
+runs.
 
 Resumable: what each network gave lies in --folder.
 """
@@ -57,7 +58,7 @@ def optimise(source: Path, target: Path, cost: str, seconds: float) -> dict:
 
 
 def runner(side: str, path: Path) -> Callable[[np.ndarray], np.ndarray]:
-    """A function of an image, float32 [1, pixels, pixels, 3]; the layout of ONNX is made of it beforehand by `given`."""
+    """A function of an image, float32 [1, pixels, pixels, 3]; `given` makes ONNX's layout of it."""
     if side == "tensorflow":
         return load_frozen(path)
     running = session(path, threads=1)
@@ -114,7 +115,7 @@ def _ratio(parts: list[np.ndarray], numerator: str, denominator: str, seed: int)
 
 
 def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
-    """In a fresh process, on Linux only: bytes of resident memory above the imports, at the fullest moment of three runs."""
+    """In a fresh process, on Linux only: bytes of resident memory above the imports, at most, in three runs."""
     if side == "tensorflow":
         import tensorflow  # noqa: F401  before what it takes is counted
     image = given(side, pixels, seed)

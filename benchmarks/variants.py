@@ -27,7 +27,10 @@ class Variant(NamedTuple):
 
 
 def spread(rules: Iterable[Rule], count: int | None = None) -> list[Variant]:
-    """All variants, or so many: one of each rule, then another of each, …, of kinds that take turns. In a fixed order."""
+    """All variants, or so many: one of each rule, then another of each, …, of kinds that take turns.
+
+    In a fixed order.
+    """
     each = [variants(rule, first) for first, rule in enumerate(rules)]
     return list(itertools.islice(in_turn(each), count))
 

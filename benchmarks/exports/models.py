@@ -10,7 +10,8 @@ import numpy as np
 
 
 def nasnet_mobile(path: Path, seed: int) -> None:
-    """NASNetMobile by Keras 3's own ONNX export, float32 [1, 224, 224, 3]; statistics are drawn, so that nothing is 0 or 1 by chance."""
+    """NASNetMobile by Keras 3's own ONNX export, float32 [1, 224, 224, 3]; statistics are drawn, so that nothing is 0
+    or 1 by chance."""
     import keras
 
     from benchmarks.keras_models import draw_statistics

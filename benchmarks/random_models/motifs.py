@@ -1,8 +1,8 @@
 """What random models are put together from: substructures that the rules match, almost match, or meet on the way.
 
 A motif draws on a `Sketch`. Most choose between forms that a rule takes and look-alikes that it must refuse; wherever
-it does not matter, the attributes, the order of operands and the shapes that broadcast are drawn, too. Here are those of
-single elements and of layout, and what motifs have in common; each other family has a module of its own.
+it does not matter, the attributes, the order of operands and the shapes that broadcast are drawn, too. Here are those
+of single elements and of layout, and what motifs have in common; each other family has a module of its own.
 """
 
 from math import prod

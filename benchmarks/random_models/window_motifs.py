@@ -164,7 +164,7 @@ def scaled_pool(s: Sketch) -> None:
 
 
 def conv_changed(s: Sketch) -> None:
-    """A convolution of what was scaled or moved by a constant per channel; one that a number scales, at any of its ends."""
+    """A convolution of what a constant per channel scaled or moved; one that a number scales, at any end."""
     x = image(s)
     kernel = kernel_for(s, x)
     attributes = conv_attributes(s, x, kernel) if s.chance(0.5) else {}

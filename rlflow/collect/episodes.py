@@ -75,7 +75,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
 
 
 def _parts(episode: Episode, name: str) -> list[np.ndarray]:
-    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; empty ones where it has none."""
+    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; maybe empty."""
     if name == "edits":
         return [np.zeros(0, np.int64) if episode.edits is None else episode.edits]
     return [np.zeros(0, np.int32)] * len(episode) if episode.matched is None else episode.matched

@@ -40,7 +40,7 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
 def record(
     task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0, copied: int = 0,
 ) -> Episode:  # fmt: skip
-    """The episode of these valid actions, which lead from each state to the next; NO-OP, which changes nothing, ends it."""
+    """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
     rewards, edits, taken, matched = [], [first_edit(states[0])], [], []
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
         if xfer_id == task.no_op:

@@ -2,9 +2,10 @@
 
     latency ≈ Σ factor[kind of operator] · estimate(node) + overhead · launches
 
-A sum over nodes again, so that it can stand in for the estimate in the environment. The factors are fitted to end-to-end
-latencies of a few dozen graphs by ridge regression of the *relative* error: every factor is drawn to a common one, the common one
-to 1, the overhead to 0. What is not a sum over operators (layouts that the whole graph shares) it cannot correct.
+A sum over nodes again, so that it can stand in for the estimate in the environment. The factors are fitted to
+end-to-end latencies of a few dozen graphs by ridge regression of the *relative* error: every factor is drawn to a
+common one, the common one to 1, the overhead to 0. What is not a sum over operators (layouts that the whole graph
+shares) it cannot correct.
 """
 
 from collections import Counter, defaultdict
@@ -73,7 +74,8 @@ class Correction:
     Attributes:
       common: factor of kinds that no measured graph had.  factors: of the others.  overhead_ps: for each launch.
       strength: of the ridge.  models, graphs: how many it was learned from.
-      error: mean and greatest |corrected / measured − 1| on models that were left out of the fit; None of a single model.
+      error: mean and greatest |corrected / measured − 1| on models that were left out of the fit; None of a single
+        model.
       threads, machine, onnxruntime: where it holds.
     """
 
@@ -216,7 +218,7 @@ def _choose(measurements: Sequence[Measurement]) -> tuple[float, np.ndarray | No
 
 
 def _solve(measurements: Sequence[Measurement], strength: float) -> dict:
-    """common, factors and overhead_ps with the least mean squared relative error plus ridge, every model counting the same."""
+    """common, factors and overhead_ps with the least mean squared relative error plus ridge; models count equally."""
     kinds = sorted({kind for m in measurements for kind in m.parts_ps})
     counts = Counter(m.model for m in measurements)
     rows = np.array([[m.parts_ps.get(kind, 0) for kind in kinds] + [m.launches] for m in measurements], float)
@@ -236,7 +238,7 @@ def _solve(measurements: Sequence[Measurement], strength: float) -> dict:
 
 
 def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
-    """Least squares with every unknown in [LEAST, MOST] and the last one ≥ 0: what leaves its bounds is fixed at them."""
+    """Least squares with every unknown in [LEAST, MOST] and the last one ≥ 0: what leaves its bounds stays there."""
     low, high = np.full(equations.shape[1], LEAST), np.full(equations.shape[1], MOST)
     low[-1], high[-1] = 0, np.inf
     free, result = np.ones(len(low), bool), np.zeros(len(low))

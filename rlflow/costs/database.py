@@ -126,7 +126,7 @@ def _where(threads: int | None, machine: str | None) -> tuple[str, list]:
 
 
 def summary(rows: list[dict]) -> list[dict]:
-    """For each kind of kernel, threads, machine and version: how many timings, their median in µs, first and last date."""
+    """For each kind of kernel, threads, machine and version: count of timings, median in µs, first and last date."""
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(row)

@@ -149,7 +149,7 @@ class Layout:
         return before is not None and self.runs_blocked(before)
 
     def reads_blocked(self, node: Node) -> bool:
-        """Whether the operator reads blocks: as it gives them, but for the borders that need no reorder of their own."""
+        """Whether the operator reads blocks: as it gives them, except borders that need no reorder of their own."""
         if node.op == "Transpose":  # the order of axes after which images have their channels last is one of blocks, too
             return node.attribute("perm", ()) == NHWC and self.is_blocked(node.inputs[0])
         if node.op == "Pad":

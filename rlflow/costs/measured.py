@@ -54,9 +54,9 @@ def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
 
     Two sessions of one file can differ for as long as they live, so that pairs of one session are not
     independent; and the one that was made second is often 2 % faster or slower than the first, whichever file
-    it holds. So a session and the next one, made in the other order, are a session pair, and session pairs are what is drawn (of a
-    single session pair its sessions). With few of them plain percentiles are too narrow: the deviations are widened
-    by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
+    it holds. So a session and the next one, made in the other order, are a session pair, and session pairs are what is
+    drawn (of a single session pair its sessions). With few of them plain percentiles are too narrow: the deviations are
+    widened by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
 
     Args:
       sessions: for each of at least two sessions its pairs' ratios, candidate / original.

@@ -1,8 +1,8 @@
 """The profiled cost: every distinct kernel is timed once in ONNX Runtime, on this machine.
 
 What is timed is what ONNX Runtime executes: operators that it fuses are timed together (`rlflow.costs.groups`) and
-paid for at one of them, the anchor; operators that it runs in blocks are timed in blocks, and reorders at the borders of
-such regions have timings of their own (`rlflow.costs.layout`). Timings are kept in `rlflow.costs.database`.
+paid for at one of them, the anchor; operators that it runs in blocks are timed in blocks, and reorders at the borders
+of such regions have timings of their own (`rlflow.costs.layout`). Timings are kept in `rlflow.costs.database`.
 """
 
 import math

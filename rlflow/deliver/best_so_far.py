@@ -1,4 +1,4 @@
-"""The best candidate so far of every search: on disk as soon as it is known, so that the same command goes on from there."""
+"""The best candidate so far of every search, on disk as soon as it is known: the same command goes on from there."""
 
 from collections.abc import Mapping
 from pathlib import Path

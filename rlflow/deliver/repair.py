@@ -1,9 +1,9 @@
 """A candidate that is not equal to the original: which rewrites are to blame, and what is left without them.
 
-A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out, and the rest
-is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime is at fault:
-then outputs part only with its own optimisations. What it is known to do wrong is seen in the graph, without a run
-(`rlflow.deliver.validate.known_faults`).
+A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out,
+and the rest is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime
+is at fault: then outputs part only with its own optimisations. What it is known to do wrong is seen in the graph,
+without a run (`rlflow.deliver.validate.known_faults`).
 """
 
 from collections.abc import Callable, Sequence
@@ -185,7 +185,8 @@ def write_fault_report(path: Path, model: str, machine: str, versions: dict[str,
     """What a maintainer needs to know, without the model: to be read, and sent.
 
     Args:
-      candidates: name → what `rlflow.deliver.delivery.deliver` says of it; those without anything left out are not spoken of.
+      candidates: name → what `rlflow.deliver.delivery.deliver` says of it; those without anything left out are not
+        spoken of.
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
     lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own optimisations; else a rule is.", ""]

@@ -46,7 +46,8 @@ def relative(before: NodeCost, after: NodeCost, initial: NodeCost) -> float:
 def new_runtime(before: NodeCost, after: NodeCost, initial: NodeCost) -> float:
     """RT_0 − RT_t in ms: how far the new graph is below the unchanged one, at every step anew.
 
-    The paper compares a "new runtime reward" (R2 in its figure 5) and gives no formula. Taken from RT_0 it is 0 for NO-OP, as the others.
+    The paper compares a "new runtime reward" (R2 in its figure 5) and gives no formula. Taken from RT_0 it is 0 for
+    NO-OP, as the others.
     """
     return runtime_ms(initial) - runtime_ms(after)
 

@@ -137,7 +137,7 @@ class GraphRewriteEnv(gym.Env):
         self.state, self._steps = saved
 
     def recall(self, action, after: RewriteState):
-        """What `step` gives for a valid rewrite, which is known to lead to the state `after`: nothing is carried out."""
+        """What `step` gives for a valid rewrite that is known to lead to the state `after`: nothing is carried out."""
         before, self.state, self._steps = self.state, after, self._steps + 1
         reward = float(self.reward(before.cost, after.cost, self.task.initial.cost))
         rule = self.task.rules[int(action[0])].name

@@ -19,7 +19,7 @@ ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
 
 def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) -> None:
-    """Raises RLFlowError if a tensor has a negative size, an element type that ONNX lacks, or more than `limit` bytes."""
+    """Raises RLFlowError if a tensor has a negative size, a type that ONNX lacks, or more than `limit` bytes."""
     for name, kind in types.items():
         if kind.dtype not in ELEMENT_TYPES:
             raise RLFlowError(f"tensor '{name}' has the element type {kind.dtype}, which ONNX does not know")

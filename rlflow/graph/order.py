@@ -83,7 +83,7 @@ class _Walk:
         self.kept: list[int] = []  # old nodes that are still to be met, in this turn
 
     def events(self) -> Iterator[tuple[int | None, int | None]]:
-        """(new node, None) where it is met and where it is done; (None, number) for the moments in between that stay."""
+        """(new node, None) where it is met and where it is done; (None, number) for moments in between that stay."""
         children = {node: self.tree_children(node) for node in self.edit.removed}
         below = {child for result in children.values() for child in result}
         hooks = sorted(self.edit.removed.keys() - below, key=self.discovered.__getitem__)

@@ -14,7 +14,8 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     """A chart of named lines, each a list of (x, y).
 
     Args:
-      marker: whether there is an upright line that a script may move (class `marker`, with the plane's borders as data).
+      marker: whether there is an upright line that a script may move (class `marker`, with the plane's borders as
+        data).
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -73,7 +74,7 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
 
 
 def intervals(rows: Sequence[tuple[str, Mapping]], x_label: str) -> Safe:
-    """A dot for each mean and a line for its interval, one row for each (name, {mean, low, high}); None is not drawn."""
+    """A dot for each mean, a line for its interval; a row for each (name, {mean, low, high}); None is not drawn."""
     from matplotlib.ticker import MaxNLocator
 
     known = [value for _, result in rows for value in (result["mean"], result["low"], result["high"]) if value is not None]

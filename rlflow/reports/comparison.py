@@ -1,4 +1,4 @@
-"""Several finished runs side by side: what each came to, and means with 95 % intervals over runs of one model and controller."""
+"""Several finished runs side by side; means with 95 % intervals over the runs of one model and controller."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def shown(self) -> str:
-        """The candidate whose rules are shown: the learned controller, else what was delivered, else the lowest estimate."""
+        """The candidate whose rules are shown: the learned controller's, else the delivered one, else the cheapest."""
         result = self.outcome["candidates"]
         chosen = [name for name in ("controller", self.outcome["delivered"]) if name in result]
         return chosen[0] if chosen else min(result, key=lambda name: result[name]["estimated_ms"])
@@ -94,7 +94,7 @@ def candidate_rows(run: Run) -> list[dict]:
 
 
 def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """n, mean, and low and high of its 95 % interval (Student's t), over the values that are there; None where there are too few.
+    """n, mean, low and high of its 95 % interval (Student's t), over the values that are there; None for too few.
 
     Above ten degrees of freedom the interval is as wide as with ten, hence not too narrow.
     """
@@ -107,7 +107,7 @@ def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | Non
 
 
 def summary(rows: Sequence[Mapping]) -> list[dict]:
-    """One dict for each model, controller and candidate: `runs`, `verdicts` (verdict → runs), and `mean_interval` of each of FIGURES."""
+    """By model, controller and candidate: `runs`, `verdicts` (verdict → runs), `mean_interval` of each of FIGURES."""
     result: dict[tuple, list[Mapping]] = {}
     for row in rows:
         result.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)

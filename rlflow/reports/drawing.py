@@ -78,7 +78,10 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
 
 
 def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
-    """The longest path that leads to each node. Before and after together might be a cycle: then one of its edges leads up."""
+    """The longest path that leads to each node.
+
+    Before and after together might be a cycle: then one of its edges leads up.
+    """
     row, left = {}, {n: {e.source for e in links if e.target == n and e.source != n} for n in sorted(node_ids)}
     while left:
         ready = [n for n, waits in left.items() if not waits & left.keys()] or [min(left)]

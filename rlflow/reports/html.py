@@ -1,4 +1,4 @@
-"""The report of a run as one HTML page: what was gained, by which steps, and the graph before and after where it changed."""
+"""The report of a run as one HTML page: the gain, the steps, and the graph before and after where it changed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +36,8 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     """Writes report.html into the folder: one file that needs no other and no network, and reads without scripts.
 
     Args:
-      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value), of the trainings.
+      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value),
+        of the trainings.
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
     """
@@ -210,7 +211,7 @@ def _rules(outcome: dict) -> Safe:
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """(name, tag, curve) of those that say how well something learns; diagnostics of a method are left to TensorBoard."""
+    """(name, tag, curve) of those that say how well something learns; a method's diagnostics stay in TensorBoard."""
     return [
         (name, key, curve) for name, tags in curves.items() for key, curve in tags.items()
         if len(curve) > 1 and key not in DIAGNOSTICS and any(word in key for word in LEARNT)

@@ -65,7 +65,8 @@ def position_of(graph: Graph, nodes: Sequence[int]) -> str:
 
 
 def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
-    """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together, ps)."""
+    """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together,
+    ps)."""
     result = {}
     for number, step in enumerate(steps):
         if step.gain_ps < 0:

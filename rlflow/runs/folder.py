@@ -84,7 +84,8 @@ class RunFolder:
         )  # fmt: skip
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).
+        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of
+        these runs).
 
         Raises RLFlowError if one of the other runs is not collected, or not with the same env and cost.
         """
@@ -107,7 +108,8 @@ class RunFolder:
         return own, [episode for key in sorted(result) for episode in result[key]]
 
     def begin_iterations(self) -> Path:
-        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options of this call.
+        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options
+        of this call.
 
         Raises RLFlowError if it was begun with others.
         """

@@ -42,7 +42,10 @@ def best_first(search: Search, budget: int) -> str:
 
 
 def _branches(position: Position) -> list[Move]:
-    """The match that gains most and those that share a node with it: what is elsewhere can be done later. All, if none gains."""
+    """The match that gains most and those that share a node with it: what is elsewhere can be done later.
+
+    All, if none gains.
+    """
     best = max(position.matches, key=position.gain, default=None)
     if best is None or position.gain(best) <= 0:
         return position.matches

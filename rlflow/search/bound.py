@@ -1,9 +1,9 @@
 """How far from the best: a bound that no graph within a stated scope costs less than, by equality saturation.
 
 The e-graph begins with the model and the results of searches, if any are given, and grows by all rules in iterations
-(rlflow.search.saturation.explore); the cheapest choice in it is an integer program (rlflow.search.saturation.extract), whose dual
-bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors onto
-classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
+(rlflow.search.saturation.explore); the cheapest choice in it is an integer program (rlflow.search.saturation.extract),
+whose dual bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors
+onto classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
 and cost no more than the graph. The scope is every graph
 
 - that rewrites make of those that the e-graph began with, in any number, none needing more than `iterations` - 1 others
@@ -44,8 +44,8 @@ class Bound:
       scope: the graphs that the bound speaks of, in words.
       saturated: whether more iterations would bring nothing new, so that the number of rewrites is not limited.
       iterations: whole iterations.
-      stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next one the integer
-        program could not be solved in time.
+      stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next
+        one the integer program could not be solved in time.
       classes, nodes: of the e-graph, constants left out.
       seconds: all together.
     """

@@ -24,10 +24,12 @@ class Move(Protocol):
 
 
 class State(Protocol):
-    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent look at the graph too).
+    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent
+    look at the graph too).
 
-    table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule and location.
-    hash: equal for equal states. touched: the nodes that the last rewrite concerned. reach: how far a cost looks, in edges.
+    table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule
+    and location. hash: equal for equal states. touched: the nodes that the last rewrite concerned. reach: how far a
+    cost looks, in edges.
     """
 
     cost: NodeCost
@@ -151,7 +153,7 @@ def run_search(
 
 
 def numbered(start: State, path: "Path | None") -> tuple[State, list[tuple[int, int]]]:
-    """The actions of a path, without the detours that return to a graph that it had before, and the state at their end."""
+    """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
     matches = []
     while path is not None:
         match, path = path

@@ -1,7 +1,8 @@
 """Networks for small machines, whose channels are no whole vectors: ShuffleNet v2 and MobileNet v2.
 
-ShuffleNet v2 (Ma et al., arXiv:1807.11164) is torchvision's; MobileNet v2 (Sandler et al., arXiv:1801.04381) is Keras's,
-which pads in operators of their own where a convolution strides, as TensorFlow's padding is not symmetric there.
+ShuffleNet v2 (Ma et al., arXiv:1807.11164) is torchvision's; MobileNet v2 (Sandler et al., arXiv:1801.04381) is
+Keras's, which pads in operators of their own where a convolution strides, as TensorFlow's padding is not symmetric
+there.
 """
 
 import onnx
@@ -30,7 +31,10 @@ def shuffled(b: Builder, x: str, size: int) -> str:
 
 
 def unit(b: Builder, x: str, channels: int, stride: int, size: int) -> str:
-    """One half passes, or strides, the other is convolved; then they are joined and shuffled. `size` is that of the result."""
+    """One half passes, or strides, the other is convolved; then they are joined and shuffled.
+
+    `size` is that of the result.
+    """
     half = channels // 2
     if stride == 1:
         kept, x = b.split(x, half, half)

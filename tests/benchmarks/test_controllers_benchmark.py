@@ -54,7 +54,7 @@ def run() -> dict:
 
 
 def job() -> dict:
-    """Greedy gains 3 %; the plan 2 % after one iteration, what greedy gains less a rounding after two, and 5 % at last."""
+    """Greedy gains 3 %; the plan 2 % after one iteration, greedy's less a rounding after two, and 5 % at last."""
     greedy = {"estimated_improvement_percent": 3.0, "interactions": 9}
     controller = {"estimated_improvement_percent": 5.0, "interactions": 100, "path_ms": [10.0, 9.8, 9.9, 9.5]}
     return {

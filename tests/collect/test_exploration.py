@@ -76,7 +76,7 @@ def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as
 
 
 def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkeypatch):
-    """All of them in turn: within few steps more rules are met than where those that have the most matches are mostly drawn."""
+    """All of them in turn: few steps meet more rules than where those with the most matches are mostly drawn."""
     def rules(uniform: float) -> float:
         monkeypatch.setattr("rlflow.collect.exploration.UNIFORM", uniform)
         monkeypatch.setattr("rlflow.collect.exploration.RAREST", 1 - uniform)

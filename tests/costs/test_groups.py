@@ -50,7 +50,7 @@ def executed(g: Graph) -> Counter:
 
 
 def images(nodes: str, channels: int = 32) -> Graph:
-    """x and z: [1, channels, 6, 6]; w, b: a point convolution; s, v: a number for each channel, as an image and a vector."""
+    """x and z: [1, channels, 6, 6]; w, b: a point convolution; s, v: a number a channel, as an image and a vector."""
     c = channels
     shape = f"float[1,{c},6,6]"
     weights = [("w", (c, c, 1, 1)), ("b", (c,)), ("v", (c,)), ("s", (1, c, 1, 1)), ("d", (c, 1, 1, 1))]

@@ -21,7 +21,7 @@ def samples(effect: float, sessions: int, session_noise: float, pair_noise: floa
 
 
 def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
-    """What `measure` says of sessions with these ratios: it looks after each session pair and stops when the interval is clear."""
+    """What `measure` says of sessions with these ratios, of which it stops taking more when the interval is clear."""
     for end in range(SESSION_PAIR * MIN_SESSION_PAIRS, len(groups) + 1, SESSION_PAIR):
         ratio = ratio_of(groups[:end], seed)
         if ratio.clear:

@@ -270,7 +270,7 @@ def test_a_budget_is_for_the_whole_command():
 
 
 def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
-    """(names that were checked, what was delivered), of candidates that come cheapest first; a verdict None is not equal."""
+    """(names that were checked, what was delivered), of candidates, the cheapest first; a verdict None is not equal."""
     def check(task, checked, *_):
         verdict = verdicts[int(checked.name)]
         result = {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}, "left_out": []}
@@ -445,7 +445,7 @@ def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, m
 
 
 class Clockwork:
-    """Instead of `time_model`: a timing that follows from the model's size; before the so many-th one `then` is called."""
+    """Instead of `time_model`: a timing that follows from the model's size; before the n-th one `then` is called."""
 
     def __init__(self, stop_at: int, then):
         self.calls, self.stop_at, self.then = 0, stop_at, then

@@ -75,7 +75,7 @@ def test_what_is_worse_than_rounding_is_caught(bert, factor):
 
 
 def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
-    """Of each output, times the margin: neither more for a model that happens to be rounded well, nor a fixed number."""
+    """Of each output, times the margin: no more for a model that happens to be rounded well, and no fixed number."""
     inputs = random_inputs(bert, 0)
     exact = run(session(widened(bert, None), 1, False), widened_arrays(bert, inputs))
     own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]

@@ -1,4 +1,4 @@
-"""The HTML page of a run: what it draws is what changed, what it says is what was found, and a stranger's text stays a text."""
+"""The HTML page of a run: it draws what changed, states the results, and a stranger's text stays a text."""
 
 import json
 from html.parser import HTMLParser

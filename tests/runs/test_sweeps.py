@@ -1,4 +1,4 @@
-"""Sweeps: what a file means, which runs it comes to, and that they can be killed; with runs that take no time, and one real one."""
+"""Sweeps: what a file means, which runs it comes to, and that they can be killed; most runs here take no time."""
 
 import csv
 import json

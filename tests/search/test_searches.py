@@ -184,7 +184,7 @@ def test_no_byte_of_the_file_tells_of_a_detour():
 
 
 def gains_kept(start, seed: int) -> int:
-    """Walks at random, and holds every gain against one counted anew; how many had been taken over from the position before."""
+    """Walks at random, holds every gain against one counted anew, and counts those of the position before."""
     search, rng = Search(start), np.random.default_rng(seed)
     position, kept = Position(search, start), 0
     for _ in range(12):

@@ -1,4 +1,7 @@
-"""Toy systems: chains of unary operators, rules between their names, a cost for each. They are not equal, and need not be."""
+"""Toy systems: chains of unary operators, rules between their names, a cost for each.
+
+They are not equal, and need not be.
+"""
 
 import itertools
 from dataclasses import dataclass, field
@@ -52,7 +55,8 @@ def random_task(seed: int, length: int = 5, n_rules: int = 14) -> Task:
 
 
 def losing_first(**options) -> Task:
-    """Three matches, each of which gains 7 by a step that costs 5 and one that gains 12; Exp gains nothing and is costly."""
+    """Three matches, each of which gains 7 by a step that costs 5 and one that gains 12; Exp gains nothing and is
+    costly."""
     costs = {"Relu": 10, "Abs": 15, "Neg": 3, "Exp": 1000}
     return toy_task(["Relu", "Exp", "Relu", "Exp", "Relu"], "Relu(x) => Abs(x)\nAbs(x) => Neg(x)", costs, **options)
 

@@ -43,7 +43,7 @@ class Findings:
 
     @property
     def blames_onnxruntime(self) -> bool:
-        """Whether something failed, and nothing did without ONNX Runtime's optimisations: they are what is wrong then."""
+        """Whether there are failures, all of them only with ONNX Runtime's optimisations: these are what is wrong then."""
         return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:

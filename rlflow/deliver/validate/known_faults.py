@@ -1,8 +1,9 @@
-"""What ONNX Runtime's own optimisations are known to get wrong: graphs that are right, and are run wrongly, or not at all.
+"""What ONNX Runtime's own optimisations are known to get wrong: right graphs that are run wrongly, or not at all.
 
-Each was met by a rewrite that is proved: outputs stayed what they were without ONNX Runtime's optimisations, and not with
-them. Such a graph is not delivered: the rewrites that lead to what triggers the fault are left out (`rlflow.deliver.repair`).
-docs/FAULTS.md shows each with its smallest model, made and run by `python -m benchmarks.known_faults`.
+Each was met by a rewrite that is proved: outputs stayed what they were without ONNX Runtime's optimisations, and not
+with them. Such a graph is not delivered: the rewrites that lead to what triggers the fault are left out
+(`rlflow.deliver.repair`). docs/FAULTS.md shows each with its smallest model, made and run by `python -m
+benchmarks.known_faults`.
 """
 
 from collections import Counter

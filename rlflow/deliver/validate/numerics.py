@@ -6,8 +6,9 @@ breaks. So the original is asked first, on inputs moved in the last digits, to b
 
 A model in half precision is run in float32 too, which errors are then measured from (`precision.py`).
 
-Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too, but
-not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a right one.
+Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too,
+but not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a
+right one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -88,7 +89,7 @@ def slots_of(model: Model) -> list[Slot]:
 
 
 class Precise:
-    """A model in half precision: what it gives in float32, and how far ONNX Runtime's own sessions of it are from that."""
+    """A model in half precision: its float32 values, and how far ONNX Runtime's own sessions of it are from them."""
 
     def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
         """Raises RLFlowError if it cannot be made float32, or ONNX Runtime cannot run that."""
@@ -101,7 +102,8 @@ class Precise:
         self.usual = [max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)]
 
     def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
-        """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary inputs.
+        """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary
+        inputs.
 
         Raises RLFlowError if one of them cannot be run on these inputs.
         """

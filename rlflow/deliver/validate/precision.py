@@ -1,7 +1,8 @@
-"""Models in half precision: what their outputs would be without its rounding, and how far ONNX Runtime itself is from that.
+"""Models in half precision: their outputs without its rounding, and how far ONNX Runtime itself is from those.
 
-1e-4 is a tolerance for float32: half precision has three digits. So the original is run in float32 too, and a candidate may be as far
-from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it, times `HALF_MARGIN`.
+1e-4 is a tolerance for float32: half precision has three digits. So the original is run in float32 too, and a candidate
+may be as far from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it,
+times `HALF_MARGIN`.
 """
 
 from collections.abc import Iterator

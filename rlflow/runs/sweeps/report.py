@@ -27,8 +27,8 @@ def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str)
 
 
 def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
-    """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error, None where
-    there is none. A pruned trial has rows for the seeds that it was run with."""
+    """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error,
+    None where there is none. A pruned trial has rows for the seeds that it was run with."""
     result = []
     for trial in trials:
         for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
@@ -41,10 +41,11 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
 
 
 def summary(trials: Sequence[Trial]) -> list[dict]:
-    """One dict for each trial: its parameters, `runs`, and of every figure {mean, sd} over the seeds that it was run with.
+    """One dict for each trial: its parameters, `runs`, and of every figure {mean, sd} over the seeds that it was run
+    with.
 
-    `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies above
-    the mean real one, in percent of the latter; None where that is 0.
+    `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies
+    above the mean real one, in percent of the latter; None where that is 0.
     """
     result = []
     for trial in trials:
@@ -103,7 +104,7 @@ def _value(value) -> str:
 
 
 def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
-    """Dreamt and real return, and the improvement, over the parameter: every run a dot, mean ± sd where a value has several."""
+    """Dreamt and real return and improvement over the parameter: every run a dot; mean ± sd where there are several."""
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
     figure = Figure(figsize=(9, 3.5), layout="constrained")

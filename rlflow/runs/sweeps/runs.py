@@ -4,7 +4,8 @@
     DIR/shared/train-wm-HASH    and a world model, of every run that learns it in the same way
     DIR/trials/HASH-seed-N      and a controller, evaluated
 
-So what was done once is found again, whatever the sweep is that asks for it: after a kill, in a longer sweep, in another trial.
+So what was done once is found again, whatever the sweep is that asks for it: after a kill, in a longer sweep, in
+another trial.
 """
 
 import fcntl
@@ -39,7 +40,7 @@ FIGURES = {
 
 
 class Run(NamedTuple):
-    """Stages in a folder that takes over what `parent`, a Run or None, left in its own. options: nested, as in a config."""
+    """Stages in a folder that takes over what `parent`, a Run or None, left. options: nested, as in a config."""
 
     folder: Path
     stages: tuple[str, ...]
@@ -73,7 +74,8 @@ def plan(folder: Path, options: dict) -> Run:
 
 
 def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
-    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make are not kept.
+    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make
+    are not kept.
 
     Returns None, or what went wrong in one line.
     """
@@ -131,8 +133,8 @@ def _decisive(config: DictConfig) -> dict:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
-    """One process at a time works in the folder. The stage's process inherits the lock: should the sweep be killed, then
-    the next one waits for the stage that is still running, rather than start it twice."""
+    """One process at a time works in the folder. The stage's process inherits the lock: should the sweep be killed,
+    then the next one waits for the stage that is still running, rather than start it twice."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -140,7 +142,7 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 def _take_over(source: Path, target: Path) -> None:
-    """Hard links, where the disk has them: files of a run folder are replaced, never changed (rlflow/common/files.py)."""
+    """Hard links, where the disk has them: files are replaced, never changed (rlflow/common/files.py)."""
     for file in sorted(source.rglob("*")):
         position = target / file.relative_to(source)
         if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or position.exists():

@@ -1,7 +1,8 @@
 """The trials of a sweep: which parameters come next, which trial is given up, and how all of them are run.
 
-Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier blocks only,
-so a sweep that was killed is simply played again: finished runs are found in their folders, and everything else follows.
+Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier
+blocks only, so a sweep that was killed is simply played again: finished runs are found in their folders, and everything
+else follows.
 """
 
 import os
@@ -71,7 +72,7 @@ def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Se
 
 
 def play(sweep: Sweep, folder: Path, all_done: DoAll, report: "Callable[[list[Trial], Study], None]") -> list[Trial]:
-    """All trials, block by block: a block is as many as run side by side, where later trials learn from earlier ones."""
+    """All trials, block by block: a block is as many as run side by side, if later trials learn from earlier ones."""
     learns = sweep.sampler == "tpe" or sweep.pruner != "none"
     size = sweep.workers if learns else sweep.trials
     steps = [sweep.seeds] if sweep.pruner == "none" else [(seed,) for seed in sweep.seeds]
@@ -105,7 +106,7 @@ def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seed
 
 
 class Study:
-    """Optuna's view of the trials so far: what it proposes next is a function of them, of the seed and of the trial's number."""
+    """Optuna's view of the trials so far: the next proposal is a function of them, the seed and the trial's number."""
 
     def __init__(self, sweep: Sweep):
         try:
@@ -137,7 +138,7 @@ class Study:
         return dict(asked.ask(self._distributions).params)
 
     def prunes(self, trial: Trial) -> bool:
-        """Whether Optuna's pruner gives the trial up, from its means after each seed so far and those of earlier blocks."""
+        """Whether Optuna's pruner gives the trial up, by its means after each seed and those of earlier blocks."""
         return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
 
     def add(self, trial: Trial) -> None:
