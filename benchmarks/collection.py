@@ -64,10 +64,14 @@ def main() -> int:
     figures = {
         "model": parsed.model, "episodes": parsed.episodes, "episodes_per_second": rates,
         "median_ratio_to_1_worker": {
-            way: statistics.median(rate / one for rate, one in zip(result, single, strict=True)) for way, result in rates.items()
+            way: statistics.median(rate / one for rate, one in zip(of_way, single, strict=True))
+            for way, of_way in rates.items()
         },
     }  # fmt: skip
-    return finish("collection", parsed, figures, [bar("all ways leave the same bytes", len(shards) == 1, "", "true", len(shards) == 1)])
+    return finish(
+        "collection", parsed, figures,
+        [bar("all ways leave the same bytes", len(shards) == 1, "", "true", len(shards) == 1)],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

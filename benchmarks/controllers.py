@@ -64,8 +64,10 @@ class Job:
         if parsed.default:
             return parsed.overrides
         return [
-            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}", f"iterations.interactions={INTERACTIONS - ACTING}",
-            f"iterations.count={parsed.iterations}", "eval.samples=1", "eval.seeds=[0]", f"eval.measure_seconds={parsed.measure_seconds}",
+            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}",
+            f"iterations.interactions={INTERACTIONS - ACTING}",
+            f"iterations.count={parsed.iterations}", "eval.samples=1", "eval.seeds=[0]",
+            f"eval.measure_seconds={parsed.measure_seconds}",
             f"controller.planner.steps={ITERATION_STEPS}", *parsed.overrides,
         ]  # fmt: skip
 
@@ -117,7 +119,8 @@ class Job:
         method, best = min(results.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
         start = self.spec.make_task().initial.cost.runtime_ps
         return {
-            "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method, "seconds": perf_counter() - started,
+            "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method,
+            "seconds": perf_counter() - started,
             "interactions": sum(result.interactions for result in results.values()),
         }  # fmt: skip
 
@@ -141,19 +144,29 @@ def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
     }
     best = max(learnt, key=lambda controller: learnt[controller]["improvement"])
     controls = job["controllers"][best]["candidates"]
-    known = {method: result["improvement_percent"] for method, result in (*searches.items(), *((key, job[key]) for key in SEARCHED))}
+    known = {
+        method: result["improvement_percent"]
+        for method, result in (*searches.items(), *((key, job[key]) for key in SEARCHED))
+    }
     return {
-        "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
-        "greedy": controls["greedy"]["estimated_improvement_percent"], "random": controls["random"]["estimated_improvement_percent"],
+        "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known,
+        "best_known": max(known.values()),
+        "greedy": controls["greedy"]["estimated_improvement_percent"],
+        "random": controls["random"]["estimated_improvement_percent"],
         "taso_seconds": searches["taso"]["seconds"] if "taso" in searches else None,
-        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"], "same_seconds": job["same_seconds"]["seconds"],
-        "stages": job["stages"], "iterations": job["iterations"],
+        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60,
+        "simulator_seconds": job["simulator"]["seconds"], "same_seconds": job["same_seconds"]["seconds"],
+        "stages": job["stages"], "rounds": job["iterations"],
     }  # fmt: skip
 
 
 def detour(path_ms: list[float]) -> dict | None:
     """The deepest loss on the way to the end: {"at": step, "lost_percent": of the original's runtime}; or None"""
-    losses = [(after - before, step) for step, (before, after) in enumerate(zip(path_ms, path_ms[1:], strict=False)) if after > before]
+    losses = [
+        (after - before, step)
+        for step, (before, after) in enumerate(zip(path_ms, path_ms[1:], strict=False))
+        if after > before
+    ]
     if not losses:
         return None
     lost, step = max(losses)
@@ -165,12 +178,18 @@ def bars_of(row: dict) -> list[dict]:
     share = learnt["improvement"] / row["best_known"] if row["best_known"] > 0 else 1.0
     bars = [
         ("share of the best known", share, "", f"≥ {SHARE}", share >= SHARE),
-        ("above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0", learnt["improvement"] >= row["greedy"] - 1e-9),
-        ("above random", learnt["improvement"] - row["random"], "points", "≥ 0", learnt["improvement"] >= row["random"] - 1e-9),
+        (
+            "above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0",
+            learnt["improvement"] >= row["greedy"] - 1e-9,
+        ),
+        (
+            "above random", learnt["improvement"] - row["random"], "points", "≥ 0",
+            learnt["improvement"] >= row["random"] - 1e-9,
+        ),
         ("interactions", learnt["interactions"], "", f"≤ {INTERACTIONS}", learnt["interactions"] <= INTERACTIONS),
         ("acting", learnt["acting_seconds"], "s", f"≤ {ACTING_SECONDS}", learnt["acting_seconds"] <= ACTING_SECONDS),
         ("four stages", row["minutes"], "minutes", f"≤ {MINUTES}", row["minutes"] <= MINUTES),
-    ]
+    ]  # fmt: skip
     if row["taso_seconds"]:
         ratio = learnt["acting_seconds"] / row["taso_seconds"]
         bars.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
@@ -182,25 +201,39 @@ def table(figures: dict) -> str:
     models = list(figures.values())
     controllers = list(models[0][0]["controllers"])
     heads = [
-        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy", "random", *SEARCHED.values(), "best known",
+        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy",
+        "random", *SEARCHED.values(), "best known",
         "interactions", "acting s", "TASO s", "four stages, minutes",
     ]  # fmt: skip
     rows = []
     for runs in models:
         first, best = runs[0], [run["controllers"][run["best"]] for run in runs]
-        shares = [100 * learnt["improvement"] / run["best_known"] for learnt, run in zip(best, runs, strict=True) if run["best_known"] > 0]
+        shares = [
+            100 * learnt["improvement"] / run["best_known"]
+            for learnt, run in zip(best, runs, strict=True)
+            if run["best_known"] > 0
+        ]
         cells = [
             first["model"],
-            *("{} % ({})".format(*[mean([run["controllers"][c][what] for run in runs]) for what in ("improvement", "dreamt")]) for c in controllers),
-            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %" + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
+            *(gain_and_dream([run["controllers"][name] for run in runs]) for name in controllers),
+            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %"
+            + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
             f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %",
             *(f"{mean([run['known'][key] for run in runs])} %" if key in first["known"] else "–" for key in SEARCHED),
             f"{max(run['best_known'] for run in runs):.2f} %",
-            f"{max(learnt['interactions'] for learnt in best)}", f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
-            f"{first['taso_seconds']:.0f}" if first["taso_seconds"] else "–", f"{max(run['minutes'] for run in runs):.1f}",
+            f"{max(learnt['interactions'] for learnt in best)}",
+            f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
+            f"{first['taso_seconds']:.0f}" if first["taso_seconds"] else "–",
+            f"{max(run['minutes'] for run in runs):.1f}",
         ]  # fmt: skip
         rows.append(cells)
     return markdown(heads, rows)
+
+
+def gain_and_dream(runs: list[dict]) -> str:
+    """The improvement of a controller, and in brackets the one that it dreamt; means over runs."""
+    improvement, dreamt = (mean([run[what] for run in runs]) for what in ("improvement", "dreamt"))
+    return f"{improvement} % ({dreamt})"
 
 
 def iterations_table(figures: dict) -> str:
@@ -208,7 +241,7 @@ def iterations_table(figures: dict) -> str:
     first run."""
     rows, below = [], Counter()
     for first, *_ in figures.values():
-        gains = {f"after {n}": one["improvement"]["real"][0] for n, one in enumerate(first["iterations"][1:], start=1)}
+        gains = {f"after {n}": one["improvement"]["real"][0] for n, one in enumerate(first["rounds"][1:], start=1)}
         gains["the last plan"] = first["controllers"]["planner"]["improvement"]
         below.update(when for when, gain in gains.items() if gain < first["greedy"] - ROUNDING)
         rows.append([first["model"], *(f"{gain:.2f}" for gain in (*gains.values(), first["greedy"]))])
@@ -221,10 +254,10 @@ def errors_table(figures: dict) -> str:
     iteration's episodes, in units of their mean gain or loss. Those that explore are in it."""
     rows, errors = [], []
     for first, *_ in figures.values():
-        of_model = [one["improvement"]["relative_error"] for one in first["iterations"][1:]]
+        of_model = [one["improvement"]["relative_error"] for one in first["rounds"][1:]]
         errors += of_model
         rows.append([first["model"], *(f"{100 * error:.1f} %" for error in of_model)])
-    played = [one["improvement"] for first, *_ in figures.values() for one in first["iterations"][1:]]
+    played = [one["improvement"] for first, *_ in figures.values() for one in first["rounds"][1:]]
     plans = [abs(one["predicted"][0] / one["real"][0] - 1) for one in played if one["real"][0]]
     text = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
     text += f"Of the plans only, the first episode of each iteration: greatest {100 * max(plans):.0e} %."
@@ -250,13 +283,22 @@ def mean(values: list[float], digits: int = 2) -> str:
 def main() -> int:
     arguments = parser(__doc__, "runs/controllers")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
-    arguments.add_argument("--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES", help="with commas between them")
-    arguments.add_argument("--default", action="store_true", help="with configs/default.yaml as it is: --iterations, --episodes, --cost and --measure-seconds then say nothing")
+    arguments.add_argument(
+        "--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES",
+        help="with commas between them",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--default",
+        action="store_true",
+        help="configs/default.yaml as it is: --iterations, --episodes, --cost and --measure-seconds say nothing",
+    )
     arguments.add_argument("--iterations", type=int, default=6, help="of collecting and training the world model")
     arguments.add_argument("--episodes", type=int, default=60, help="random ones, with which it begins")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
-    arguments.add_argument("--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out")
+    arguments.add_argument(
+        "--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out"
+    )
     arguments.add_argument("--seeds", type=int, default=1, help="runs of each model: --seed and those after it")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
@@ -269,11 +311,16 @@ def main() -> int:
         lambda key: Job(key.rpartition("-")[0], int(key.rpartition("-")[2]), parsed).work(),
     )  # fmt: skip
     known = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
-    figures = {name: [summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds] for name in names}
+    figures = {
+        name: [summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds]
+        for name in names
+    }
     if parsed.table:
         print(table(figures), *([] if parsed.default else [iterations_table(figures)]), sep="\n\n")
         return 0
-    return finish("controllers", parsed, figures, [b for runs in figures.values() for run in runs for b in bars_of(run)])
+    return finish(
+        "controllers", parsed, figures, [b for runs in figures.values() for run in runs for b in bars_of(run)]
+    )
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ OTHERWISE = ["bert_base_fused", "vit_base_fused"]  # for rules that match in non
 MODELS = [*PAPER, *LIGHT, "shufflenet_v2", "shufflenet_v2_folded", "mobilenet_v2", *OTHERWISE]
 SLOW = ("bert_base", "vit_base", "light_vgg19", *OTHERWISE)  # each counts as two others
 PER_RULE = 2  # models on which a rule is tried
-# Family → the one whose rules bring its own together: padded channels pass a Relu, a product takes up the scale of attention.
+# Family → the one whose rules bring its own together: padded channels pass a Relu, a product takes up the scale of
+# attention.
 HELPED_BY = {"padding": "slices", "attention": "fused"}
 STARTED_BY = {"attention": ("fused-matmul-div",)}  # … and those of its rules that a try may begin with
 MOST_STEPS = 300  # matches at which a rule is applied
@@ -90,8 +91,12 @@ class Way:
         """The rules that had no match at first, where they lead to graphs not seen before, the smaller first."""
         for _ in range(steps):
             rules = [x for x in range(len(self.rules)) if x not in self.closed]
-            afters = [(n_nodes(self.after(m)), k, m) for k, m in enumerate(m for x in rules for m in self.table.of_rule(x))]
-            match = next((m for _, _, m in sorted(afters, key=lambda a: a[:2]) if skeleton(self.after(m)) not in self.seen), None)
+            afters = [
+                (n_nodes(self.after(m)), k, m) for k, m in enumerate(m for x in rules for m in self.table.of_rule(x))
+            ]
+            match = next(
+                (m for _, _, m in sorted(afters, key=lambda a: a[:2]) if skeleton(self.after(m)) not in self.seen), None
+            )
             if match is None:
                 return
             self.step(match)
@@ -121,10 +126,18 @@ def measured(original: onnx.ModelProto, way: Way, seconds: float, sessions: int,
     """What came out of a way: rewrites, nodes, and if it is equal, its latency beside the original's."""
     candidate = to_model(way.graph)
     findings = validate(original, candidate, SEEDS, TOLERANCE, threads=threads)
-    result = {"applied": dict(way.applied), "nodes": n_nodes(way.graph), "equal": findings.ok, "max_relative_error": findings.max_error}
+    result = {
+        "applied": dict(way.applied),
+        "nodes": n_nodes(way.graph),
+        "equal": findings.ok,
+        "max_relative_error": findings.max_error,
+    }
     if findings.ok:
         whole = measure(original, candidate, threads, seconds, sessions, seed, memory=False)
-        result |= {key: whole[key] for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")}
+        result |= {
+            key: whole[key]
+            for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")
+        }
     return result
 
 
@@ -203,7 +216,9 @@ def pairs_of(rules: RuleSet, survey: dict[str, dict], family: str, all_models: b
 
 def effect(result: list[dict]) -> dict:
     """What the table says of one family: the best try of all, and of each rule."""
-    tries = [{"model": one["model"], "nodes_before": one["nodes"], **each_try} for one in result for each_try in one["tries"]]
+    tries = [
+        {"model": one["model"], "nodes_before": one["nodes"], **each_try} for one in result for each_try in one["tries"]
+    ]
     equal = [one for one in tries if one["equal"]]
     rules: dict[str, dict] = {}
     for one in sorted(equal, key=rank):
@@ -220,11 +235,20 @@ def effect(result: list[dict]) -> dict:
 
 def table(figures: dict) -> str:
     """The part of docs/RESULTS.md: the families, then their rules."""
-    lines = ["| family | model | rules applied | nodes | measured, of the original's latency | verdict |", "| --- | --- | --- | ---: | --- | --- |"]
+    lines = [
+        "| family | model | rules applied | nodes | measured, of the original's latency | verdict |",
+        "| --- | --- | --- | ---: | --- | --- |",
+    ]
     for family, result in figures["families"].items():
         last = result["best"] and result["again"]
-        lines.append(f"| {family} | {row(last)} |" if last else f"| {family} | – | none applies to these models | | | |")
-    lines += ["", "| family | rule | model | matches and what they open | nodes | measured | verdict |", "| --- | --- | --- | --- | ---: | --- | --- |"]
+        lines.append(
+            f"| {family} | {row(last)} |" if last else f"| {family} | – | none applies to these models | | | |"
+        )
+    lines += [
+        "",
+        "| family | rule | model | matches and what they open | nodes | measured | verdict |",
+        "| --- | --- | --- | --- | ---: | --- | --- |",
+    ]
     for family, result in figures["families"].items():
         lines += [f"| {family} | {name} | {row(one)} |" for name, one in result["rules"].items()]
     return "\n".join(lines)
@@ -232,26 +256,37 @@ def table(figures: dict) -> str:
 
 def row(result: dict) -> str:
     applied = ", ".join(f"{name} ×{n}" for name, n in result["applied"].items())
-    ratio = f"{result['ratio']:.3f} ({result['interval'][0]:.3f} – {result['interval'][1]:.3f})" if result["equal"] else "not equal"
-    return f"{result['model']} | {applied} | {result['nodes_before']} → {result['nodes']} | {ratio} | {result.get('verdict', '')}"
+    ratio = (
+        f"{result['ratio']:.3f} ({result['interval'][0]:.3f} – {result['interval'][1]:.3f})"
+        if result["equal"]
+        else "not equal"
+    )
+    nodes = f"{result['nodes_before']} → {result['nodes']}"
+    return f"{result['model']} | {applied} | {nodes} | {ratio} | {result.get('verdict', '')}"
 
 
 def run(parsed) -> dict:
     rules = load_rules()
-    survey = each(parsed.model or MODELS, parsed.folder / f"survey-{rules.hash[:8]}", lambda name: count(name, rules, parsed.seed))
+    survey = each(
+        parsed.model or MODELS, parsed.folder / f"survey-{rules.hash[:8]}", lambda name: count(name, rules, parsed.seed)
+    )
     result = {}
     for family in parsed.family or families():
-        folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"  # other rules are measured anew; a try depends on nothing else
+        # other rules are measured anew; a try depends on nothing else
+        folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"
         pairs = pairs_of(rules, survey, family, bool(parsed.model))
         tried = each(
-            list(pairs), folder, lambda model, names=pairs, name=family: try_family(name, model, names[model], parsed.threads, parsed.seed)
+            list(pairs),
+            folder,
+            lambda model, names=pairs, name=family: try_family(name, model, names[model], parsed.threads, parsed.seed),
         )
         result[family] = effect(list(tried.values()))
         best = result[family]["best"]
         if best:
             again = each(
                 [f"{best['model']}-again"], folder,
-                lambda _, best=best, name=family: measure_again(name, best["model"], best["steps"], parsed.threads, parsed.seed),
+                lambda _, best=best,
+                name=family: measure_again(name, best["model"], best["steps"], parsed.threads, parsed.seed),
             )  # fmt: skip
             (result[family]["again"],) = again.values()
     return {"threads": parsed.threads, "survey": survey, "families": result}
@@ -270,7 +305,9 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--family", action="append", choices=families(), help="one family only; repeatable")
     arguments.add_argument("--model", action="append", help="only this model, with all rules that apply; repeatable")
-    arguments.add_argument("--threads", type=int, default=0, help="of ONNX Runtime; 0 is its own choice, as users run it")
+    arguments.add_argument(
+        "--threads", type=int, default=0, help="of ONNX Runtime; 0 is its own choice, as users run it"
+    )
     arguments.add_argument("--folder", type=Path, default=Path("runs/families"), help="where results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     parsed = arguments.parse_args()

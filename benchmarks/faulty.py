@@ -67,7 +67,9 @@ def to_bfloat16(model, rng):
     """A weight rounded to bfloat16 and back."""
 
     def change(array):
-        array[...] = numpy_helper.to_array(helper.make_tensor("", TensorProto.BFLOAT16, array.shape, array.reshape(-1))).astype(array.dtype)
+        array[...] = numpy_helper.to_array(
+            helper.make_tensor("", TensorProto.BFLOAT16, array.shape, array.reshape(-1))
+        ).astype(array.dtype)
 
     return _edit_weight(model, rng, change)
 
@@ -115,12 +117,16 @@ def _weights(model, fits) -> list[onnx.TensorProto]:
     read = {name for node in model.graph.node for name in node.input}
     return [
         t for t in model.graph.initializer
-        if t.name in read and t.data_type == TensorProto.FLOAT and np.prod(t.dims, dtype=int) > 1 and fits(tuple(t.dims))
+        if t.name in read and t.data_type == TensorProto.FLOAT
+        and np.prod(t.dims, dtype=int) > 1 and fits(tuple(t.dims))
     ]  # fmt: skip
 
 
 def _constants(model) -> list[onnx.TensorProto]:
-    return [*model.graph.initializer, *(a.t for n in model.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value")]
+    return [
+        *model.graph.initializer,
+        *(a.t for n in model.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"),
+    ]
 
 
 def _put(tensor, array) -> None:
@@ -134,7 +140,11 @@ def dropped_node(model, rng):
     """What reads an operator reads its first input instead, where the types are the same."""
     types = _types(model)
     given = {value.name for value in model.graph.output}
-    nodes = [n for n in model.graph.node if n.input and n.output[0] not in given and types.get(n.input[0]) == types.get(n.output[0]) is not None]
+    nodes = [
+        n
+        for n in model.graph.node
+        if n.input and n.output[0] not in given and types.get(n.input[0]) == types.get(n.output[0]) is not None
+    ]
     if not nodes:
         return None
     dropped = nodes[rng.integers(len(nodes))]
@@ -147,7 +157,9 @@ def dropped_node(model, rng):
 
 def swapped_inputs(model, rng):
     """The first two operands of an operator to which their order matters."""
-    nodes = [n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow", "MatMul", "Concat") and len(set(n.input)) > 1]
+    nodes = [
+        n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow", "MatMul", "Concat") and len(set(n.input)) > 1
+    ]
     if not nodes:
         return None
     node = nodes[rng.integers(len(nodes))]
@@ -215,7 +227,10 @@ def perm(model, rng):
 
 def other_attribute(model, rng):
     """Factors, windows, groups, flags."""
-    names = ("alpha", "beta", "bias", "size", "kernel_shape", "dilations", "group", "transB", "keepdims", "approximate", "count_include_pad")
+    names = (
+        "alpha", "beta", "bias", "size", "kernel_shape", "dilations", "group", "transB", "keepdims", "approximate",
+        "count_include_pad",
+    )  # fmt: skip
 
     def change(attribute):
         if attribute.type == onnx.AttributeProto.FLOAT:
@@ -307,8 +322,10 @@ def _rerouted(model, rng) -> tuple[str, str]:
 
 
 KINDS: tuple[Kind, ...] = (
-    one_element, scaled, transposed, swapped_weights, to_bfloat16, to_float16, noise, scalar, dropped_node, swapped_inputs,
-    rewired, stride, pad, axis, epsilon, perm, other_attribute, renamed_output, output_type, output_values, output_shape,
+    one_element, scaled, transposed, swapped_weights, to_bfloat16, to_float16, noise, scalar, dropped_node,
+    swapped_inputs,
+    rewired, stride, pad, axis, epsilon, perm, other_attribute, renamed_output, output_type, output_values,
+    output_shape,
     declared_shape, order,
 )  # fmt: skip
 
@@ -330,7 +347,8 @@ class Function:
     def __init__(self, model: onnx.ModelProto, seed: int):
         self.model, drawn = model, _in_double(random_inputs(model, seed))
         self.feeds = [
-            {name: a * factor + shift if a.dtype.kind == "f" else a for name, a in drawn.items()} for factor, shift in SCALES
+            {name: a * factor + shift if a.dtype.kind == "f" else a for name, a in drawn.items()}
+            for factor, shift in SCALES
         ]
         self.values = [*_values(model, self.feeds)]
 

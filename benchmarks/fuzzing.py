@@ -184,7 +184,9 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> Fuzzed:
     try:
         original = Original(model, seed)
     except Exception as error:
-        return Fuzzed([], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter())
+        return Fuzzed(
+            [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter()
+        )
     walk = random_walk(model, rules, np.random.default_rng(seed), steps)
     for done, state in enumerate(walk.states):  # every one, since a later rewrite can undo what is wrong
         fault = original.fault(state, last=done == len(walk.steps))

@@ -24,7 +24,10 @@ def parser(description: str, folder: str | None = None) -> argparse.ArgumentPars
     made.add_argument("--json", metavar="FILE", help="write the result there too")
     made.add_argument("--seed", type=int, default=0)
     if folder:
-        made.add_argument("--folder", type=of_these_rules, default=folder, help="where finished parts are kept, for a restart; apart for every rule set")
+        made.add_argument(
+            "--folder", type=of_these_rules, default=folder,
+            help="where finished parts are kept, for a restart; apart for every rule set",
+        )  # fmt: skip
     return made
 
 

@@ -10,7 +10,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 OPSET = 17
-NETWORKS = {"resnet50": ("ResNet50", 224), "inception_v3": ("InceptionV3", 299)}  # name → (in tf.keras.applications, pixels)
+# name → (in tf.keras.applications, pixels)
+NETWORKS = {"resnet50": ("ResNet50", 224), "inception_v3": ("InceptionV3", 299)}
 
 
 def export(name: str, folder: Path, seed: int) -> int:
@@ -23,7 +24,9 @@ def export(name: str, folder: Path, seed: int) -> int:
     tf.keras.utils.set_random_seed(seed)
     model = getattr(tf.keras.applications, network)(weights=None)
     draw_statistics(model, np.random.default_rng(seed))
-    traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(tf.TensorSpec([1, pixels, pixels, 3], tf.float32))
+    traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(
+        tf.TensorSpec([1, pixels, pixels, 3], tf.float32)
+    )
     frozen = convert_variables_to_constants_v2(traced)
     (folder / f"{name}.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
     onnx.save(to_onnx(model, pixels), folder / f"{name}.onnx")
@@ -86,19 +89,38 @@ def to_onnx(model, pixels: int) -> onnx.ModelProto:
 
 def _convolution(layer, constant) -> list[tuple]:
     values = [weight.numpy() for weight in layer.weights]
-    operands = [constant(f"{layer.name}/kernel", values[0].transpose(3, 2, 0, 1)), *(constant(f"{layer.name}/bias", value) for value in values[1:])]
-    return [("Conv", operands, {"strides": layer.strides, "pads": _pads(layer, layer.kernel_size)}), *_activation(layer, constant)]
+    operands = [
+        constant(f"{layer.name}/kernel", values[0].transpose(3, 2, 0, 1)),
+        *(constant(f"{layer.name}/bias", value) for value in values[1:]),
+    ]
+    return [
+        ("Conv", operands, {"strides": layer.strides, "pads": _pads(layer, layer.kernel_size)}),
+        *_activation(layer, constant),
+    ]
 
 
 def _normalisation(layer, constant) -> list[tuple]:
     channels = layer.moving_mean.shape[0]
     gamma = layer.gamma.numpy() if layer.scale else np.ones(channels, np.float32)
-    values = {"scale": gamma, "shift": layer.beta.numpy(), "mean": layer.moving_mean.numpy(), "variance": layer.moving_variance.numpy()}
-    return [("BatchNormalization", [constant(f"{layer.name}/{key}", value) for key, value in values.items()], {"epsilon": layer.epsilon})]
+    values = {
+        "scale": gamma,
+        "shift": layer.beta.numpy(),
+        "mean": layer.moving_mean.numpy(),
+        "variance": layer.moving_variance.numpy(),
+    }
+    return [
+        (
+            "BatchNormalization",
+            [constant(f"{layer.name}/{key}", value) for key, value in values.items()],
+            {"epsilon": layer.epsilon},
+        )
+    ]
 
 
 def _pooling(op: str):
-    return lambda layer, constant: [(op, [], {"kernel_shape": layer.pool_size, "strides": layer.strides, "pads": _pads(layer, layer.pool_size)})]
+    return lambda layer, constant: [
+        (op, [], {"kernel_shape": layer.pool_size, "strides": layer.strides, "pads": _pads(layer, layer.pool_size)})
+    ]
 
 
 def _pads(layer, size: tuple[int, ...]) -> list[int]:
@@ -119,7 +141,10 @@ def _activation(layer, constant) -> list[tuple]:
 
 
 def _dense(layer, constant) -> list[tuple]:
-    operands = [constant(f"{layer.name}/kernel", layer.kernel.numpy()), constant(f"{layer.name}/bias", layer.bias.numpy())]
+    operands = [
+        constant(f"{layer.name}/kernel", layer.kernel.numpy()),
+        constant(f"{layer.name}/bias", layer.bias.numpy()),
+    ]
     return [("Gemm", operands, {}), *_activation(layer, constant)]
 
 

@@ -67,7 +67,9 @@ def instances() -> list[Instance]:
     rules = load_rules()
     cases = [replace(case, dtype="float32") if case.dtype == "float64" else case for case in CASES]
     cases += [*_all_alike(cases, 2, turned=False), *_all_alike(cases, 3, turned=True)]
-    result = [_instance(name, partial(instantiate, case, rules)) for name, case in {str(case): case for case in cases}.items()]
+    result = [
+        _instance(name, partial(instantiate, case, rules)) for name, case in {str(case): case for case in cases}.items()
+    ]
     for rule, _, text, opset in LOOK_ALIKES:
         if "Random" not in text:
             result.append(_instance(f"{rule} {text}", partial(model, text.replace("double", "float"), opset)))
@@ -246,13 +248,19 @@ def examine(work: Work, tried: int, others: int) -> list[dict]:
     wrong = [n for n, result in enumerate(judgements) if result["difference"]]
     rest = [n for n, result in enumerate(judgements) if not result["difference"]]
     taken = sorted(wrong[:tried] + rest[:others])
-    return [examined(variants[n], judgements[n], result) for n, result in zip(taken, work.all_of(prove, taken, 10), strict=True)]
+    return [
+        examined(variants[n], judgements[n], result)
+        for n, result in zip(taken, work.all_of(prove, taken, 10), strict=True)
+    ]
 
 
 def summary(result: list[dict]) -> dict:
     groups = {name: [v for v in result if group(v) == name] for name in GROUPS}
     wrong = groups["wrong"] + groups["wrong and proved"]
-    kinds = {kind: Counter(group(v) for v in result if v["kind"] == kind) for kind in dict.fromkeys(v["kind"] for v in result)}
+    kinds = {
+        kind: Counter(group(v) for v in result if v["kind"] == kind)
+        for kind in dict.fromkeys(v["kind"] for v in result)
+    }
     return {
         "variants": len(result),
         "groups": {name: len(members) for name, members in groups.items()},
@@ -273,15 +281,24 @@ def _brief(variant: dict, *keys: str) -> dict:
 
 
 def table(figures: dict) -> str:
-    heads = {"wrong, rejected": "wrong", "wrong and proved": "wrong and proved", "equal, proved": "proved", "not told apart": "not told apart"}
+    heads = {
+        "wrong, rejected": "wrong",
+        "wrong and proved": "wrong and proved",
+        "equal, proved": "proved",
+        "not told apart": "not told apart",
+    }
     kinds = figures["kinds"] | {"all": figures["groups"]}
-    return markdown(["kind", *heads], [[kind, *(result.get(key, 0) for key in heads.values())] for kind, result in kinds.items()])
+    return markdown(
+        ["kind", *heads], [[kind, *(result.get(key, 0) for key in heads.values())] for kind, result in kinds.items()]
+    )
 
 
 def main() -> int:
     made = parser(__doc__, "runs/mutations")
     made.add_argument("--rules", nargs="*", default=[], metavar="NAME", help="only variants of these rules")
-    made.add_argument("--tried", type=int, default=TRIED, metavar="N", help="at most so many that ONNX Runtime found wrong")
+    made.add_argument(
+        "--tried", type=int, default=TRIED, metavar="N", help="at most so many that ONNX Runtime found wrong"
+    )
     made.add_argument("--others", type=int, default=OTHERS, metavar="N", help="at most so many that it did not")
     made.add_argument("--workers", type=int, default=2, metavar="N", help="processes that work at once")
     options = made.parse_args()

@@ -226,9 +226,18 @@ def figures_of(results: dict[tuple[str, str, str], Outcome]) -> dict:
 
 def table(figures: dict) -> str:
     """The forms of the tests, and why some do not run."""
-    verdicts = {"runs": "cases", "equal": "equal", "equal in type and shape (random)": "equal in type and shape", "failed": "failed"}
+    verdicts = {
+        "runs": "cases",
+        "equal": "equal",
+        "equal in type and shape (random)": "equal in type and shape",
+        "failed": "failed",
+    }
     verdicts |= {"not run by ONNX Runtime": "not run", "with rewrites": "rewritten", "rewrites": "substitutions"}
-    rows = [[form, *(result.get(key, 0) for key in verdicts.values())] for form, result in figures.items() if "cases" in result]
+    rows = [
+        [form, *(result.get(key, 0) for key in verdicts.values())]
+        for form, result in figures.items()
+        if "cases" in result
+    ]
     why = markdown(["why not run", "tests"], figures["not_run"].items())
     return markdown(["tests, form", *verdicts], rows) + "\n\n" + why
 

@@ -90,14 +90,20 @@ def index(results: dict[str, dict], today: dict) -> str:
         ]
         for name, result in results.items()
     ]  # fmt: skip
-    missed = [[name, bar["name"], with_unit(bar), bar["limit"]] for name, result in results.items() for bar in result.get("bars", []) if not bar["holds"]]
+    missed = [
+        [name, bar["name"], with_unit(bar), bar["limit"]]
+        for name, result in results.items()
+        for bar in result.get("bars", [])
+        if not bar["holds"]
+    ]
     return f"""# Results, and what they were made with
 
-Written by `python -m benchmarks.pages` from the JSON files of this folder; [RESULTS.md](../RESULTS.md) says what they mean.
+Written by `python -m benchmarks.pages` from the JSON files of this folder; [RESULTS.md](../RESULTS.md) says what they
+mean.
 
-The rule set of today is {today["hash"][:SHORT]} ({today["count"]} rules). A result that was made with another one is **STALE**, and so is one
-that does not state them ("not stated"): run its command again, with `--json docs/results/NAME.json`. "–": rules do not matter to it. Stale now:
-{len(stale)} of {len(results)}.
+The rule set of today is {today["hash"][:SHORT]} ({today["count"]} rules). A result that was made with another one is
+**STALE**, and so is one that does not state its rules ("not stated"): run its command again, with
+`--json docs/results/NAME.json`. "–": rules do not matter to it. Stale now: {len(stale)} of {len(results)}.
 
 {markdown(["result", "command", "rules", "state", "revision", "bars that hold"], rows, words=5)}
 
@@ -130,9 +136,13 @@ def refilled(text: str, results: dict[str, dict], today: dict) -> str:
     def fill(match: re.Match) -> str:
         begin, name, function, end = match.groups()
         result = results[name]
-        return f"{begin}{made_by(result, function)(result['figures']) if function else block(name, result, today)}\n{end}"
+        return (
+            f"{begin}{made_by(result, function)(result['figures']) if function else block(name, result, today)}\n{end}"
+        )
 
-    if text.count("<!-- begin: ") != len(BLOCK.findall(text)) or text.count("<!-- begin: ") != text.count("<!-- end -->"):
+    if text.count("<!-- begin: ") != len(BLOCK.findall(text)) or text.count("<!-- begin: ") != text.count(
+        "<!-- end -->"
+    ):
         raise ValueError("a block of RESULTS.md has no end, or no beginning")
     return BLOCK.sub(fill, text)
 

@@ -23,7 +23,9 @@ from rlflow.common.files import read_json
 MODELS = (*LIGHT, *PAPER)
 COMMON = ["cost.name=analytic", "eval.measure_seconds=0", "eval.seeds=[0]", "workers=1"]
 SEARCH = ["search.interactions=2000", "search.seconds=3600"]
-STAGES = ["collect.episodes=12", "env.max_steps=30", "controller.planner.steps=1500", "eval.samples=1", "eval.greedy_steps=5"]
+STAGES = [
+    "collect.episodes=12", "env.max_steps=30", "controller.planner.steps=1500", "eval.samples=1", "eval.greedy_steps=5",
+]  # fmt: skip
 
 
 def main() -> int:
@@ -49,7 +51,10 @@ def fingerprints(model: str, folder: Path, seed: int) -> dict:
     """SHA-256 of what both ways leave."""
     folder.mkdir(parents=True, exist_ok=True)
     out, run = folder / "optimised.onnx", folder / "run"
-    _command("optimise", model, "--out", out, "--run", folder / "optimise", "--seed", seed, "--seconds", 5400, *COMMON, *SEARCH)
+    _command(
+        "optimise", model, "--out", out, "--run", folder / "optimise", "--seed", seed, "--seconds", 5400, *COMMON,
+        *SEARCH,
+    )  # fmt: skip
     _command("collect", "--model", model, "--run", run, "--seed", seed, *COMMON, *STAGES)
     for stage in ("train-wm", "train-controller", "eval"):
         _command(stage, "--run", run)
@@ -67,7 +72,10 @@ def _left(run: Path) -> dict:
 
 
 def _command(*arguments) -> None:
-    subprocess.run([sys.executable, "run.py", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "run.py", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def _sha256(content: bytes) -> str:

@@ -108,9 +108,19 @@ class Bench:
         task = self.spec.make_task()
         if task.cost.reach:
             return None
-        graphs = {state.graph.hash: state.graph for method in METHODS for state in [follow(task, self.step(method)["actions"])]}
+        graphs = {
+            state.graph.hash: state.graph
+            for method in METHODS
+            for state in [follow(task, self.step(method)["actions"])]
+        }
         result = lower_bound(task, self.parsed.bound_seconds, list(graphs.values()))
-        return {"lower_bound_ps": result.lower_bound_ps, "best_ps": result.best_ps, "scope": result.scope, "stop": result.stop, "seconds": result.seconds}
+        return {
+            "lower_bound_ps": result.lower_bound_ps,
+            "best_ps": result.best_ps,
+            "scope": result.scope,
+            "stop": result.stop,
+            "seconds": result.seconds,
+        }
 
     def measured(self) -> dict:
         """The best search's result against the original: are they equal, and which is faster."""
@@ -170,20 +180,33 @@ def bars_of(figures: dict) -> list[dict]:
     gaps = [gap(result) for result in figures.values()]
     close = sum(share is not None and share <= GAP for share in gaps)
     needed = math.ceil(GAP_SHARE * len(figures))
-    result = [bar("the best result is proved to be within 1 % of the best", close, "models", f"≥ {needed}", close >= needed)]
-    for taso_time, words in (("seconds", "of TASO's time"), ("seconds_to_own_best", "of the time after which TASO had it")):
+    result = [
+        bar("the best result is proved to be within 1 % of the best", close, "models", f"≥ {needed}", close >= needed)
+    ]
+    for taso_time, words in (
+        ("seconds", "of TASO's time"),
+        ("seconds_to_own_best", "of the time after which TASO had it"),
+    ):
         shares = [speed(f, taso_time) for f in figures.values()]
         fast = sum(share is not None and share <= FRACTION for share in shares)
-        result.append(bar(f"beam or annealing has TASO's best in a tenth {words}", fast, "models", f"≥ {FAST_MODELS}", fast >= FAST_MODELS))
+        result.append(
+            bar(
+                f"beam or annealing has TASO's best in a tenth {words}", fast, "models", f"≥ {FAST_MODELS}",
+                fast >= FAST_MODELS,
+            )
+        )  # fmt: skip
     for name, measured in ((name, f["measured"]) for name, f in figures.items() if f["measured"]):
-        result.append(bar(f"{name}: the best result is equal to the original", measured["equal"], "", "true", measured["equal"]))
+        result.append(
+            bar(f"{name}: the best result is equal to the original", measured["equal"], "", "true", measured["equal"])
+        )
     return result
 
 
 def table(figures: dict) -> str:
     """The rows of docs/RESULTS.md."""
     lines = [
-        "| model | search | estimated gain | gap to the bound | rewrites tried | seconds | of which until TASO's best | stop | measured ratio |",
+        "| model | search | estimated gain | gap to the bound | rewrites tried | seconds | of which until TASO's best "
+        "| stop | measured ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for name, result in figures.items():
@@ -191,9 +214,12 @@ def table(figures: dict) -> str:
         for method, search in result["searches"].items():
             ratio = ""
             if measured and measured["method"] == method:
-                ratio = "{:.3f} ({:.3f} – {:.3f}), {}".format(measured["ratio"], *measured["interval"], measured["verdict"])
+                ratio = "{:.3f} ({:.3f} – {:.3f}), {}".format(
+                    measured["ratio"], *measured["interval"], measured["verdict"]
+                )
             cells = [
-                name, method, f"{search['improvement_percent']:.2f} %", shown(search["gap"], "{:.2%}"), str(search["interactions"]),
+                name, method, f"{search['improvement_percent']:.2f} %", shown(search["gap"], "{:.2%}"),
+                str(search["interactions"]),
                 f"{search['seconds']:.1f}", shown(search["seconds_to_taso_best"], "{:.2f}"), search["stop"], ratio,
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
@@ -207,9 +233,13 @@ def shown(value: float | None, form: str) -> str:
 def main() -> int:
     arguments = parser(__doc__, "runs/searches")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
-    arguments.add_argument("--only", action="append", choices=STEPS, help="one step only, and those that it needs; repeatable")
+    arguments.add_argument(
+        "--only", action="append", choices=STEPS, help="one step only, and those that it needs; repeatable"
+    )
     arguments.add_argument("--seconds", type=float, default=60.0, help="of greedy, best-first, beam and annealing")
-    arguments.add_argument("--taso-seconds", type=float, default=600.0, help="of TASO's backtracking, and of random play")
+    arguments.add_argument(
+        "--taso-seconds", type=float, default=600.0, help="of TASO's backtracking, and of random play"
+    )
     arguments.add_argument("--bound-seconds", type=float, default=600.0, help="of the lower bound")
     arguments.add_argument("--measure-seconds", type=float, default=20.0, help="of the measurement of the best result")
     arguments.add_argument("--cost", default="profiled", help="analytic for a try")

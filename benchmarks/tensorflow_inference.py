@@ -34,7 +34,11 @@ FEWEST = 3  # runs of each side in a part of an iteration
 
 def compare(name: str, folder: Path, arguments) -> dict:
     """All figures of one network."""
-    paths = {"tensorflow": folder / f"{name}.pb", "original": folder / f"{name}.onnx", "optimised": folder / f"{name}-optimised.onnx"}
+    paths = {
+        "tensorflow": folder / f"{name}.pb",
+        "original": folder / f"{name}.onnx",
+        "optimised": folder / f"{name}-optimised.onnx",
+    }
     result = {"parameters": single(export, name, folder, arguments.seed)}
     result |= single(optimise, paths["original"], paths["optimised"], arguments.cost, arguments.search_seconds)
     pixels = NETWORKS[name][1]
@@ -54,7 +58,11 @@ def optimise(source: Path, target: Path, cost: str, seconds: float) -> dict:
     result = greedy(task.initial, 1000, seconds)
     save_graph(result.state.graph, target)
     before, after = task.initial.runtime_ms, result.state.runtime_ms
-    return {"cost": cost, "substitutions": len(result.actions), "estimated_improvement_percent": 100 * (1 - after / before)}
+    return {
+        "cost": cost,
+        "substitutions": len(result.actions),
+        "estimated_improvement_percent": 100 * (1 - after / before),
+    }
 
 
 def runner(side: str, path: Path) -> Callable[[np.ndarray], np.ndarray]:
@@ -83,14 +91,22 @@ def timed(paths: dict[str, Path], pixels: int, pairs: int, seconds: float, seed:
         parts.append(_by_turns(run, images, order, seconds / (2 * pairs)))
     times = dict(zip(SIDES, np.concatenate(parts).T, strict=True))
     return {
-        "difference": {side: float(np.abs(outputs[side] - outputs["tensorflow"]).max() / outputs["tensorflow"].std()) for side in SIDES[1:]},
+        "difference": {
+            side: float(np.abs(outputs[side] - outputs["tensorflow"]).max() / outputs["tensorflow"].std())
+            for side in SIDES[1:]
+        },
         "rounds": pairs, "runs": len(times["tensorflow"]),
         "milliseconds": {side: _spread(1e3 * values) for side, values in times.items()},
-        "ratios": {f"{a} / {b}": _ratio(parts, a, b, seed) for a, b in (("original", "tensorflow"), ("optimised", "tensorflow"), ("optimised", "original"))},
+        "ratios": {
+            f"{a} / {b}": _ratio(parts, a, b, seed)
+            for a, b in (("original", "tensorflow"), ("optimised", "tensorflow"), ("optimised", "original"))
+        },
     }  # fmt: skip
 
 
-def _by_turns(run: dict[str, Callable], images: dict[str, np.ndarray], order: tuple[str, ...], seconds: float) -> np.ndarray:
+def _by_turns(
+    run: dict[str, Callable], images: dict[str, np.ndarray], order: tuple[str, ...], seconds: float
+) -> np.ndarray:
     """Seconds of the runs, [runs, sides], the sides as in SIDES."""
     rows, end = [], time.perf_counter() + seconds
     while len(rows) < FEWEST or time.perf_counter() < end:
@@ -138,8 +154,14 @@ def _resident(key: str) -> int:
 def bars_of(name: str, result: dict) -> list[dict]:
     worst, slowest = max(result["difference"].values()), result["ratios"]["optimised / original"]
     return [
-        bar(f"{name}: all three are the same function", worst, "standard deviations of the outputs", f"≤ {TOLERANCE}", worst <= TOLERANCE),
-        bar(f"{name}: optimised not slower than the original", slowest["ratio"], "of its time", "no regression shown", slowest["verdict"] != "slower"),
+        bar(
+            f"{name}: all three are the same function", worst, "standard deviations of the outputs", f"≤ {TOLERANCE}",
+            worst <= TOLERANCE,
+        ),
+        bar(
+            f"{name}: optimised not slower than the original", slowest["ratio"], "of its time", "no regression shown",
+            slowest["verdict"] != "slower",
+        ),
     ]  # fmt: skip
 
 
@@ -154,7 +176,9 @@ def main() -> int:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     names = arguments.model or list(NETWORKS)
     figures = each(names, arguments.folder, lambda name: compare(name, arguments.folder, arguments))
-    return finish("tensorflow_inference", arguments, figures, [b for name in names for b in bars_of(name, figures[name])])
+    return finish(
+        "tensorflow_inference", arguments, figures, [b for name in names for b in bars_of(name, figures[name])]
+    )
 
 
 if __name__ == "__main__":

@@ -91,7 +91,10 @@ def weakened_conditions(rule: Rule) -> Iterator[tuple[str, Rule]]:
             weak = Condition(compile_expression(tree, rule.name), rule.conditions[number].reason)
             conditions = (*rule.conditions[:number], weak, *rule.conditions[number + 1 :])
             clause = f"if {ast.unparse(tree)}{reason}"
-            yield f"{text} → {ast.unparse(tree)}", made(rule, conditions=conditions, text=with_clause(rule, position, clause))
+            yield (
+                f"{text} → {ast.unparse(tree)}",
+                made(rule, conditions=conditions, text=with_clause(rule, position, clause)),
+            )
 
 
 def weaker(node: ast.expr) -> Iterator[ast.expr]:
@@ -160,7 +163,10 @@ def of_expressions(change: Callable[[ast.expr], Iterable[ast.expr]]) -> Callable
                 for tree in changed(text, change):
                     lets = tuple((n, compile_expression(tree, rule.name) if n == name else let) for n, let in rule.lets)
                     new = f"let {name} = {ast.unparse(tree)}"
-                    yield f"{clause} → {ast.unparse(tree)}", made(rule, lets=lets, text=with_clause(rule, position, new))
+                    yield (
+                        f"{clause} → {ast.unparse(tree)}",
+                        made(rule, lets=lets, text=with_clause(rule, position, new)),
+                    )
 
     return result
 

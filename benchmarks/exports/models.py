@@ -33,7 +33,8 @@ def distilbert_float16(path: Path, seed: int) -> None:
     tokens, mask = torch.randint(0, 30000, (1, 128)), torch.ones(1, 128, dtype=torch.int64)
     with torch.no_grad():
         torch.onnx.export(
-            model, (tokens, mask), str(path), input_names=["input_ids", "attention_mask"], output_names=["last_hidden_state"],
+            model, (tokens, mask), str(path), input_names=["input_ids", "attention_mask"],
+            output_names=["last_hidden_state"],
             opset_version=18, dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
 

@@ -47,7 +47,9 @@ def conv(s: Sketch, x: Tensor, kernel: list[int], bias: bool, attributes: dict, 
     """Of so many output channels, or of some number."""
     group = attributes.get("group", 1)
     inner = x.shape[1] // group
-    channels = channels or (x.shape[-1] if x.shape[-1] % group == 0 and s.chance(0.15) else group * s.pick([1, 2, 3, 4]))
+    channels = channels or (
+        x.shape[-1] if x.shape[-1] % group == 0 and s.chance(0.15) else group * s.pick([1, 2, 3, 4])
+    )
     fan_in = inner * prod(kernel)
     w = s.weight((channels, inner, *kernel), fan_in)
     inputs = [x, w] + ([s.weight((channels,))] if bias else [])

@@ -10,7 +10,11 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
     """The indices first … last − 1; by steps of one, which need not be said, or of two."""
-    late = {"starts": np.array([first]), "ends": np.array([last]), "axes": np.array([axis - len(x.shape) if s.chance(0.2) else axis])}
+    late = {
+        "starts": np.array([first]),
+        "ends": np.array([last]),
+        "axes": np.array([axis - len(x.shape) if s.chance(0.2) else axis]),
+    }
     if s.opset < 10 or s.chance(0.85):
         return s.op("Slice", x, late=late)
     step = 1 if s.chance(0.8) else 2
@@ -46,7 +50,11 @@ def sliced_pair(s: Sketch) -> None:
         exponents = s.rng.choice([0.5, 2.0, 1.0], [n if s.chance(0.4) else 1 for n in x.shape])
         y = s.op("Pow", x, s.constant(exponents, x.dtype), bound=x.bound**2)
     else:
-        other = s.like(x) if s.chance(0.5) else s.input([n if s.chance(0.4) else 1 for n in x.shape][int(s.chance(0.2)) :], x.dtype)
+        other = (
+            s.like(x)
+            if s.chance(0.5)
+            else s.input([n if s.chance(0.4) else 1 for n in x.shape][int(s.chance(0.2)) :], x.dtype)
+        )
         if kind == "Div":
             other = positive(s, calm(s, other, 8)) if other.shape else scalar(s, x, 0.5)
         y = s.op(kind, x, other, **{"bound": 2 * x.bound} if kind == "Div" else {})

@@ -38,7 +38,8 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
 
 
 def record(
-    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0, copied: int = 0,
+    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0,
+    copied: int = 0,
 ) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
     rewards, edits, taken, matched = [], [first_edit(states[0])], [], []
@@ -59,7 +60,8 @@ def record(
     terminated = actions[-1][0] == task.no_op
     return Episode(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
-        np.array([state.runtime_ms for state in states], np.float64), np.array([state.counts for state in states], np.int32),
+        np.array([state.runtime_ms for state in states], np.float64),
+        np.array([state.counts for state in states], np.int32),
         [state.arrays() for state in states], index, matched, pack(edits, taken), copied,
     )  # fmt: skip
 

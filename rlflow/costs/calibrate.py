@@ -66,7 +66,10 @@ class RooflineCost(AnalyticCost):
 
 def _product() -> onnx.ModelProto:
     weight = np.random.default_rng(0).random((SIDE, SIDE), np.float32)
-    return _model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [SIDE, SIDE]}, [SIDE, SIDE], [numpy_helper.from_array(weight, "w")])
+    return _model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [SIDE, SIDE]}, [SIDE, SIDE],
+        [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
 
 
 def _sum() -> onnx.ModelProto:

@@ -136,10 +136,18 @@ class CorrectedCost:
         """
         path = correction_path(threads, database)
         if not path.exists():
-            raise RLFlowError(f"there is no correction of costs for threads={threads} ({path}); fit one, or use cost.name=profiled")
+            raise RLFlowError(
+                f"there is no correction of costs for threads={threads} ({path}); fit one, or use cost.name=profiled"
+            )
         correction = Correction.load(path)
-        if (correction.threads, correction.machine, correction.onnxruntime) != (threads, machine(), onnxruntime.__version__):
-            raise RLFlowError(f"{path} was made on another machine, for other threads or another ONNX Runtime; make it anew")
+        if (correction.threads, correction.machine, correction.onnxruntime) != (
+            threads,
+            machine(),
+            onnxruntime.__version__,
+        ):
+            raise RLFlowError(
+                f"{path} was made on another machine, for other threads or another ONNX Runtime; make it anew"
+            )
         return cls(ProfiledCost.open(threads, database), correction)
 
     @property
@@ -195,8 +203,11 @@ def fit(measurements: Sequence[Measurement], threads: int = 1) -> Correction:
     strength, errors = _choose(measurements)
     result = _solve(measurements, strength)
     return Correction(
-        **result, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements), threads=threads,
-        error=None if errors is None else {"mean": float(np.mean(np.abs(errors))), "greatest": float(np.max(np.abs(errors)))},
+        **result, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements),
+        threads=threads,
+        error=None if errors is None else {
+            "mean": float(np.mean(np.abs(errors))), "greatest": float(np.max(np.abs(errors))),
+        },
     )  # fmt: skip
 
 

@@ -44,7 +44,9 @@ class TimingDatabase:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version > VERSION:
-            raise RLFlowError(f"the cost database {self.path} is of a newer RLFlow (format {version}, not {VERSION}); name another")
+            raise RLFlowError(
+                f"the cost database {self.path} is of a newer RLFlow (format {version}, not {VERSION}); name another"
+            )
         if version < VERSION:
             self._renew(tables > 0)
 
@@ -57,10 +59,15 @@ class TimingDatabase:
             connection.execute(TABLE)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         if used:
-            say(f"the timings in {self.path} were of an older format of RLFlow; they are dropped and will be taken anew")
+            say(
+                f"the timings in {self.path} were of an older format of RLFlow; they are dropped and will be taken anew"
+            )
 
     def look_up(self, signature: str, threads: int) -> Timing | None:
-        query = "SELECT median_ns, low_ns, high_ns, repeats FROM timings WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
+        query = (
+            "SELECT median_ns, low_ns, high_ns, repeats FROM timings"
+            " WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
+        )
         with self.connected() as connection:
             row = connection.execute(query, (signature, threads, machine(), onnxruntime.__version__)).fetchone()
         return Timing(*row) if row else None
@@ -82,7 +89,9 @@ class TimingDatabase:
         """All rows, or those of so many threads, or of machines whose name holds the text."""
         where, values = _where(threads, machine)
         with self.connected() as connection:
-            result = connection.execute(f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values).fetchall()
+            result = connection.execute(
+                f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values
+            ).fetchall()
         return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
@@ -129,7 +138,9 @@ def summary(rows: list[dict]) -> list[dict]:
     """For each kind of kernel, threads, machine and version: count of timings, median in µs, first and last date."""
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
-        groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(row)
+        groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(
+            row
+        )
     return [
         {
             **dict(zip(("operator", "threads", "machine", "onnxruntime"), key, strict=True)),
@@ -150,9 +161,15 @@ def operators(signature: str) -> str:
 
 def summary_table(result: list[dict]) -> str:
     """Markdown."""
-    lines = ["| operator | threads | machine | onnxruntime | timings | median, µs | from | to |", "| --- |" + " --- |" * 7]
+    lines = [
+        "| operator | threads | machine | onnxruntime | timings | median, µs | from | to |",
+        "| --- |" + " --- |" * 7,
+    ]
     for row in result:
-        shown = (row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"], f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10])
+        shown = (
+            row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"],
+            f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10],
+        )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, shown))} |")
     return "\n".join(lines)
 

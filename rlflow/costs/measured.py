@@ -212,7 +212,9 @@ def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: 
     return runs
 
 
-def _one_after_the_other(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
+def _one_after_the_other(
+    models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int
+) -> list[list[Run]]:
     """As `_side_by_side`, but only one session lives at a time."""
     runs: list[list[Run]] = [[], []]
     running = _warm(models[first], inputs, threads)
@@ -245,8 +247,8 @@ def _goes_on(done: list, end: float) -> bool:
 
 
 def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], threads: int) -> Run:
-    # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where other
-    # processes take turns on the core, theirs is not counted.
+    # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where
+    # other processes take turns on the core, theirs is not counted.
     clock = time.thread_time if threads == 1 else time.perf_counter
     interrupted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     start = clock()

@@ -82,7 +82,10 @@ class ProfiledCost:
             if first.op in VIEWS:
                 return NodeCost(VIEW_PS, 0, 0, 1)
         blocked = groups.blocked_inputs(group)
-        key = (group_signature(graph, group), tuple([tensor in blocked for node in group for tensor in node.inputs]) if blocked else ())
+        key = (
+            group_signature(graph, group),
+            tuple([tensor in blocked for node in group for tensor in node.inputs]) if blocked else (),
+        )
         cost = self._memo.get(key)
         if cost is None:
             cost = self._memo[key] = self._timed(groups, group, blocked, text(key))

@@ -70,7 +70,11 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
             middle = (equal + wrong) // 2
             result = compare(chain.states[middle])
             equal, wrong, findings = (middle, wrong, findings) if result.ok else (equal, middle, result)
-        repair.blame(chain.steps[wrong - 1], "onnxruntime" if findings.blames_onnxruntime else "rule", findings.failures()[0].message)
+        repair.blame(
+            chain.steps[wrong - 1],
+            "onnxruntime" if findings.blames_onnxruntime else "rule",
+            findings.failures()[0].message,
+        )
         before, chain = chain, repair.without_known_faults()
         findings = compare(chain.states[-1])
     if not findings.ok:
@@ -157,7 +161,9 @@ class _Repair:
         """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
         self._leave_out(step, blame, message)
         xfer_id = self.actions[step][0]
-        blamed = sum(self.actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items())
+        blamed = sum(
+            self.actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items()
+        )
         if blamed >= TWICE:
             for other, (rule, _) in enumerate(self.actions):
                 if rule == xfer_id and other not in self.out:
@@ -181,7 +187,9 @@ class _Repair:
         return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])
 
 
-def write_fault_report(path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet) -> None:
+def write_fault_report(
+    path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet
+) -> None:
     """What a maintainer needs to know, without the model: to be read, and sent.
 
     Args:
@@ -189,17 +197,38 @@ def write_fault_report(path: Path, model: str, machine: str, versions: dict[str,
         spoken of.
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
-    lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own optimisations; else a rule is.", ""]
+    lines += [
+        "They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own "
+        "optimisations; else a rule is.",
+        "",
+    ]
     for name, result in candidates.items():
         blamed = [each for each in result["left_out"] if each["blame"] != "needed"]
         if blamed:
-            lines += [f"## Found by {name}", "", "| step | rule | location | to blame | what was wrong after it |", "| ---: | --- | ---: | --- | --- |"]
-            lines += [f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |" for each in blamed]
-            lines += ["", f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.", ""]
+            lines += [
+                f"## Found by {name}",
+                "",
+                "| step | rule | location | to blame | what was wrong after it |",
+                "| ---: | --- | ---: | --- | --- |",
+            ]
+            lines += [
+                f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |"
+                for each in blamed
+            ]
+            lines += [
+                "",
+                f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.",
+                "",
+            ]
     names = {each["rule"] for result in candidates.values() for each in result["left_out"] if each["blame"] != "needed"}
     lines += ["## The rules", ""]
     for rule in rules:
         if rule.name in names:
             lines += ["```", rule.text, "```", ""]
-    lines += ["## Conditions", "", f"- machine: {machine}", *(f"- {package} {version}" for package, version in versions.items())]
+    lines += [
+        "## Conditions",
+        "",
+        f"- machine: {machine}",
+        *(f"- {package} {version}" for package, version in versions.items()),
+    ]
     write_text(path, "\n".join(lines) + "\n")

@@ -139,7 +139,11 @@ def _entry(graph: Graph, node: Node, cost: NodeCost) -> NodeEntry:
         if sender is not None and not graph.nodes[sender].constant:
             kind = graph.types.get(tensor)
             senders.append(sender)
-            edges += (float(slot), log1p(kind.nbytes if kind is not None else 0), float(len(graph.consumers[tensor]) > 1))
+            edges += (
+                float(slot),
+                log1p(kind.nbytes if kind is not None else 0),
+                float(len(graph.consumers[tensor]) > 1),
+            )
     op = OPS.get((node.domain, node.op), OTHER_OP)
     row = struct.pack(f"{NODE_FEATURES}f", *node_features(graph, node, cost))
     return NodeEntry(op, row, tuple(senders), struct.pack(f"{len(edges)}f", *edges))

@@ -19,7 +19,8 @@ from rlflow.graph import contrib
 from rlflow.graph.order import Edit, Order, after, walk
 
 ABSENT = -1  # an omitted optional input or output of a node
-RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}  # ONNX Runtime's own, which a model need not import before a rule uses it
+# ONNX Runtime's own, which a model need not import before a rule uses it
+RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
 
 # Operators whose value may differ from run to run, so that they are never constant.
 RANDOM_OPS = frozenset(
@@ -327,13 +328,19 @@ class Graph:
         removed = {n: self.nodes[n] for n in sorted(graph.changed) if n in self.nodes and n not in graph.nodes}
         targets = {}
         for node in removed.values():
-            used = [t for t in node.outputs if t in self.outputs or any(c not in removed for c in self.consumers.get(t, ()))]
+            used = [
+                t for t in node.outputs if t in self.outputs or any(c not in removed for c in self.consumers.get(t, ()))
+            ]
             targets[node.id] = frozenset(graph.producers.get(rewired.get(t, t)) for t in used)
         return Edit(
             self._walk,
             {node_id: self._sources(node) for node_id, node in removed.items()},
             targets,
-            {n: graph._sources(graph.nodes[n]) for n in sorted(graph.changed) if n in graph.nodes and n not in self.nodes},
+            {
+                n: graph._sources(graph.nodes[n])
+                for n in sorted(graph.changed)
+                if n in graph.nodes and n not in self.nodes
+            },
         )
 
     def _touch_around(self, tensor: int, touched: set[int]) -> None:

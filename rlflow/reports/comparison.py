@@ -53,8 +53,16 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
     try:
         config = OmegaConf.load(folder / "config.yaml")
         controller = config.controller.name if "controller" in outcome["candidates"] else NONE
-        model, seed, task = Path(config.model).name, int(config.seed), {key: task["task"][key] for key in ("env", "cost", "shapes")}
-        seconds = {name: float(read_json(folder / f"{name}.json")["seconds"]) for name in STAGES if (folder / f"{name}.json").exists()}
+        model, seed, task = (
+            Path(config.model).name,
+            int(config.seed),
+            {key: task["task"][key] for key in ("env", "cost", "shapes")},
+        )
+        seconds = {
+            name: float(read_json(folder / f"{name}.json")["seconds"])
+            for name in STAGES
+            if (folder / f"{name}.json").exists()
+        }
         run = Run(folder, model, controller, seed, task, outcome, seconds, read_curves(folder / "tensorboard"))
         candidate_rows(run)
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -69,7 +77,10 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise RLFlowError("a run is named twice")
-    runs = sorted((read_run(folder, read_curves) for folder in folders), key=lambda run: (run.model, run.controller, run.seed, str(run.folder)))
+    runs = sorted(
+        (read_run(folder, read_curves) for folder in folders),
+        key=lambda run: (run.model, run.controller, run.seed, str(run.folder)),
+    )
     for one, other in zip(runs, runs[1:], strict=False):
         if one.model == other.model and one.task != other.task:
             different = next(key for key in one.task if one.task[key] != other.task[key])
@@ -84,10 +95,14 @@ def candidate_rows(run: Run) -> list[dict]:
         measured = result["measured"] or {}
         low, high = measured.get("interval", (None, None))
         rows.append({
-            "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name, "delivered": name == run.outcome["delivered"],
-            "equal": result["equal"], "estimated_ms": result["estimated_ms"], "estimated_percent": result["estimated_improvement_percent"],
-            "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"), "ratio_low": low, "ratio_high": high,
-            "verdict": measured.get("verdict"), "substitutions": result["substitutions"], "interactions": result["interactions"],
+            "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name,
+            "delivered": name == run.outcome["delivered"],
+            "equal": result["equal"], "estimated_ms": result["estimated_ms"],
+            "estimated_percent": result["estimated_improvement_percent"],
+            "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"),
+            "ratio_low": low, "ratio_high": high,
+            "verdict": measured.get("verdict"), "substitutions": result["substitutions"],
+            "interactions": result["interactions"],
             "seconds": result["seconds"],
         })  # fmt: skip
     return rows
@@ -126,7 +141,10 @@ def times(runs: Sequence[Run]) -> list[dict]:
     for run in runs:
         for stage, seconds in run.stage_seconds.items():
             result.setdefault((run.model, run.controller, stage), []).append(seconds)
-    return [{"model": m, "controller": c, "stage": stage, **mean_interval(values)} for (m, c, stage), values in result.items()]
+    return [
+        {"model": m, "controller": c, "stage": stage, **mean_interval(values)}
+        for (m, c, stage), values in result.items()
+    ]
 
 
 def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:

@@ -52,7 +52,9 @@ def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) ->
         added = frozenset(n for n in members if shown(after.graph, n))
         around = sorted((neighbours(before.graph, removed) | neighbours(after.graph, added)) - members)
         gain = sum(steps[number].gain_ps for number in numbers)
-        result.append(Region(tuple(numbers), gain, removed, added, frozenset(around[:AROUND]), max(0, len(around) - AROUND)))
+        result.append(
+            Region(tuple(numbers), gain, removed, added, frozenset(around[:AROUND]), max(0, len(around) - AROUND))
+        )
     return sorted(result, key=lambda region: (-region.gain_ps, region.steps))
 
 

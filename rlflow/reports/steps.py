@@ -46,7 +46,12 @@ def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState,
         needs = {makers.get(n) for n in {*match.nodes, *removed}} | {openers.get(_key(match))}
         rule = task.rules[match.xfer_id]
         position = position_of(state.graph, match.nodes)
-        steps.append(Step(rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added, frozenset(needs - {None})))
+        steps.append(
+            Step(
+                rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added,
+                frozenset(needs - {None}),
+            )
+        )  # fmt: skip
         lost, new = after.table.difference(state.table)
         makers |= dict.fromkeys(added, number)
         openers |= dict.fromkeys(set(map(_key, new)) - set(map(_key, lost)), number)

@@ -22,7 +22,10 @@ from rlflow.rules.language import load_rules
 from rlflow.runs.config import load_config
 from rlflow.zoo import ZOO, load
 
-PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
+PACKAGES = (
+    "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
+    "cma",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class RunFolder:
             source = _fetch(path, config)
             cls(path, config, source).env_spec().make_task()
             digest = file_hash(*model_files(source))
-            write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task})
+            write_json(
+                identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
+            )
         run = cls(path, config, source)
         write_text(held, OmegaConf.to_yaml(config))
         write_json(path / "versions.json", versions())
@@ -70,7 +75,10 @@ class RunFolder:
 
     @property
     def shapes(self) -> dict:
-        return {name: tuple(s) if isinstance(s, list) else s for name, s in OmegaConf.to_container(self.config.shapes).items()}
+        return {
+            name: tuple(s) if isinstance(s, list) else s
+            for name, s in OmegaConf.to_container(self.config.shapes).items()
+        }
 
     @cached_property
     def task(self) -> Task:
@@ -117,7 +125,10 @@ class RunFolder:
         if (folder / "options.json").exists():
             before = read_json(folder / "options.json")
             if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
-                raise RLFlowError(f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete that folder")
+                raise RLFlowError(
+                    f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete "
+                    "that folder"
+                )
         write_json(folder / "options.json", options)
         return folder
 
@@ -136,7 +147,9 @@ class RunFolder:
     def require(self, stage: str) -> dict:
         result = self.results(stage)
         if result is None:
-            raise RLFlowError(f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first")
+            raise RLFlowError(
+                f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first"
+            )
         return result
 
 
@@ -144,17 +157,29 @@ def task_of(config: DictConfig) -> dict:
     """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
     chosen = OmegaConf.to_container(config)
     rules = load_rules(chosen["env"]["rules"]).hash
-    return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
+    return {
+        "seed": chosen["seed"],
+        "shapes": chosen["shapes"],
+        "env": chosen["env"],
+        "cost": chosen["cost"],
+        "rules": rules,
+    }
 
 
 def iteration_options(config: DictConfig) -> dict:
     """The options that what an iteration leaves depends on, besides those of the task."""
     chosen = OmegaConf.to_container(config)
-    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
+    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {
+        f"dream.{key}": v for key, v in chosen["dream"].items()
+    }
     options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
     for group in ("world_model", "controller"):
         section = chosen[group]
-        options |= {f"{group}.{key}": v for key, v in section.items() if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")}
+        options |= {
+            f"{group}.{key}": v
+            for key, v in section.items()
+            if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")
+        }
         options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
     return options
 
@@ -163,7 +188,9 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
     try:
         source, wanted = path / identity["source"], identity["sha256"]
         if identity["model"] != config.model:
-            raise RLFlowError(f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'")
+            raise RLFlowError(
+                f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'"
+            )
         for key, value in task.items():
             if identity["task"][key] != value:
                 raise RLFlowError(f"{path} was begun with other options ('{key}' differs); use another --run")

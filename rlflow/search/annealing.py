@@ -42,7 +42,8 @@ def _cooled(position: Position, steps: int, hot: float, cold: float, focus: floa
             break
         match = matches[rng.integers(len(matches))]
         temperature = hot * (cold / hot) ** (step / steps) if hot else 0.0
-        least = temperature * math.log(1.0 - rng.random()) if temperature else 0.0  # the loss that is just accepted, ≤ 0
+        # the loss that is just accepted, ≤ 0
+        least = temperature * math.log(1.0 - rng.random()) if temperature else 0.0
         if position.gain(match) < least:
             continue
         after = position.after(match)

@@ -85,7 +85,10 @@ class _Restart:
         """As `candidates`, the first match first; without those that began a chain before."""
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
-        return [(base.cost, base, set(), first), *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun)]
+        return [
+            (base.cost, base, set(), first),
+            *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun),
+        ]
 
     def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Move]]:
         """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
@@ -93,6 +96,8 @@ class _Restart:
         for position, touched in level:
             near = position.state.near(touched, self.radius)
             result += [
-                (position.cost - position.gain(m), position, touched, m) for m in position.matches if not near.isdisjoint(m.nodes)
+                (position.cost - position.gain(m), position, touched, m)
+                for m in position.matches
+                if not near.isdisjoint(m.nodes)
             ]
         return sorted(result, key=lambda candidate: candidate[0])

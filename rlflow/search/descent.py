@@ -34,6 +34,7 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
         if position.gain(match) > 0:  # of this very graph: known ones, which may be out of date, were no gains
             after = position.after(match)
-            state = promise.search.follow(promise.state, promised)  # not `promise.after`: what it costs there is not to be kept
+            # not `promise.after`: what it costs there is not to be kept
+            state = promise.search.follow(promise.state, promised)
             return after, Position(promise.search, state, before=promise)
     return None

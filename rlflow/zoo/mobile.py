@@ -146,4 +146,6 @@ def mobilenet_v2(seed: int) -> onnx.ModelProto:
 
 def tiny_mobilenet_v2(seed: int) -> onnx.ModelProto:
     """MobileNet v2 of four blocks, 8 channels and more, 32×32."""
-    return mobilenet_v2_of("tiny_mobilenet_v2", seed, 8, [(1, 8, 1, 1), (2, 12, 2, 2), (2, 20, 1, 2)], 32, image=32, classes=10)
+    return mobilenet_v2_of(
+        "tiny_mobilenet_v2", seed, 8, [(1, 8, 1, 1), (2, 12, 2, 2), (2, 20, 1, 2)], 32, image=32, classes=10
+    )

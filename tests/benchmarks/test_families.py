@@ -58,7 +58,10 @@ def tried(rule: str, ratio: float, verdict: str, equal: bool = True) -> dict:
 
 
 def test_the_best_try_is_one_that_was_shown_to_be_faster():
-    tries = [tried("a", 0.7, "no difference shown"), tried("a", 0.95, "faster"), tried("b", 0.9, "slower"), tried("c", 0, "", equal=False)]
+    tries = [
+        tried("a", 0.7, "no difference shown"), tried("a", 0.95, "faster"), tried("b", 0.9, "slower"),
+        tried("c", 0, "", equal=False),
+    ]  # fmt: skip
     result = effect([{"model": "m", "nodes": 10, "rules": ["a", "b", "c"], "tries": tries}])
     assert (result["best"]["ratio"], result["tries"]) == (0.95, 4)
     assert {rule: one["ratio"] for rule, one in result["rules"].items()} == {"a": 0.95, "b": 0.9}

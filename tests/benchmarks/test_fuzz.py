@@ -111,7 +111,11 @@ WRONG = [  # (equation, kind of the fault, operators of the smallest model that 
     ("Transpose(x, perm=p) => x", "values", ["Transpose"]),  # a condition is dropped
     ("Sub(x, y) => Sub(y, x)", "values", ["Sub"]),
     ("Relu(x) => Sqrt(x)", "values", ["Relu"]),  # NaN where there was a number
-    ("Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0", "raises RLFlowError", ["Relu"]),
+    (
+        "Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0",
+        "raises RLFlowError",
+        ["Relu"],
+    ),
 ]
 
 

@@ -51,7 +51,9 @@ def task():
 
 def first_rules(task, observer) -> Counter:
     """Which rules episodes of one step carry out."""
-    return Counter(int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE))
+    return Counter(
+        int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE)
+    )
 
 
 def test_an_episode_begins_with_its_prefix_and_every_action_is_valid(task):

@@ -161,7 +161,9 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
 
 
 def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
@@ -258,7 +260,9 @@ def test_a_shard_may_arrive_late_or_over_an_older_one(collected, tmp_path, monke
 
 def test_a_spec_for_another_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite"))
+    assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(
+        str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite")
+    )
     assert EnvSpec("resnet18").absolute() == EnvSpec("resnet18")  # a name, wherever it is
 
 
@@ -280,7 +284,11 @@ def equal(left, right) -> bool:
         left.index == right.index
         and all(np.array_equal(getattr(left, name), getattr(right, name)) for name in fields)
         and len(left.graphs) == len(right.graphs)
-        and all(np.array_equal(a, b) for g, h in zip(left.graphs, right.graphs, strict=True) for a, b in zip(g, h, strict=True))
+        and all(
+            np.array_equal(a, b)
+            for g, h in zip(left.graphs, right.graphs, strict=True)
+            for a, b in zip(g, h, strict=True)
+        )
     )
 
 

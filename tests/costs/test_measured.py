@@ -48,9 +48,13 @@ def test_no_difference_is_invented(sessions, session_noise):
 def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outliers):
     held = 0
     for seed in range(500):
-        rng = np.random.default_rng([seed, 1])  # one side's session is 18 % slower now and then, for as long as it lives
+        # one side's session is 18 % slower now and then, for as long as it lives
+        rng = np.random.default_rng([seed, 1])
         odd = (rng.random(SESSION_PAIR * session_pairs) < outliers) * rng.choice((-1, 1), SESSION_PAIR * session_pairs)
-        groups = [g * 1.18**slow for g, slow in zip(samples(1.0, SESSION_PAIR * session_pairs, 0.01, 0.03, seed), odd, strict=True)]
+        groups = [
+            g * 1.18**slow
+            for g, slow in zip(samples(1.0, SESSION_PAIR * session_pairs, 0.01, 0.03, seed), odd, strict=True)
+        ]
         ratio = ratio_of(groups, seed)
         held += ratio.low <= 1.0 <= ratio.high
     assert held >= 0.9 * 500
@@ -63,7 +67,8 @@ def test_the_order_in_which_sessions_are_made_cancels():
 
 
 def test_session_pairs_are_the_unit_of_the_bootstrap():
-    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session pairs.
+    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session
+    # pairs.
     groups = [np.full(1000, 1.0), np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.1)]
     ratio = ratio_of(groups, 0)
     assert ratio.low <= 1.0 and ratio.high >= 1.1 and ratio.verdict == "no difference shown"

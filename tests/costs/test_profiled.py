@@ -106,7 +106,9 @@ def test_what_cannot_run_by_itself_has_its_analytic_cost_and_is_counted(model):
     unknown = "g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"
     for count, (body, why) in enumerate(((branch, "subgraph"), (unknown, "NoSuchThing")), start=1):
         g = graph(body)
-        assert graph_cost(model, g).runtime_ps == graph_cost(RooflineCost.open(1, model.database.path), g).runtime_ps > 0
+        assert (
+            graph_cost(model, g).runtime_ps == graph_cost(RooflineCost.open(1, model.database.path), g).runtime_ps > 0
+        )
         assert len(model.fallbacks) == count and why in list(model.fallbacks.values())[-1]
 
 

@@ -69,7 +69,9 @@ def test_what_is_worse_than_rounding_is_caught(bert, factor):
     damaged = onnx.ModelProto()
     damaged.CopyFrom(bert)
     tensor = next(t for t in damaged.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1])
-    tensor.CopyFrom(numpy_helper.from_array((numpy_helper.to_array(tensor) * np.float16(factor)).astype(np.float16), tensor.name))
+    tensor.CopyFrom(
+        numpy_helper.from_array((numpy_helper.to_array(tensor) * np.float16(factor)).astype(np.float16), tensor.name)
+    )
     failures = [finding for finding in validate(bert, damaged, [0, 1]).failures() if finding.kind == "numerics"]
     assert failures
 

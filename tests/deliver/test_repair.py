@@ -82,9 +82,16 @@ def test_a_planted_fault_is_named_and_left_out_and_the_rest_is_kept():
     task, actions = planted()
     result = repaired(task, actions, compares(task))
     assert result.findings.ok
-    assert [(each.step, each.rule, each.blame) for each in result.left_out] == [(1, "wrong", "rule"), (2, "mul-neg", "needed")]
+    assert [(each.step, each.rule, each.blame) for each in result.left_out] == [
+        (1, "wrong", "rule"),
+        (2, "mul-neg", "needed"),
+    ]
     assert [task.rules[xfer_id].name for xfer_id, _ in result.actions] == ["no-identity", "no-one"]
-    assert result.state.hash == follow(task, result.actions).hash == follow(task, steps(task, "no-identity", "no-one")).hash
+    assert (
+        result.state.hash
+        == follow(task, result.actions).hash
+        == follow(task, steps(task, "no-identity", "no-one")).hash
+    )
 
 
 def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
@@ -106,7 +113,9 @@ def test_where_nothing_is_left_the_original_is_delivered(tmp_path):
     task, _ = planted()
     actions, source = steps(task, "wrong"), tmp_path / "model.onnx"
     save_model(onnx.parser.parse_model(CHAIN), source)
-    outcome = deliver(task, source, [Candidate("search", follow(task, actions), actions, 0, 0.0)], tmp_path, OPTIONS, {}, [])
+    outcome = deliver(
+        task, source, [Candidate("search", follow(task, actions), actions, 0, 0.0)], tmp_path, OPTIONS, {}, []
+    )
     assert outcome["delivered"] == "original" and outcome["optimised"] == str(source)
     assert FAULT_REPORT in outcome["reason"] and (tmp_path / FAULT_REPORT).exists()
 
@@ -187,7 +196,10 @@ def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
         return judged(state.hash not in hashes)
 
     result = repaired(task, actions, compare)
-    assert result.actions == [] and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
+    assert (
+        result.actions == []
+        and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
+    )
     assert len(runs) < 4 * len(actions)
 
 

@@ -86,7 +86,9 @@ def test_vector_environments(registered):
 def test_render_names_the_gain_and_the_rules():
     env = GraphRewriteEnv(tiny_task(), render_mode="ansi")
     env.reset()
-    assert env.render().startswith("step 0:") and env.task.rules[int(env.state.valid_actions()[0][0])].name in env.render()
+    assert (
+        env.render().startswith("step 0:") and env.task.rules[int(env.state.valid_actions()[0][0])].name in env.render()
+    )
     assert GraphRewriteEnv(tiny_task()).render() is None
 
 
@@ -226,7 +228,8 @@ def test_equation_2():
 def test_equation_3():
     infos, rewards = walk_infos(make_reward("combined", 0.7, 0.4))
     expected = [
-        0.7 * (a["cost"] - b["cost"]) + 0.4 * (a["bytes"] - b["bytes"]) / 1e6 for a, b in zip(infos, infos[1:], strict=False)
+        0.7 * (a["cost"] - b["cost"]) + 0.4 * (a["bytes"] - b["bytes"]) / 1e6
+        for a, b in zip(infos, infos[1:], strict=False)
     ]
     assert rewards == pytest.approx(expected, abs=1e-12) and any(rewards)
 
@@ -294,7 +297,10 @@ def test_candidates_are_the_graphs_that_each_valid_action_leads_to():
     saved = env.save_state()
     for x, k, arrays in info["xfer_tuples"]:
         observation, *_, info = env.step((x, k))
-        assert np.array_equal(observation["ops"][: len(arrays.ops)], arrays.ops) and not observation["ops"][len(arrays.ops) :].any()
+        assert (
+            np.array_equal(observation["ops"][: len(arrays.ops)], arrays.ops)
+            and not observation["ops"][len(arrays.ops) :].any()
+        )
         assert np.array_equal(observation["globals"], arrays.globals)
         assert "xfer_tuples" in info
         env.restore_state(saved)
@@ -355,7 +361,9 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
         entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
-        for left, right in zip(env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True):
+        for left, right in zip(
+            env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True
+        ):
             assert np.array_equal(left, right)
 
 

@@ -107,7 +107,8 @@ def test_no_limit_is_passed(method, monkeypatch):
     assert [point[1:] for point in whole.trace][: len(result.trace)] == [point[1:] for point in result.trace]
 
     ticks = itertools.count()
-    result = run_search(method, start, Limits(seconds=20), clock=lambda: next(ticks), **OPTIONS[method])  # a second a look
+    # a second a look
+    result = run_search(method, start, Limits(seconds=20), clock=lambda: next(ticks), **OPTIONS[method])
     assert result.stop == "seconds" and result.interactions < 20 and result.seconds < 23
 
     grown = iter([0, 0, *itertools.repeat(5, 10)])
@@ -162,7 +163,9 @@ def test_an_unknown_method_is_refused_by_name():
 
 
 def test_a_detour_is_left_out():
-    task = toy_task(["Relu"], "Relu(x) => Abs(x)\nAbs(x) => Relu(x)\nRelu(x) => Neg(x)", {"Relu": 2, "Abs": 9, "Neg": 1})
+    task = toy_task(
+        ["Relu"], "Relu(x) => Abs(x)\nAbs(x) => Relu(x)\nRelu(x) => Neg(x)", {"Relu": 2, "Abs": 9, "Neg": 1}
+    )
 
     def wander(search) -> str:
         state, path = search.start, None
@@ -179,7 +182,9 @@ def test_a_detour_is_left_out():
 def test_no_byte_of_the_file_tells_of_a_detour():
     """A receipt replays nothing but the actions, and tensors are named in the order in which they were made."""
     task = tiny_task("tiny_resnet50")
-    result = run_search("annealing", task.initial, Limits(interactions=3000), restarts=1000, steps=50, hot=0.5, cold=0.01, focus=0.9)
+    result = run_search(
+        "annealing", task.initial, Limits(interactions=3000), restarts=1000, steps=50, hot=0.5, cold=0.01, focus=0.9
+    )
     assert model_hash(result.state.graph) == model_hash(follow(task, result.actions).graph)
 
 
@@ -275,7 +280,9 @@ def expansions(monkeypatch, method: str, state, **changes) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", [1, 9, 17])
-@pytest.mark.parametrize("method, changes", [("taso", {"alpha": 100.0, "budget": 10**6}), ("best-first", {"budget": 10**6})])
+@pytest.mark.parametrize(
+    "method, changes", [("taso", {"alpha": 100.0, "budget": 10**6}), ("best-first", {"budget": 10**6})]
+)
 def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
     task = random_task(seed)
     wanted = reachable(task.initial)
@@ -285,7 +292,9 @@ def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
         assert len(asked) == len(set(asked)) and set(asked) == wanted.keys()
         return
     expanded, branches = [], best_first.__globals__["_branches"]
-    monkeypatch.setitem(best_first.__globals__, "_branches", lambda p: expanded.append(p.state.graph.hash) or branches(p))
+    monkeypatch.setitem(
+        best_first.__globals__, "_branches", lambda p: expanded.append(p.state.graph.hash) or branches(p)
+    )
     run_search(method, start, **changes)
     assert len(expanded) == len(set(expanded)) > 1
 
@@ -327,7 +336,8 @@ def test_taso_with_alpha_1_only_goes_down(monkeypatch):
 def test_taso_queues_no_graph_of_twice_the_size():
     task = toy_task(["Relu"], "Relu(x) => Abs(Relu(x))", {"Relu": 1000, "Abs": 0})
     result = run_search("taso", task.initial, alpha=1.05, budget=100)
-    assert (result.stop, result.interactions) == ("nothing left to try", 3)  # one operator; two; the try of a third, one loop more
+    # one operator; two; the try of a third, one loop more
+    assert (result.stop, result.interactions) == ("nothing left to try", 3)
 
 
 @pytest.mark.parametrize("seed", [s for s in range(24) if s != 8])
@@ -393,7 +403,9 @@ def test_a_hot_annealing_accepts_losses_less_and_less(monkeypatch):
     draws, gain = [], Position.gain
     monkeypatch.setattr(Position, "gain", lambda position, match: draws.append(gain(position, match)) or draws[-1])
     accepted, after = [], Position.after
-    monkeypatch.setattr(Position, "after", lambda position, match: accepted.append(len(draws)) or after(position, match))
+    monkeypatch.setattr(
+        Position, "after", lambda position, match: accepted.append(len(draws)) or after(position, match)
+    )
     annealing(Search(task.initial), 1, 4000, 10.0, 0.1, 0.5)
     taken = {position - 1 for position in accepted}
     first, last = ([k in taken for k in range(*part) if draws[k] < 0] for part in ((0, 400), (3600, 4000)))

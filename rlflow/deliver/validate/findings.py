@@ -43,7 +43,7 @@ class Findings:
 
     @property
     def blames_onnxruntime(self) -> bool:
-        """Whether there are failures, all of them only with ONNX Runtime's optimisations: these are what is wrong then."""
+        """Whether all failures are only with ONNX Runtime's optimisations, and there are some: those are wrong then."""
         return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:

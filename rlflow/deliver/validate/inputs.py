@@ -30,7 +30,10 @@ def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mappin
     """`random_inputs` of every seed, the floats shifted by 0, 1 and −1 in turn."""
     drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: sums of scalars are no arrays
     return [
-        InputSet(f"seed {seed}", {name: np.asarray(_shifted(array, SHIFTS[position % len(SHIFTS)])) for name, array in arrays.items()})
+        InputSet(
+            f"seed {seed}",
+            {name: np.asarray(_shifted(array, SHIFTS[position % len(SHIFTS)])) for name, array in arrays.items()},
+        )
         for position, (seed, arrays) in enumerate(zip(seeds, drawn, strict=True))
     ]
 

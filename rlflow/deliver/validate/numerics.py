@@ -98,8 +98,11 @@ class Precise:
         names = [slot.tensor for slot in self.slots]
         self.wide = Model(wide, wide, None).session_with(names, threads, False)
         self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
-        self.usual = [0.0] * len(self.slots)  # the largest errors on ordinary inputs: those of one set may happen to be small
-        self.usual = [max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)]
+        # the largest errors on ordinary inputs: those of one set may happen to be small
+        self.usual = [0.0] * len(self.slots)
+        self.usual = [
+            max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)
+        ]
 
     def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
         """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary
@@ -111,7 +114,18 @@ class Precise:
         beside = [_run(own, given.arrays, self.slots) for own in self.own]
         floors = scales or [0.0] * len(values)
         return [
-            (value, max([usual, *(relative_error(value, other, floor) if _comparable(value, other) else np.inf for other in others)]))
+            (
+                value,
+                max(
+                    [
+                        usual,
+                        *(
+                            relative_error(value, other, floor) if _comparable(value, other) else np.inf
+                            for other in others
+                        ),
+                    ]
+                ),
+            )
             for value, usual, floor, *others in zip(values, self.usual, floors, *beside, strict=True)
         ]
 
@@ -139,12 +153,17 @@ class Expected:
         self.slots = slots_of(model)
         running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
         self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
-        scales = [max(map(_largest, values)) for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)]
+        scales = [
+            max(map(_largest, values))
+            for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
+        ]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
         self.precise = None  # its sessions, too
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
-        return self.allowing([Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None)
+        return self.allowing(
+            [Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None
+        )
 
     def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
         """What half precision may be off, where that is known."""
@@ -156,7 +175,12 @@ class Expected:
             return wanted
         allowed = []
         for each, (value, error) in zip(wanted, runs, strict=True):
-            known = each.why_not is None and _comparable(each.value, value) and np.isfinite(each.value).all() and np.isfinite(error)
+            known = (
+                each.why_not is None
+                and _comparable(each.value, value)
+                and np.isfinite(each.value).all()
+                and np.isfinite(error)
+            )
             allowed.append(each._replace(limit=max(each.limit, HALF_MARGIN * error), precise=value) if known else each)
         return allowed
 
@@ -175,7 +199,9 @@ class Expected:
             return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs decide it")
         if not np.isfinite(value).all():
             return Wanted(value, 0.0, why_not="the original's values are not finite")
-        limit = MARGIN * max(relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside)
+        limit = MARGIN * max(
+            relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside
+        )
         if limit > BLUNT:
             return Wanted(value, 0.0, why_not="the last digits of the inputs decide it")
         return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
@@ -200,7 +226,9 @@ class Expected:
             theirs.append(result)
         try:
             running = candidate.session_with([slot.tensor for slot in theirs], self.threads, self.optimise)
-            yield Finding("structure", True, f"ONNX Runtime loads {'and optimises ' if self.optimise else ''}the candidate")
+            yield Finding(
+                "structure", True, f"ONNX Runtime loads {'and optimises ' if self.optimise else ''}the candidate"
+            )
         except RLFlowError as error:
             yield Finding("structure", False, str(error))
             return
@@ -226,7 +254,9 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
         same = _same(old, new)
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs'} (not a tensor)")
     if ours.before and old.shape != new.shape:
-        return Finding("numerics", True, f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}")
+        return Finding(
+            "numerics", True, f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}"
+        )
     if ours.axes(old.ndim) != theirs.axes(new.ndim):
         return Finding("numerics", True, f"{label} was not compared: other axes are normalised")
     if old.shape != new.shape or old.dtype != new.dtype:
@@ -236,7 +266,9 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs, and must be equal'}")
     error = relative_error(old if wanted.precise is None else wanted.precise, new, wanted.floor)
     how = "" if wanted.precise is None else f": half precision, {HALF_MARGIN:g} times ONNX Runtime's own"
-    return Finding("numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error)
+    return Finding(
+        "numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error
+    )
 
 
 def _comparable(value: object, other: object) -> bool:

@@ -15,7 +15,8 @@ from onnx import TensorProto, numpy_helper
 from rlflow.common.errors import RLFlowError
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-HALF_MARGIN = 4.0  # two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+# two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+HALF_MARGIN = 4.0
 LARGEST = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
 
 # Attributes that name the data type of a result.

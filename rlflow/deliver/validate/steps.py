@@ -79,7 +79,9 @@ def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Ex
     if parting(last) is None:
         return Finding("receipt", True, "its result gives the original's outputs: no rewrite is to blame")
     if parting(0) is not None:
-        return Finding("receipt", False, "outputs part before the first rewrite: reading and writing the original changes it")
+        return Finding(
+            "receipt", False, "outputs part before the first rewrite: reading and writing the original changes it"
+        )
     if last <= ONE_BY_ONE:
         step = next(step for step in range(1, last + 1) if parting(step) is not None)
     else:

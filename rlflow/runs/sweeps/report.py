@@ -36,7 +36,17 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
             state = "failed" if error else "pruned" if trial.pruned else "finished"
             figures = trial.figures.get(seed, dict.fromkeys(FIGURES))
             position = trial.folders[seed].relative_to(folder.resolve()).as_posix()
-            result.append({"trial": trial.number, "seed": seed, "state": state, **trial.values, **figures, "folder": position, "error": error})
+            result.append(
+                {
+                    "trial": trial.number,
+                    "seed": seed,
+                    "state": state,
+                    **trial.values,
+                    **figures,
+                    "folder": position,
+                    "error": error,
+                }
+            )
     return result
 
 
@@ -75,7 +85,10 @@ def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
 def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[Path]) -> str:
     names, winner = [parameter.name for parameter in sweep.parameters], best(sweep, entries)
     head = [*names, "runs", *SHOWN, "dream above reality, %", ""]
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(names) + ['---:'] * (len(head) - len(names) - 1) + ['---'])} |"]
+    lines = [
+        f"| {' | '.join(head)} |",
+        f"| {' | '.join(['---'] * len(names) + ['---:'] * (len(head) - len(names) - 1) + ['---'])} |",
+    ]
     for entry in entries:
         cells = [_value(entry["parameters"][name]) for name in names] + [str(entry["runs"])]
         cells += [_cell(figure, entry[figure]) for figure in SHOWN]
@@ -86,8 +99,10 @@ def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[P
     aim = "most" if sweep.direction == "maximize" else "least"
     return "\n\n".join([
         f"# Sweep {name}",
-        f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} *{sweep.figure}*.",
-        "\n".join(lines), meaning, *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
+        f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} "
+        f"*{sweep.figure}*.",
+        "\n".join(lines), meaning,
+        *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
         "One row for each run: trials.csv, trials.json.",
     ]) + "\n"  # fmt: skip
 
@@ -110,10 +125,14 @@ def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    for axes, shown, label in zip(figure.subplots(1, 2), (("dreamt", "real"), ("improvement",)), ("return", "improvement (%)"), strict=True):
+    for axes, shown, label in zip(
+        figure.subplots(1, 2), (("dreamt", "real"), ("improvement",)), ("return", "improvement (%)"), strict=True
+    ):
         for k, name in enumerate(shown):
             for index, value in enumerate(values):
-                result = [f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()]
+                result = [
+                    f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()
+                ]
                 at = value if numeric else index
                 axes.plot([at] * len(result), result, ".", color=f"C{k}", alpha=0.4, label=name if not index else None)
                 if len(result) > 1:

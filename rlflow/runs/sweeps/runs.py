@@ -26,7 +26,8 @@ from rlflow.runs.config import load_config
 from rlflow.runs.folder import iteration_options, task_of
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
-OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")  # what a run folder does not take over from another
+# what a run folder does not take over from another
+OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
 BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # eval/receipt.json makes them again, byte for byte
 FIGURES = {
     "dreamt": "mean return that the best controller of the training had in its dreams",
@@ -91,7 +92,9 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
             with open(log, "ab") as output:
                 arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
-                done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock])
+                done = subprocess.run(
+                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock]
+                )
             if done.returncode:
                 return _error(log, stage, done.returncode)
         for name in BULKY:
@@ -118,7 +121,9 @@ def figures(run: Run) -> dict[str, float]:
 
 
 def _hash(options: dict) -> str:
-    plain = {key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in options.items()}
+    plain = {
+        key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in options.items()
+    }
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -156,4 +161,8 @@ def _take_over(source: Path, target: Path) -> None:
 
 def _error(log: Path, stage: str, code: int) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
-    return f"{stage}: {lines[-1].removeprefix('error: ')}" if lines and code > 0 else f"{stage}: ended with status {code}; see {log}"
+    return (
+        f"{stage}: {lines[-1].removeprefix('error: ')}"
+        if lines and code > 0
+        else f"{stage}: ended with status {code}; see {log}"
+    )

@@ -47,7 +47,10 @@ def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callab
       command: what `STAGE --run DIR --config FILE` is appended to, e.g. ("python", "run.py").
     """
     folder = folder.resolve()
-    with progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar, Workers(sweep.executor, sweep.workers) as workers:
+    with (
+        progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar,
+        Workers(sweep.executor, sweep.workers) as workers,
+    ):
 
         def after_block(trials: list[Trial], study: Study) -> None:
             study.save(folder / "optuna.db")
@@ -143,7 +146,11 @@ class Study:
 
     def add(self, trial: Trial) -> None:
         states = self.optuna.trial.TrialState
-        self._study.add_trial(self._frozen(trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]))
+        self._study.add_trial(
+            self._frozen(
+                trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]
+            )
+        )
 
     def _frozen(self, trial: Trial, state):
         values = [result[self.sweep.figure] for result in trial.figures.values()]
