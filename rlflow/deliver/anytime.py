@@ -1,4 +1,4 @@
-"""The searches under a time budget: each keeps its best so far as it goes, and which of their candidates are then checked."""
+"""The searches under a time budget, each of which keeps its best so far; which candidates are then checked."""
 
 import math
 import time
@@ -21,7 +21,10 @@ SPARE = 20.0  # and so many times what a look takes: a path is followed again to
 
 
 class Watch:
-    """Looks at a running search now and then: shows and keeps its best so far. Every rewrite is reported to it, as to tqdm."""
+    """Looks at a running search now and then: shows and keeps its best so far.
+
+    Every rewrite is reported to it, as to tqdm.
+    """
 
     def __init__(self, best: BestSoFar, name: str, bar, left: Callable[[], float]):
         """left: seconds that the searches still have."""
@@ -45,7 +48,8 @@ class Watch:
 
 
 def methods(cost: CostModel) -> tuple[str, ...]:
-    """Those of METHODS that add something: by the analytic cost, or with other constants of it, the descent is greedy's own."""
+    """Those of METHODS that add something: by the analytic cost, or with other constants of it, the descent is greedy's
+    own."""
     return METHODS[1:] if isinstance(cost, AnalyticCost) else METHODS
 
 

@@ -1,4 +1,4 @@
-"""The best candidate so far of every search: on disk as soon as it is known, so that the same command goes on from there."""
+"""The best candidate so far of every search, on disk as soon as it is known: the same command goes on from there."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,9 @@ class BestSoFar:
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
-        return Candidate(name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"]))
+        return Candidate(
+            name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"])
+        )
 
     def offer(self, candidate: Candidate, stop: str | None = None, asked: Mapping | None = None) -> None:
         """Keeps a candidate unless its search had a better one already.

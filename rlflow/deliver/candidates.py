@@ -13,10 +13,10 @@ class Candidate:
     """Step by step: a state (a rewritten graph), and who came to it.
 
     Attributes:
-      name: "controller", "random" or a search; the order of candidates breaks ties.
+      name: "controller", "random" or the name of a search; the order of candidates breaks ties.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
-      interactions: steps of the real environment that were spent on finding it.
-      seconds: time that was spent on finding it.
+      interactions: steps of the real environment that were spent on it.
+      seconds: time that was spent on it.
     """
 
     name: str

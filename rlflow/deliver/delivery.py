@@ -137,7 +137,7 @@ def _check(
     task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
     options: DeliveryOptions, shapes: dict,
 ) -> tuple[Candidate, dict]:  # fmt: skip
-    """The candidate without what makes it unequal; what the checks say of that: equality, and latency beside the original."""
+    """The candidate without what makes it unequal; what is then known: equality, and latency beside the original."""
     path = folder / f"candidate-{candidate.name}.onnx"
 
     def compare(state: RewriteState) -> Findings:

@@ -19,7 +19,10 @@ from rlflow.runs.options import other_groups
 from rlflow.tasks import TASKS
 from rlflow.tasks.base import Task, TaskSpec
 
-PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
+PACKAGES = (
+    "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
+    "cma",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ class RunFolder:
         return self.spec.make_task()
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).
+        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of
+        these runs).
 
         Raises RLFlowError if one of the other runs is not collected, or not with the same env and cost.
         """
@@ -97,7 +101,8 @@ class RunFolder:
         return own, [episode for key in sorted(result) for episode in result[key]]
 
     def begin_iterations(self) -> Path:
-        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options of this call.
+        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options
+        of this call.
 
         Raises RLFlowError if it was begun with others.
         """
@@ -105,7 +110,10 @@ class RunFolder:
         if (folder / "options.json").exists():
             before = read_json(folder / "options.json")
             if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
-                raise RLFlowError(f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete that folder")
+                raise RLFlowError(
+                    f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete "
+                    "that folder"
+                )
         write_json(folder / "options.json", options)
         return folder
 
@@ -124,7 +132,9 @@ class RunFolder:
     def require(self, stage: str) -> dict:
         result = self.results(stage)
         if result is None:
-            raise RLFlowError(f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first")
+            raise RLFlowError(
+                f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first"
+            )
         return result
 
 
@@ -136,11 +146,17 @@ def task_of(config: DictConfig) -> dict:
 def iteration_options(config: DictConfig) -> dict:
     """The options that what an iteration leaves depends on, besides those of the task."""
     chosen = OmegaConf.to_container(config)
-    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
+    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {
+        f"dream.{key}": v for key, v in chosen["dream"].items()
+    }
     options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
     for group in ("world_model", "controller"):
         section = chosen[group]
-        options |= {f"{group}.{key}": v for key, v in section.items() if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")}
+        options |= {
+            f"{group}.{key}": v
+            for key, v in section.items()
+            if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")
+        }
         options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
         for other in other_groups(group, section["name"]):
             options |= {f"{other}.{key}": v for key, v in OmegaConf.select(config, other).items()}
@@ -151,7 +167,9 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
     try:
         source, wanted = path / identity["source"], identity["sha256"]
         if identity["model"] != config.model:
-            raise RLFlowError(f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'")
+            raise RLFlowError(
+                f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'"
+            )
         for key, value in task.items():
             if identity["task"][key] != value:
                 raise RLFlowError(f"{path} was begun with other options ('{key}' differs); use another --run")

@@ -9,7 +9,7 @@ from rlflow.search.search import Move, Search
 def best_first(search: Search, budget: int) -> str:
     """Pops the graph with the lowest cost minus what its matches gain that do not get in each other's way.
 
-    This is A* with a heuristic that is NOT admissible: what substitutions enable later is not in it, so that a
+    This is A* with a heuristic that is NOT admissible: what rewrites enable later is not in it, so that a
     result is not proved to be the best. An admissible one that says more than "zero" is not known for this problem.
 
     A neighbour is queued by what its match gains and carried out when it is popped, so that only graphs that are
@@ -42,7 +42,10 @@ def best_first(search: Search, budget: int) -> str:
 
 
 def _branches(position: Position) -> list[Move]:
-    """The match that gains most and those that share a node with it: what is elsewhere can be done later. All, if none gains."""
+    """The match that gains most and those that share a node with it: what is elsewhere can be done later.
+
+    All, if none gains.
+    """
     best = max(position.matches, key=position.gain, default=None)
     if best is None or position.gain(best) <= 0:
         return position.matches

@@ -11,8 +11,8 @@ class Position:
     """A state that a search has reached, with the gains of its matches.
 
     A gain is local: it stays what it was until a rewrite touches the match's neighbourhood, so a position takes over
-    those of the position before. Where the cost looks further than EXACT_REACH, one may be out of date; then only the order
-    in which matches are tried suffers: the cost of a position is always that of its state.
+    those of the position before. Where the cost looks further than EXACT_REACH, one may be out of date; then only the
+    order in which matches are tried suffers: the cost of a position is always that of its state.
 
     Attributes:
       state: the state.  path: how it was reached, as `Search.saw` takes it.
@@ -65,5 +65,5 @@ class Position:
         return position
 
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
-        """Ids of the nodes within `reach` edges of what the last substitution touched, or of the given ones."""
+        """Ids of the nodes within `reach` edges of what the last rewrite touched, or of the given ones."""
         return self.state.near(self.state.touched.union(node_ids), reach)

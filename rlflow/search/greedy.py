@@ -1,4 +1,4 @@
-"""Greedy search: always the substitution that lowers the estimated cost most."""
+"""Greedy search: always the rewrite that lowers the estimated cost most."""
 
 import math
 
@@ -8,7 +8,7 @@ from rlflow.search.search import Limits, Search, SearchResult, run_search
 
 
 def greedy(state: RewriteState, max_steps: int, seconds: float = math.inf) -> SearchResult:
-    """Steepest descent from the state, at most so many substitutions and seconds."""
+    """Steepest descent from the state, at most so many rewrites and seconds."""
     return run_search(steepest_descent, state, Limits(seconds), max_steps=max_steps)
 
 

@@ -12,22 +12,24 @@ import numpy as np
 from rlflow.costs import NodeCost, TimeIsUp
 from rlflow.search import SEARCHES
 
-MEMORY_EVERY = 256  # substitutions between two looks at the memory
+MEMORY_EVERY = 256  # rewrites between two looks at the memory
 Path = tuple["Move", "Path | None"]  # the matches that led to a state, the last one first
 
 
 class Move(Protocol):
-    """A match. Searches tell matches apart by identity, so one that two states share is one object."""
+    """A match. Searches compare matches by identity, so one that two states share is one object."""
 
     xfer_id: int
     nodes: tuple[int, ...]
 
 
 class State(Protocol):
-    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent look at the graph too).
+    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent
+    look at the graph too).
 
-    table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule and location.
-    hash: equal for equal states. touched: the nodes that the last substitution concerned. reach: how far a cost looks, in edges.
+    table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule
+    and location. hash: equal for equal states. touched: the nodes that the last rewrite concerned. reach: how far a
+    cost looks, in edges.
     """
 
     cost: NodeCost
@@ -46,11 +48,11 @@ class State(Protocol):
 
 
 class SearchResult(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
       state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start.
-      interactions: substitutions carried out, those that only told a gain included.
+      interactions: rewrites carried out, those that were only tried for their gain included.
       stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
       seconds: until it ended; numbering the actions comes on top.
       trace: (seconds, interactions, best runtime in ps so far), first the start, then at every improvement.
@@ -65,7 +67,7 @@ class SearchResult(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """seconds; interactions: substitutions carried out; memory: bytes that the process may grow by."""
+    """seconds; interactions: rewrites carried out; memory: bytes that the process may grow by."""
 
     seconds: float = math.inf
     interactions: float = math.inf
@@ -80,7 +82,7 @@ class Search:
     """One search in progress.
 
     Attributes:
-      start: the state it begins at.  rng: decides its random choices.  interactions: substitutions so far.
+      start: the state it begins at.  rng: decides its random choices.  interactions: rewrites so far.
       best: the cheapest state so far.
     """
 
@@ -130,7 +132,7 @@ def run_search(
 
     Args:
       method: a name of SEARCHES, or such a function.  options: its own.
-      progress: a tqdm-like object that is told of every substitution.
+      progress: a tqdm-like object that is updated after every rewrite.
       clock: seconds that go on; what it leaves out is not counted.
 
     Raises RLFlowError if no method has that name.
@@ -151,7 +153,7 @@ def run_search(
 
 
 def numbered(start: State, path: "Path | None") -> tuple[State, list[tuple[int, int]]]:
-    """The actions of a path, without the detours that return to a graph that it had before, and the state at their end."""
+    """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
     matches = []
     while path is not None:
         match, path = path

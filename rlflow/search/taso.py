@@ -9,7 +9,7 @@ MAX_GROWTH = 2  # times the operators of the start: TASO's program queues no lar
 
 
 def taso(search: Search, alpha: float, budget: int) -> str:
-    """Pops the cheapest graph, carries out every substitution at every place, and queues what costs < α × best.
+    """Pops the cheapest graph, carries out the rewrite of every match, and queues what costs < α × best.
 
     The queue holds no graph twice (by hash). It keeps the match that leads to a graph rather than the graph,
     which is made again when it is popped: a queue of whole graphs would not fit into memory.

@@ -40,7 +40,9 @@ def played(seed: int, steps: int) -> np.ndarray:
     return np.array(actions)
 
 
-@pytest.mark.parametrize("n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), (1, True, SyncVectorEnv)])
+@pytest.mark.parametrize(
+    "n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), (1, True, SyncVectorEnv)]
+)
 def test_a_vector_of_environments_is_as_many_single_ones(n, processes, kind):
     steps = 12
     single = make_env(SPEC)
@@ -86,7 +88,8 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
 
 def test_gymnasium_makes_it_by_name():
     env = gym.make(
-        "rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3, max_locations=6,
+        "rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
+        max_locations=6,
         reward="incremental", render_mode="ansi",
     )  # fmt: skip
     observation, _ = env.reset(seed=1)
