@@ -19,8 +19,9 @@ from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import Match, scope_of
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
 
 MAX_PLANS = 20_000  # kept at once; a plan takes a few kB
 

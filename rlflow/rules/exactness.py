@@ -16,7 +16,8 @@ import re
 
 import numpy as np
 
-from rlflow.rules.language import Literal, Op, Output, Rule, RuleSet, Var, print_pattern
+from rlflow.rules.patterns import Literal, Op, Output, Var, print_pattern
+from rlflow.rules.rule import Rule, RuleSet
 
 # Operators whose results are elements of their operands, or negated ones.
 MOVES = frozenset((

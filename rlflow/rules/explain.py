@@ -5,9 +5,9 @@ from itertools import groupby
 from typing import Any
 
 from rlflow.graph.model import ABSENT, Graph, Node
-from rlflow.rules.language import Rule, RuleSet
 from rlflow.rules.locations import Refusal, explain
 from rlflow.rules.match import Match
+from rlflow.rules.rule import Rule, RuleSet
 
 FEW = 3  # places of a rule, and operators of a place, that are shown where many rules are
 

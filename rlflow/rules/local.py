@@ -11,8 +11,9 @@ import numpy as np
 
 from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.rules.apply import Plan, Plans, Refused, content_of_constant
-from rlflow.rules.language import Literal, Rule, RuleSet
 from rlflow.rules.match import Match, structural_matches
+from rlflow.rules.patterns import Literal
+from rlflow.rules.rule import Rule, RuleSet
 
 MAX_NEIGHBOURHOODS = 20_000  # kept at once; one takes a few kB
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import Plans
-from rlflow.rules.language import Rule, RuleSet
 from rlflow.rules.local import LocalRules, Refusal, is_local, matches_at
 from rlflow.rules.match import Match
+from rlflow.rules.rule import Rule, RuleSet
 
 
 def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:

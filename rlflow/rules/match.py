@@ -11,7 +11,8 @@ from rlflow.graph.model import ABSENT, Constant, Graph, Node
 from rlflow.graph.opsets import schema_version, supported
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
 from rlflow.rules.expressions import FLOATS, Tensor
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))

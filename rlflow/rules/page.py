@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from rlflow.rules.exactness import exactness
-from rlflow.rules.language import RULES_FOLDER, Rule, RuleSet
+from rlflow.rules.language import RULES_FOLDER
 from rlflow.rules.picture import picture
+from rlflow.rules.rule import Rule, RuleSet
 
 INTRODUCTION = """\
 # The substitutions

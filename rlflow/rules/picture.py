@@ -3,7 +3,8 @@
 import ast
 import re
 
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.patterns import Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
 
 LONGEST = 32  # characters of what stands below an operator's name
 

@@ -17,8 +17,10 @@ from rlflow.rules.generator.conditions import APART, Named, Names, draws
 from rlflow.rules.generator.operators import Label, Node, Term, label, variables
 from rlflow.rules.generator.selection import FAMILY
 from rlflow.rules.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
-from rlflow.rules.language import Bind, Output, Rule, RuleSet, load_rules
+from rlflow.rules.language import load_rules
 from rlflow.rules.locations import explain
+from rlflow.rules.patterns import Bind, Output
+from rlflow.rules.rule import Rule, RuleSet
 from tests.rules.instances import Case, instantiate
 
 TARGET = Path(__file__).parent / "generated_cases.py"

@@ -24,8 +24,9 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.opsets import moved_attributes
 from rlflow.graph.shapes import attribute_proto
 from rlflow.rules.apply import apply
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, RuleSet, Star, Var
 from rlflow.rules.locations import explain
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import RuleSet
 
 TOLERANCE = 1e-9
 SINGLE = 1e-5  # tolerance in float32

@@ -8,9 +8,10 @@ import pytest
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules import local
 from rlflow.rules.apply import Plans, apply
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import load_rules, parse
 from rlflow.rules.local import LocalRules, is_local, matches_at, neighbourhood
 from rlflow.rules.locations import MatchTable
+from rlflow.rules.rule import RuleSet
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate
 from tests.rules.test_look_alikes import LOOK_ALIKES, model

@@ -37,7 +37,7 @@ from rlflow.rules.generator.operators import (
 )
 from rlflow.rules.generator.selection import by_hand, write
 from rlflow.rules.generator.worlds import WORLDS
-from rlflow.rules.language import RuleSet
+from rlflow.rules.rule import RuleSet
 
 CHECKPOINT = 1000  # candidates between two writes of what is kept
 

@@ -10,8 +10,10 @@ from rlflow.rules.generator.conditions import Pattern
 from rlflow.rules.generator.names import names_of
 from rlflow.rules.generator.operators import COMMUTATIVE, Node, Term, label, operators, rename, variables
 from rlflow.rules.generator.text import rule_text
-from rlflow.rules.language import Literal, Output, Rule, RuleSet, Star, Var, families, load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
+from rlflow.rules.patterns import Literal, Output, Star, Var
 from rlflow.rules.prover.prove import prove
+from rlflow.rules.rule import Rule, RuleSet
 
 FAMILY = "generated"
 FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # the others are sizes, pads and axes

@@ -13,15 +13,16 @@ import z3
 
 from rlflow.common.errors import first_line
 from rlflow.rules.expressions import Unknown
-from rlflow.rules.language import Rule
-from rlflow.rules.prover.cases import Case, NotHere, Undefined
-from rlflow.rules.prover.integers import Border, Budget, Fork, Infeasible, Int, OutOfBudget, Truth, Unprovable
+from rlflow.rules.prover.cases import Case
+from rlflow.rules.prover.interrupts import Border, Budget, Fork, Infeasible, NotHere, OutOfBudget, Undefined, Unprovable
 from rlflow.rules.prover.numbers import Invalid
 from rlflow.rules.prover.opaque import opaque_windows
 from rlflow.rules.prover.picks import Picks
 from rlflow.rules.prover.points import CHECKED, Numeric, evaluate
 from rlflow.rules.prover.symbolic import Symbols
 from rlflow.rules.prover.tensors import Tensor
+from rlflow.rules.prover.unknowns import Int, Truth
+from rlflow.rules.rule import Rule
 
 MAX_FAILURES = 3  # cases that could not be shown, before a rule is given up
 POINTS = 6  # numbers tried in one case

@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 
 from rlflow.common.errors import first_line
 from rlflow.rules.expressions import Unknown
-from rlflow.rules.language import Op, Rule, Star
-from rlflow.rules.prover.cases import Case, NotHere
+from rlflow.rules.patterns import Op, Star
+from rlflow.rules.prover.cases import Case
 from rlflow.rules.prover.formal import GRID, Formal, Formula
-from rlflow.rules.prover.integers import Fork, Unprovable
+from rlflow.rules.prover.interrupts import Fork, NotHere, Unprovable
 from rlflow.rules.prover.later import Choices, Later, deferred
 from rlflow.rules.prover.numbers import Invalid
 from rlflow.rules.prover.picks import Picks
 from rlflow.rules.prover.points import CHECKED, Numeric, evaluate
 from rlflow.rules.prover.tensors import Tensor
+from rlflow.rules.rule import Rule
 
 WORK = 5_000_000  # terms that are multiplied or added, and sizes that are tried, for one rule
 CASE_WORK = 300  # what reading both sides of one case counts

@@ -7,7 +7,8 @@ from functools import cache
 import onnx
 from onnx import TensorProto
 
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var, print_pattern
+from rlflow.rules.patterns import Bind, Literal, Op, Output, Star, Var, print_pattern
+from rlflow.rules.rule import Rule
 
 MAX_RANK = 4
 MAX_SLICED = 2  # axes that one Slice cuts

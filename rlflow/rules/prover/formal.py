@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import isqrt
 from operator import index
 
-from rlflow.rules.prover.integers import Fork, Unprovable
+from rlflow.rules.prover.interrupts import Fork, Unprovable
 from rlflow.rules.prover.numbers import Invalid, Numbers, _within
 from rlflow.rules.prover.polynomials import IRRATIONAL, read_float
 

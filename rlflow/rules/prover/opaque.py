@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import z3
 
-from rlflow.rules.prover.integers import UNKNOWN, Int, term_of
 from rlflow.rules.prover.semantics import Attributes
+from rlflow.rules.prover.unknowns import UNKNOWN, Int, term_of
 
 KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
 

@@ -4,11 +4,12 @@ import itertools
 import math
 import random
 
-from rlflow.rules.language import Rule
-from rlflow.rules.prover.cases import Case, NotHere
+from rlflow.rules.prover.cases import Case
+from rlflow.rules.prover.interrupts import NotHere
 from rlflow.rules.prover.numbers import Invalid, Numbers, floats
 from rlflow.rules.prover.picks import Picks
 from rlflow.rules.prover.semantics import Tensor
+from rlflow.rules.rule import Rule
 
 TOLERANCE = 1e-6
 # Operators of which planning refuses inputs that do not fit (rlflow.graph.shapes.infer_types).

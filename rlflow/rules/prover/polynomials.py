@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import z3
 
-from rlflow.rules.prover.integers import Truth, mentions
+from rlflow.rules.prover.terms import mentions
+from rlflow.rules.prover.unknowns import Truth
 
 
 class Element(NamedTuple):

@@ -12,12 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 
 from rlflow.common.errors import RLFlowError
-from rlflow.rules.language import Rule
 from rlflow.rules.prover.all_shapes import Opaque, Outcome, Symbolic, prove_all_shapes
 from rlflow.rules.prover.bounded import Refuted, prove_bounded
-from rlflow.rules.prover.cases import Undefined, of_integers_too
+from rlflow.rules.prover.clauses import of_integers_too
 from rlflow.rules.prover.draws import coverage
-from rlflow.rules.prover.integers import Budget, Unprovable
+from rlflow.rules.prover.interrupts import Budget, Undefined, Unprovable
+from rlflow.rules.rule import Rule
 
 QUESTIONS = 40_000  # to z3, for one rule and each way of reading windows
 WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))

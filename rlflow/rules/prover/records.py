@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from rlflow.common.files import write_json
-from rlflow.rules.language import Rule
 from rlflow.rules.prover.prove import Proof
+from rlflow.rules.rule import Rule
 
 FOLDER = Path(__file__).parent
 PROOFS = FOLDER / "proofs.json"

@@ -10,7 +10,7 @@ import time
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.model import Node
 from rlflow.rules.apply import Plan, facts, operands, plan_or_reason
-from rlflow.rules.language import Rule, RuleSet
+from rlflow.rules.rule import Rule, RuleSet
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.ematch import matches
 

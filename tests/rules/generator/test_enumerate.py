@@ -14,8 +14,9 @@ from rlflow.rules.generator.conditions import generalise, paying
 from rlflow.rules.generator.derive import derivable
 from rlflow.rules.generator.enumerate import World, enumerate_rules
 from rlflow.rules.generator.operators import PRIME, Misfit, Node, centred, label, operators, outputs
-from rlflow.rules.language import RuleSet, parse
+from rlflow.rules.language import parse
 from rlflow.rules.prover.prove import Proof
+from rlflow.rules.rule import RuleSet
 
 ROOT = Path(__file__).parents[3]
 ADD, MATMUL, RELU, TRANSPOSE = label("Add"), label("MatMul"), label("Relu"), label("Transpose", perm=(1, 0))

@@ -8,7 +8,8 @@ from rlflow.rules.generator.conditions import Named, Pattern
 from rlflow.rules.generator.names import names_of, why
 from rlflow.rules.generator.operators import Node, label
 from rlflow.rules.generator.selection import FAMILY, form, write
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import load_rules, parse
+from rlflow.rules.rule import RuleSet
 
 RULES = load_rules()
 ADD, MATMUL, RELU = label("Add"), label("MatMul"), label("Relu")

@@ -9,7 +9,7 @@ from rlflow.rules.language import load_rules, parse
 from rlflow.rules.prover import bounded
 from rlflow.rules.prover.bounded import Bound, Refuted, prove_bounded, walk
 from rlflow.rules.prover.formal import Formal
-from rlflow.rules.prover.integers import Unprovable
+from rlflow.rules.prover.interrupts import Unprovable
 from rlflow.rules.prover.numbers import Invalid
 from tests.rules.prover.test_mutations import mutated
 

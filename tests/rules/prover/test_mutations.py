@@ -6,7 +6,8 @@ Each line breaks the text of one shipped rule: a condition dropped, a factor los
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.rules.language import RULES_FOLDER, RuleSet, load_rules, parse
+from rlflow.rules.language import RULES_FOLDER, load_rules, parse
+from rlflow.rules.rule import RuleSet
 from tests.rules.cases import CASES
 from tests.rules.instances import check
 

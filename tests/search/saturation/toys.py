@@ -9,7 +9,8 @@ from onnx import numpy_helper
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import load_rules, parse
+from rlflow.rules.rule import RuleSet
 
 # name → (model, sizes of its weights, rules)
 TOYS = {
