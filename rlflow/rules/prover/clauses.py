@@ -5,6 +5,7 @@ from functools import cache
 
 import onnx
 
+from rlflow.rules.expressions import names_in
 from rlflow.rules.rule import Rule
 
 
@@ -32,7 +33,7 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
         for part in parts:
             called = {call.func.id for call in ast.walk(part) if isinstance(call, ast.Call)}
             if not called & {"constant", "unshared"}:
-                result.append((expressions.names_in(part), ast.unparse(part)))
+                result.append((names_in(part), ast.unparse(part)))
     return result
 
 

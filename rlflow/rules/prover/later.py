@@ -7,8 +7,7 @@ both ways, and kept as a claim; only what meets all claims is chosen in the end.
 import operator
 from collections.abc import Callable, Iterator
 
-from rlflow.rules.prover.cases import NotHere
-from rlflow.rules.prover.interrupts import Fork
+from rlflow.rules.prover.interrupts import Fork, NotHere
 
 STEPS = 10  # operations on integers that count as one unit of work
 FEW = 500  # values that are tried to see whether a claim may hold

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rlflow.rules.prover import draws
 from rlflow.rules.prover.interrupts import NotHere
 
 

@@ -6,7 +6,9 @@ from math import prod
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from rlflow.rules import expressions
 from rlflow.rules.expressions import Unknown, compile_expression
+from rlflow.rules.prover import choices
 from rlflow.rules.prover.rest import Rest
 from rlflow.rules.prover.symbolic import Symbols
 from rlflow.rules.prover.tensors import Tensor
