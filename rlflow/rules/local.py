@@ -2,7 +2,8 @@
 
 A rule is local if it has one root and at most two levels of operators, as most have. What it matches at a node then
 follows from the node and from those that give its inputs, up to ids. So all local rules are searched for once in each
-such neighbourhood; wherever an equal one turns up, the matches are read off, and a rule that does not apply costs nothing.
+such neighbourhood; wherever an equal one turns up, the matches are read off, and a rule that does not apply costs
+nothing.
 """
 
 from typing import Any, NamedTuple
@@ -61,7 +62,8 @@ def is_local(rule: Rule) -> bool:
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
     """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
 
-    Equal keys: the same but for the ids, which stand in the same order. The key holds what matching and `facts` ask for.
+    Equal keys: the same but for the ids, which stand in the same order. The key holds what matching and `facts` ask
+      for.
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))

@@ -94,10 +94,10 @@ class MatchTable:
     """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
 
     A match depends on its own nodes and, in few rules, on who else reads their tensors. A rewrite that changes any of
-    that marks one of the nodes. So local rules are matched anew at marked nodes and those that read from them. Of the other
-    rules, matches that a marked node is part of are looked at anew, and new ones are found by going up from marked nodes
-    along the operators of the rules. Where a rule has several roots, the first is reached from another by a tensor that both
-    depend on.
+    that marks one of the nodes. So local rules are matched anew at marked nodes and those that read from them. Of the
+    other rules, matches that a marked node is part of are looked at anew, and new ones are found by going up from
+    marked nodes along the operators of the rules. Where a rule has several roots, the first is reached from another by
+    a tensor that both depend on.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):

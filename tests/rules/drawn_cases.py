@@ -13,8 +13,10 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.generator.conditions import APART, Named, Names, draws
+from rlflow.rules.generator.attributes import APART, Names
+from rlflow.rules.generator.draws import draws
 from rlflow.rules.generator.operators import Label, Node, Term, label, variables
+from rlflow.rules.generator.pattern import Named
 from rlflow.rules.generator.selection import FAMILY
 from rlflow.rules.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
 from rlflow.rules.language import load_rules

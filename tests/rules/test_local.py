@@ -17,7 +17,8 @@ from tests.rules.instances import instantiate
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 from tests.rules.test_properties import MODELS
 
-# What no shipped rule does: asks who else reads a tensor, wants a list of floats or no input at all. They need not be true.
+# What no shipped rule does: asks who else reads a tensor, wants a list of floats or no input at all. They need not be
+# true.
 OWN = """
 summands: asks for readers
   Add(x, y) => Add(y, x)

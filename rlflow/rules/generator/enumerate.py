@@ -22,8 +22,8 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_text
-from rlflow.rules.generator.conditions import DEAR, Named, Pattern, generalise, paying, variants
 from rlflow.rules.generator.derive import THOROUGH, derivable, instance, reachable
+from rlflow.rules.generator.generalise import generalise
 from rlflow.rules.generator.graphs import Graphs, World
 from rlflow.rules.generator.operators import (
     COMMUTATIVE,
@@ -35,7 +35,10 @@ from rlflow.rules.generator.operators import (
     value,
     variables,
 )
+from rlflow.rules.generator.pattern import Named, Pattern
+from rlflow.rules.generator.paying import COSTLY, paying
 from rlflow.rules.generator.selection import by_hand, write
+from rlflow.rules.generator.variants import variants
 from rlflow.rules.generator.worlds import WORLDS
 from rlflow.rules.rule import RuleSet
 
@@ -335,7 +338,7 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
 def _worth_merging(op: str, result: frozenset[tuple]) -> bool:
     """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
     splits = sum(label.op == "Split" for label, _ in result)
-    return len(result) - splits == 2 and (op in DEAR or (splits > 0 and op in COMMUTATIVE))
+    return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
 
 
 def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:

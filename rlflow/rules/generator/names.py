@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
-from rlflow.rules.generator.conditions import Pattern
 from rlflow.rules.generator.operators import COMMUTATIVE, Node, Term, operators, variables
+from rlflow.rules.generator.pattern import Pattern
 
 NOUNS = {
     "Add": "sum", "Mul": "product", "Conv": "conv", "MatMul": "matmul", "Relu": "relu", "Concat": "concat", "Split": "split",

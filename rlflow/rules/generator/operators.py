@@ -1,7 +1,8 @@
 """Terms of the enumeration, and what they are worth: ONNX's operators in exact arithmetic.
 
 Values are residues modulo a prime, centred around 0, so that sums, products and means are exact, while small integers
-keep their order and with it what Relu and MaxPool do. Every array has a leading axis of samples: int64 [samples, *shape].
+keep their order and with it what Relu and MaxPool do. Every array has a leading axis of samples: int64 [samples,
+*shape].
 """
 
 from collections.abc import Callable

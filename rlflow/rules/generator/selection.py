@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import permutations, product
 
 from rlflow.common.errors import RLFlowError
-from rlflow.rules.generator.conditions import Pattern
 from rlflow.rules.generator.names import names_of
 from rlflow.rules.generator.operators import COMMUTATIVE, Node, Term, label, operators, rename, variables
+from rlflow.rules.generator.pattern import Pattern
 from rlflow.rules.generator.text import rule_text
 from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.patterns import Literal, Output, Star, Var
@@ -81,7 +81,7 @@ def too_special(pattern: Pattern) -> str | None:
 
 
 def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -> list[str]:
-    """The texts of the rules that are proved, of which refuted ones get a sterner condition if that helps.
+    """The texts of the rules that are proved, of which refuted ones get stricter conditions if that helps.
 
     For all shapes: what was found on small ones and holds up to a bound may be true of small ones alone.
     """
@@ -93,16 +93,16 @@ def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -
         result = prove([parse(text, FAMILY)[0] for text in texts.values()], workers=workers) if texts else []
         verdicts |= {proof.name: proof.proof for proof in result}
         proved |= {proof.name: texts[proof.name] for proof in result if proof.proof == "all-shapes"}
-        tried = {name: _sterner(pattern, level) for name, pattern in chosen if verdicts[name] in REPAIRED}
+        tried = {name: _stricter(pattern, level) for name, pattern in chosen if verdicts[name] in REPAIRED}
         tried = {name: pattern for name, pattern in tried.items() if pattern is not None}
     reasons.update(verdicts[name] for name, _ in chosen if name not in proved)
     return [proved[name] for name, _ in chosen if name in proved]
 
 
-def _sterner(pattern: Pattern, level: int) -> Pattern | None:
+def _stricter(pattern: Pattern, level: int) -> Pattern | None:
     """The rule with further conditions; the last are those of the number of axes that it was found with."""
     ranks = tuple(f"rank({v}) == {rank}" for v, rank in pattern.ranks if rank)
-    levels = (*pattern.sterner, sum(pattern.sterner[1:], ()), ranks)
+    levels = (*pattern.stricter, sum(pattern.stricter[1:], ()), ranks)
     if level >= len(levels) or len(operators(*pattern.source)) > MOST_REPAIRED:
         return None
     return pattern._replace(conditions=tuple(dict.fromkeys((*pattern.conditions, *levels[level]))))

@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 
-from rlflow.rules.generator.conditions import WINDOWS, Pattern
+from rlflow.rules.generator.attributes import WINDOWS
 from rlflow.rules.generator.names import why
 from rlflow.rules.generator.operators import Label, Node, Term, operators, variables
+from rlflow.rules.generator.pattern import Pattern
 from rlflow.rules.language import parse
 
 REASONS = (

@@ -1,8 +1,9 @@
 """Proofs of rules for all shapes: in each case all sizes, strides and pads are symbols.
 
-A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.rules.prover.cases). What the left
-side and the conditions say is assumed, and the elements of the two sides are compared at an index that is a symbol, too.
-Where symbols do not reach, numbers are put in their place; one that tells the sides apart refutes the rule.
+A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.rules.prover.cases). What the
+left side and the conditions say is assumed, and the elements of the two sides are compared at an index that is a
+symbol, too. Where symbols do not reach, numbers are put in their place; one that tells the sides apart refutes the
+rule.
 """
 
 import random

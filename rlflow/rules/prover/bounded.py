@@ -1,6 +1,7 @@
 """Proofs of rules for bounded shapes: every combination of ranks, axes, flags, sizes, strides and pads up to a bound.
 
-In each of them both sides are written out element by element in the formal numbers of rlflow.rules.prover.formal, whose normal
+In each of them both sides are written out element by element in the formal numbers of rlflow.rules.prover.formal, whose
+normal
 forms must be the same: so it holds for all numbers, of these shapes.
 """
 

@@ -1,7 +1,7 @@
 """The algebra of formal numbers for rlflow.rules.prover.semantics: sizes and indices are integers, elements are unknowns.
 
-A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers. Two
-numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
+A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers.
+Two numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
 sampling and no probability. Laws that hold where a divisor is not 0, or what is under a root not negative, are used for
 what the left side divides by or takes the root of, and for sums of positive things.
 """

@@ -1,7 +1,8 @@
 """Integers that are chosen later.
 
-Sizes stay open while the left side and the conditions of a rule are read. What must be known is decided as true or false,
-both ways, and kept as a claim; only what meets all claims is chosen in the end. So most combinations never arise.
+Sizes stay open while the left side and the conditions of a rule are read. What must be known is decided as true or
+false, both ways, and kept as a claim; only what meets all claims is chosen in the end. So most combinations never
+arise.
 """
 
 import operator

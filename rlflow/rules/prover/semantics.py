@@ -3,8 +3,8 @@
 Each operator is defined by an equation on elements: a tensor is a shape and a function from an index to a number,
 and `at=lambda i: …` says what stands at index i. Numbers are real; rounding is not part of the meaning. The
 equations are written for an algebra `m`, so that one text serves numbers (rlflow.rules.prover.numbers) and symbols
-(rlflow.rules.prover.symbolic). The table OPERATORS names them all; the equations stand by kind in elements, layout, sums,
-windows and fused. An algebra has
+(rlflow.rules.prover.symbolic). The table OPERATORS names them all; the equations stand by kind in elements, layout,
+sums, windows and fused. An algebra has
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   Σ and max of body(k) over all indices k
     m.inside(pairs, value)     value() if 0 ≤ place < size for every (place, size), else 0

@@ -1,8 +1,8 @@
 """Equality saturation: all rules at all places of an e-graph, in iterations, until nothing new comes.
 
-Iteration k applies every match that the e-graph holds at its beginning. So after k whole iterations it holds every graph
-that substitutions reach, in any number, of which none needs more than k one upon the other; this is the scope that
-is told, and after an iteration without news there is no limit to k.
+Iteration k applies every match that the e-graph holds at its beginning. So after k whole iterations it holds every
+graph that substitutions reach, in any number, of which none needs more than k one upon the other; this is the scope
+that is told, and after an iteration without news there is no limit to k.
 """
 
 import time
@@ -32,7 +32,7 @@ class Explorer:
             self._by_root.setdefault(rule.roots[0].op, []).append((number, rule))
         self._depth = max((rule.depth for rule in rules), default=0)
 
-    def round(self, max_nodes: int, seconds: float) -> str | None:
+    def iterate(self, max_nodes: int, seconds: float) -> str | None:
         """One whole iteration; or nothing is done where a limit would be passed.
 
         Returns 'nodes' or 'seconds' for such a limit, 'saturated' if the iteration brought nothing new, else None.

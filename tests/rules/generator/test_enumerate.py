@@ -1,5 +1,6 @@
 """The generator: it finds what is known, leaves out what follows from it, and gives the same bytes each time."""
 
+
 import json
 import subprocess
 import sys
@@ -10,10 +11,11 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.rules.generator import selection
-from rlflow.rules.generator.conditions import generalise, paying
 from rlflow.rules.generator.derive import derivable
 from rlflow.rules.generator.enumerate import World, enumerate_rules
+from rlflow.rules.generator.generalise import generalise
 from rlflow.rules.generator.operators import PRIME, Misfit, Node, centred, label, operators, outputs
+from rlflow.rules.generator.paying import paying
 from rlflow.rules.language import parse
 from rlflow.rules.prover.prove import Proof
 from rlflow.rules.rule import RuleSet

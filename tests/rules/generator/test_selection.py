@@ -1,12 +1,13 @@
 """What is written of what was found: nothing twice, nothing that is not proved, in words that say what it does."""
 
+
 from collections import Counter
 
 import pytest
 
-from rlflow.rules.generator.conditions import Named, Pattern
 from rlflow.rules.generator.names import names_of, why
 from rlflow.rules.generator.operators import Node, label
+from rlflow.rules.generator.pattern import Named, Pattern
 from rlflow.rules.generator.selection import FAMILY, form, write
 from rlflow.rules.language import load_rules, parse
 from rlflow.rules.rule import RuleSet
@@ -50,10 +51,10 @@ def test_equations_are_told_apart_by_more_than_letters(one, other, same):
     assert (form(rules[0]) == form(rules[1])) is same
 
 
-def test_what_is_refuted_is_not_written_and_gets_a_sterner_condition_where_that_helps():
+def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that_helps():
     joined = Pattern(
         (concat(add("x", "y"), add("z", "w")),), (add(concat("x", "z"), concat("y", "w")),),
-        sterner=(("shape(x) == shape(y)",),),
+        stricter=(("shape(x) == shape(y)",),),
     )  # fmt: skip
     wrong = Pattern((Node(RELU, (add("x", "y"),)),), (add(Node(RELU, ("x",)), Node(RELU, ("y",))),))
     reasons = Counter()

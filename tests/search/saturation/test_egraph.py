@@ -25,7 +25,7 @@ def egraph_of(text: str, rules: str = "none: why\n  Relu(Relu(x)) => Relu(x)", *
 
 def saturate(egraph: EGraph, made) -> str:
     explorer = Explorer(egraph, made.rules)
-    return next(filter(None, (explorer.round(100, 10) for _ in range(9))))
+    return next(filter(None, (explorer.iterate(100, 10) for _ in range(9))))
 
 
 def made_by(egraph: EGraph, op: str) -> list[int]:
