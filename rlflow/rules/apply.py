@@ -281,7 +281,9 @@ class _Planner:
             self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes, constant=constant, made_by_rule=True
         )
         if not self.runs(node):
-            raise Refused(f"the installed ONNX Runtime has no {op.domain}{'.' if op.domain else ''}{op.op} for these types and attributes")
+            raise Refused(
+                f"the installed ONNX Runtime has no {op.domain}{'.' if op.domain else ''}{op.op} for these types and attributes"
+            )
         self.added.append(node)
         return node
 
@@ -300,7 +302,9 @@ class _Planner:
         from rlflow.graph.onnx_runtime import has_kernel
 
         graph = self.graph
-        return all(has_kernel(graph, graph.nodes[n], graph.types.get, lambda t: graph.constants[t].load()) for n in self.nodes)
+        return all(
+            has_kernel(graph, graph.nodes[n], graph.types.get, lambda t: graph.constants[t].load()) for n in self.nodes
+        )
 
     def content(self, number: int) -> np.ndarray:
         return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()

@@ -66,7 +66,11 @@ def _is_rounded(text: str, rounded: set[str]) -> bool:
     nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     floats = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return any(isinstance(node, ast.Div) for node in nodes) or any(float(np.float16(n)) != n for n in floats) or bool(names & rounded)
+    return (
+        any(isinstance(node, ast.Div) for node in nodes)
+        or any(float(np.float16(n)) != n for n in floats)
+        or bool(names & rounded)
+    )
 
 
 def _rounded_names(rule: Rule) -> set[str]:

@@ -56,7 +56,10 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
 def _fires(entry: dict, whole: bool) -> list[str]:
     result = entry["locations"]
     shown = result if whole or len(result) <= FEW + 1 else result[:FEW]
-    lines = [*_head(entry, whole, f", {_count(len(result), 'place')}"), *(f"    {_line(nodes, whole)}" for nodes in shown)]
+    lines = [
+        *_head(entry, whole, f", {_count(len(result), 'place')}"),
+        *(f"    {_line(nodes, whole)}" for nodes in shown),
+    ]
     lines += [f"    and {len(result) - len(shown)} more"] if len(shown) < len(result) else []
     return lines + (_reasons(entry) if whole else [])
 
@@ -83,7 +86,9 @@ def _count(n: int, noun: str) -> str:
 def _line(nodes: list[dict], whole: bool) -> str:
     shown = nodes if whole or len(nodes) <= FEW else nodes[:1]
     rest = f" and {len(nodes) - len(shown)} operators that it reads from" if len(shown) < len(nodes) else ""
-    return " · ".join(f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown) + rest
+    return (
+        " · ".join(f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown) + rest
+    )
 
 
 def _nearest(graph: Graph, rule: Rule, refusals: list[Refusal]) -> dict | None:

@@ -186,9 +186,13 @@ def _check_names(rule: Rule, constants: set[str], lets: set[str]) -> None:
     unbound = variables_of(rule.target) - bound - lets
     if unbound:
         raise RLFlowError(f"rule {rule.name}: '{sorted(unbound)[0]}' does not occur on the side that is matched")
-    attributes = {p.name for _, side in rule.target for p in walk(side) if isinstance(p, Var | Star)} & set(rule.attribute_names)
+    attributes = {p.name for _, side in rule.target for p in walk(side) if isinstance(p, Var | Star)} & set(
+        rule.attribute_names
+    )
     if attributes:
-        raise RLFlowError(f"rule {rule.name}: '{sorted(attributes)[0]}' is an attribute; as a tensor write [*…] or full(…)")
+        raise RLFlowError(
+            f"rule {rule.name}: '{sorted(attributes)[0]}' is an attribute; as a tensor write [*…] or full(…)"
+        )
     if len(rule.roots) > 1:  # then no rewrite elsewhere can make the replacement cyclic
         tensors = [{v.name for v in walk(root) if isinstance(v, Var | Star)} - constants for root in rule.roots]
         if any(names != tensors[0] for names in tensors):

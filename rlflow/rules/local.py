@@ -121,7 +121,9 @@ class LocalRules:
             if len(self._known) >= MAX_NEIGHBOURHOODS:
                 self._known.clear()
             known = self._known[key] = self._search(graph, node, nodes, tensors)
-        return {xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()}
+        return {
+            xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()
+        }
 
     def _search(self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]) -> dict[int, list[_Pattern]]:
         below = {graph.nodes[node_id].op for node_id in nodes[1:]}

@@ -17,7 +17,9 @@ from rlflow.rules.rule import Rule
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
 # Operators whose `axis` counts the axes of the first input, so that a negative one has a positive name.
-AXIS_OF_INPUT = frozenset(("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten"))
+AXIS_OF_INPUT = frozenset(
+    ("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten")
+)
 # What the weights say already, and what matters in training alone.
 REDUNDANT = frozenset((("Conv", "kernel_shape"), ("FusedConv", "kernel_shape"), ("BatchNormalization", "momentum")))
 
@@ -192,7 +194,9 @@ class Attempt:
         ways = [tensors]
         if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
             ways.append(tensors[::-1])
-        return [list(zip(reversed(op.inputs), reversed(way), strict=True)) for way in ways if self.may_lie(op.inputs, way)]
+        return [
+            list(zip(reversed(op.inputs), reversed(way), strict=True)) for way in ways if self.may_lie(op.inputs, way)
+        ]
 
     def may_lie(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
         """Whether the tensors come from what the patterns want: a look ahead that saves most ways from being followed."""

@@ -89,7 +89,8 @@ def _section(family: str, result: list[Rule], proofs: Mapping[str, dict], measur
     text, name = about(family)
     typical = next((rule for rule in result if rule.name == name), result[0])
     rows = [
-        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |" for rule in result
+        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |"
+        for rule in result
     ]
     return "\n".join([
         f"## {family}", "", text, "", f"*Measured:* {_measured(measured)}", "", f"`{typical.name}`: {typical.why}", "",

@@ -111,7 +111,12 @@ def skeleton(pattern):
         return pattern.slot, skeleton(pattern.op)
     if not isinstance(pattern, Op):
         return type(pattern).__name__
-    return pattern.domain, pattern.op, tuple(skeleton(i) for i in pattern.inputs), tuple(n for n, _ in pattern.attributes)
+    return (
+        pattern.domain,
+        pattern.op,
+        tuple(skeleton(i) for i in pattern.inputs),
+        tuple(n for n, _ in pattern.attributes),
+    )
 
 
 def print_rule(name: str, source, target, clauses=()) -> str:

@@ -69,7 +69,9 @@ class Rule:
     @cached_property
     def tensor_names(self) -> tuple[str, ...]:
         """The tensor variables of the source, sorted."""
-        result = {pattern.name for _, output in self.source for pattern in walk(output) if isinstance(pattern, Var | Star)}
+        result = {
+            pattern.name for _, output in self.source for pattern in walk(output) if isinstance(pattern, Var | Star)
+        }
         return tuple(sorted(result))
 
     @cached_property
@@ -97,7 +99,9 @@ class Rule:
     @cached_property
     def children(self) -> frozenset[str]:
         """Operators that must be among the producers of every root's inputs."""
-        return frozenset.intersection(*[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots])
+        return frozenset.intersection(
+            *[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots]
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,7 +112,9 @@ def test_what_rounds_is_not_delivered_as_exact(tmp_path):
         for exact in (True, False):
             options = DeliveryOptions([0], 1e-4, measure_seconds=0, sessions=1, threads=1, seed=0, exact=exact)
             candidate = Candidate("greedy", state, actions, 0, 0.0)
-            result = deliver(task, tmp_path / "original.onnx", [candidate], tmp_path, options, {}, [])["candidates"]["greedy"]
+            result = deliver(task, tmp_path / "original.onnx", [candidate], tmp_path, options, {}, [])["candidates"][
+                "greedy"
+            ]
             blamed = [each["rule"] for each in result["left_out"] if each["blame"] == "rule"]
             assert result["equal"] and bool(blamed) == (exact and not exact_rules)
             assert not {rule.name for rule in EXACT} & set(blamed)

@@ -15,7 +15,10 @@ MISSES = """(double[1,1,3] x, double k) => (double[1,1,3] y, double[1,1,3] z, do
 
 def test_the_nearest_miss_is_the_one_for_which_most_conditions_hold():
     (entry,) = explain_rules(load_graph(model(MISSES)), RULES, ["conv-mul"])
-    assert entry["reasons"] == {"weight or factor is not constant": 2, "the factor varies along more than the channels": 1}
+    assert entry["reasons"] == {
+        "weight or factor is not constant": 2,
+        "the factor varies along more than the channels": 1,
+    }
     assert entry["nearest_miss"]["reason"] == "the factor varies along more than the channels"
     assert [node["outputs"] for node in entry["nearest_miss"]["nodes"]] == [["u"], ["d"]]
     text = as_text([entry])

@@ -74,7 +74,9 @@ def test_plans_differ_by_facts_that_types_do_not_tell(rule, one, other):
     shared, result = Plans(), []
     for text in (one, other):
         graph = load_graph(model(text))
-        (match,) = [m for node in graph.nodes.values() for m in structural_matches(graph, RULES[RULES.index(rule)], node)]
+        (match,) = [
+            m for node in graph.nodes.values() for m in structural_matches(graph, RULES[RULES.index(rule)], node)
+        ]
         result.append(outcome(shared, graph, RULES[RULES.index(rule)], *match))
         assert result[-1] == outcome(Plans(), graph, RULES[RULES.index(rule)], *match)
     assert result[0] != result[1]

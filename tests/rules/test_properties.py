@@ -29,7 +29,13 @@ from tests.rules.models import (
 RULES = load_rules()
 N_STEPS = 20
 SINGLE = {"cnn, float32": in_float32(tiny_cnn()), "transformer, float32": in_float32(tiny_transformer())}
-MODELS = {"cnn": tiny_cnn(), "transformer": tiny_transformer(), "cuts": tiny_cuts(), "mobile": tiny_mobile(), "products": tiny_products()}
+MODELS = {
+    "cnn": tiny_cnn(),
+    "transformer": tiny_transformer(),
+    "cuts": tiny_cuts(),
+    "mobile": tiny_mobile(),
+    "products": tiny_products(),
+}
 MODELS |= SINGLE | {f"drawn {seed}": drawn(seed) for seed in range(8)}
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.rules.generator.attributes import Names, gives
-from rlflow.rules.generator.evaluation import holds
+from rlflow.rules.generator.attributes import Names
+from rlflow.rules.generator.evaluation import gives, holds
 from rlflow.rules.generator.operators import Term
 from rlflow.rules.generator.pattern import labels_of
 

@@ -222,7 +222,9 @@ def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[
         counts[graphs.world.labels[batch.label].op] += len(result)
     known = len(graphs.terms)
     starts = np.cumsum([known, *(result.size for result in hashes)])
-    _, first, which = np.unique(np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True)
+    _, first, which = np.unique(
+        np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True
+    )
     is_new = np.zeros(starts[-1], bool)
     is_new[first] = True
 

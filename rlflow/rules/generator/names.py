@@ -8,7 +8,8 @@ from rlflow.rules.generator.operators import COMMUTATIVE, Node, Term, operators,
 from rlflow.rules.generator.pattern import Pattern
 
 NOUNS = {
-    "Add": "sum", "Mul": "product", "Conv": "conv", "MatMul": "matmul", "Relu": "relu", "Concat": "concat", "Split": "split",
+    "Add": "sum", "Mul": "product", "Conv": "conv", "MatMul": "matmul", "Relu": "relu", "Concat": "concat",
+    "Split": "split",
     "Transpose": "transpose", "Pad": "pad", "MaxPool": "maxpool", "AveragePool": "averagepool",
     "ReduceSum": "reducesum", "ReduceMean": "reducemean",
 }  # fmt: skip
@@ -82,7 +83,9 @@ def why(pattern: Pattern) -> str:
         changed.append(f"with {_and(come)} to put the parts together")
     if changed:
         return ", ".join(changed)
-    first, last = (next(root.label.op for root in side if isinstance(root, Node)) for side in (pattern.source, pattern.target))
+    first, last = (
+        next(root.label.op for root in side if isinstance(root, Node)) for side in (pattern.source, pattern.target)
+    )
     return f"{last} after {first}" if first != last else "the same operators in another order"
 
 

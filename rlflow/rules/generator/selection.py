@@ -142,7 +142,11 @@ def _of_rule(pattern) -> Term:
 
 def _outputs(pattern) -> list:
     """All outputs of an operator, of which the generator knows two, or the one that is meant."""
-    return [pattern._replace(slot=k) for k in (0, 1)] if isinstance(pattern, Output) and pattern.slot is None else [pattern]
+    return (
+        [pattern._replace(slot=k) for k in (0, 1)]
+        if isinstance(pattern, Output) and pattern.slot is None
+        else [pattern]
+    )
 
 
 def _arrangements(term: Term) -> Iterator[Term]:

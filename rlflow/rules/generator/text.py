@@ -121,7 +121,10 @@ def _side(roots: tuple[Term, ...], side: str) -> list[str]:
 
 def _attributes(result: Label) -> list[str]:
     if result.get("rest") is not None:
-        return [*(f"{name}={value.text}" for name, value in result.attributes if name != "rest"), f"**{result.get('rest').text}"]
+        return [
+            *(f"{name}={value.text}" for name, value in result.attributes if name != "rest"),
+            f"**{result.get('rest').text}",
+        ]
     if result.op.startswith("Reduce"):
         return ["keepdims=1"]
     return [f"{name}={value.text}" for name, value in result.attributes if name != "parts"]

@@ -88,7 +88,9 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
     return Outcome("unproved", fired, failures[0]) if failures else Outcome("all-shapes", fired, HOW[kind])
 
 
-def explore(rule: Rule, is_float: bool, kind: type[Symbolic], budget: Budget) -> Iterable[tuple[Symbolic, bool, str | None]]:
+def explore(
+    rule: Rule, is_float: bool, kind: type[Symbolic], budget: Budget
+) -> Iterable[tuple[Symbolic, bool, str | None]]:
     """(world, whether the rule fires, why it could not be shown) for every case."""
     waiting: list[tuple] = [()]
     while waiting:

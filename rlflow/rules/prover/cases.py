@@ -98,7 +98,11 @@ class Case:
         count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
         for k in range(count):
             name, position = f"{pattern}{k}", slot + k
-            if k < count - 1 and draws.may_be_absent(op, position) and self.world.pick(f"{name} is absent", (False, True)):
+            if (
+                k < count - 1
+                and draws.may_be_absent(op, position)
+                and self.world.pick(f"{name} is absent", (False, True))
+            ):
                 result.append(None)
             else:
                 ranks = draws.ranks_of(self.rule, [(op.op, 0 if op.op == "Concat" else position)])

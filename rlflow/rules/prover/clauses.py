@@ -40,7 +40,9 @@ def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
 def of_integers_too(rule: Rule) -> bool:
     """Whether every operator of both sides exists for int64 tensors, and one of them has another meaning there."""
     ops = {op.op for op in (*rule.ops, *rule.target_ops)}
-    return bool(ops & {"Div", "Pow", "ReduceMean"}) and all(_takes_integers(op.op, op.domain) for op in (*rule.ops, *rule.target_ops))
+    return bool(ops & {"Div", "Pow", "ReduceMean"}) and all(
+        _takes_integers(op.op, op.domain) for op in (*rule.ops, *rule.target_ops)
+    )
 
 
 def _takes_integers(op: str, domain: str) -> bool:

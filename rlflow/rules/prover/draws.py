@@ -32,7 +32,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("MatMul", 0): SOME, ("MatMul", 1): SOME, ("FusedMatMul", 0): SOME, ("FusedMatMul", 1): SOME,
     **{(op, slot): ranks for op in ("Gemm", "FusedGemm") for slot, ranks in enumerate(((2,), (2,), (0, 1, 2)))},
     **{(op, 0): SOME for op in (
-        "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze", "Flatten", "Gather",
+        "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze", "Flatten",
+        "Gather",
         "BiasGelu", "FastGelu",
     )},
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
@@ -47,7 +48,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
 LISTS: dict[tuple[str, int], str] = {
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
-    ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps", ("Gather", 1): "indices",
+    ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
+    ("Gather", 1): "indices",
     **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
 }  # fmt: skip
 AUTOMATIC = ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))
@@ -61,7 +63,8 @@ REST: dict[str, dict[str, tuple]] = {
     "FusedConv": CONV | ACTIVATION,
     "ConvTranspose": CONV | {"output_padding": ("more", 0), "output_shape": ("maybe sizes", None)},
     "MaxPool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)), **WINDOW},
-    "AveragePool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)), "count_include_pad": ("pick", (0, 1)),
+    "AveragePool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)),
+        "count_include_pad": ("pick", (0, 1)),
                     **WINDOW},
     "Gemm": GEMM,
     "FusedGemm": GEMM | ACTIVATION,
@@ -121,9 +124,17 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 @cache
 def settled(rule: Rule, name: str) -> bool:
     """Whether of a Reshape's list the shape alone matters that it gives: one with no 0 and -1 then stands for all."""
-    read = {op.inputs[0].name for op in rule.ops if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var)}
+    read = {
+        op.inputs[0].name
+        for op in rule.ops
+        if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var)
+    }
     clauses = "\n".join(rule.text.split("\n  ")[2:])
-    told = re.sub(rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)", "", clauses + "\n" + "\n".join(print_pattern(p) for _, p in rule.target))
+    told = re.sub(
+        rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)",
+        "",
+        clauses + "\n" + "\n".join(print_pattern(p) for _, p in rule.target),
+    )
     return re.search(rf"\b{name}\b", told) is None
 
 
@@ -246,4 +257,6 @@ def reads_values(rule: Rule, name: str) -> bool:
 
 def _may_pad_by_itself(rule: Rule) -> bool:
     pools = [op for op in rule.ops if op.op in ("MaxPool", "AveragePool")]
-    return any(op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools)
+    return any(
+        op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools
+    )

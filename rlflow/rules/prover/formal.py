@@ -177,7 +177,9 @@ class Formal(Numbers):
                     continue
                 powers[atom] -= whole
             monomial = tuple(sorted((a, e) for a, e in powers.items() if e))
-            self.products[key] = tuple((Formula(self, {monomial: 1}) * rest).terms.items() if rest.number != 1 else ((monomial, 1),))
+            self.products[key] = tuple(
+                (Formula(self, {monomial: 1}) * rest).terms.items() if rest.number != 1 else ((monomial, 1),)
+            )
         return self.products[key]
 
     def total(self, sizes: tuple, body: Callable) -> Formula:
@@ -367,7 +369,9 @@ class Formal(Numbers):
 
     def maximum_in(self, p: Formula) -> Monomial | None:
         """A maximum that is a summand of p."""
-        return next((m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None)
+        return next(
+            (m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None
+        )
 
     def flattened(self, p: Formula) -> list[Formula]:
         """max(a, b) + c is the maximum of a + c and b + c."""
@@ -392,7 +396,11 @@ class Formal(Numbers):
         if p.number is not None:
             return p.number == 0
         name, index = self.one_element(p)
-        if len(p.terms) > 2 or ((self.atom("element", name, index), 1),) not in p.terms or (len(p.terms) == 2 and () not in p.terms):
+        if (
+            len(p.terms) > 2
+            or ((self.atom("element", name, index), 1),) not in p.terms
+            or (len(p.terms) == 2 and () not in p.terms)
+        ):
             raise Unprovable("a condition compares numbers that are not known")
         value = simple(Fraction(-p.terms.get((), 0)) / p.terms[(self.atom("element", name, index), 1),])
         return self.decide_equal(name, index, value)

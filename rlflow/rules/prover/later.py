@@ -44,7 +44,9 @@ def deferred(f: Callable, *arguments):
         return f(*arguments)
     names = frozenset().union(*(a.open for a in later))
     parts = [a.evaluate if isinstance(a, Later) else (lambda env, known=a: known) for a in arguments]
-    return Later(later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1)
+    return Later(
+        later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1
+    )
 
 
 def _method(f: Callable) -> Callable:
@@ -52,7 +54,12 @@ def _method(f: Callable) -> Callable:
         mine = self.evaluate
         if isinstance(other, Later):
             others = other.evaluate
-            return Later(self.choices, self.open | other.open, lambda env: f(mine(env), others(env)), self.steps + other.steps + 1)
+            return Later(
+                self.choices,
+                self.open | other.open,
+                lambda env: f(mine(env), others(env)),
+                self.steps + other.steps + 1,
+            )
         return Later(self.choices, self.open, lambda env: f(mine(env), other), self.steps + 1)
 
     return apply

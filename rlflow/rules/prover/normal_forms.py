@@ -156,7 +156,10 @@ class NormalForms(Reshapes):
                 if mentions(claim, variable):
                     for child in (c for c in claim.children() if mentions(c, variable)):
                         at_zero = z3.simplify(z3.substitute(child, (variable, z3.IntVal(0))), som=True)
-                        starts += [z3.If(at_zero < 0, -at_zero, z3.IntVal(0)), z3.If(at_zero > 0, at_zero, z3.IntVal(0))]
+                        starts += [
+                            z3.If(at_zero < 0, -at_zero, z3.IntVal(0)),
+                            z3.If(at_zero > 0, at_zero, z3.IntVal(0)),
+                        ]
             own = [c for c in claims if mentions(c, variable)]
             for start in starts:
                 met = [z3.substitute(c, (variable, start)) for c in own]
@@ -194,7 +197,9 @@ class NormalForms(Reshapes):
             self.leave()
             if len(kept) < len(claims):
                 term = term._replace(factors=(*kept, *(f for f in term.factors if not isinstance(f, Inside))))
-        roots = [f for f in term.factors if isinstance(f, Applied) and f.name == "sqrt" and f.arguments[0].number is not None]
+        roots = [
+            f for f in term.factors if isinstance(f, Applied) and f.name == "sqrt" and f.arguments[0].number is not None
+        ]
         for one, other in itertools.combinations(roots, 2):
             if one.arguments[0].number == other.arguments[0].number:
                 rest = list(term.factors)

@@ -141,7 +141,9 @@ def atom_mentions(atom, variable) -> bool:
 def term_mentions(term: Term, variable) -> bool:
     if any(v.get_id() == variable.get_id() for v, _ in term.bound):
         return False
-    return any(atom_mentions(f, variable) for f in term.factors) or any(mentions(size, variable) for _, size in term.bound)
+    return any(atom_mentions(f, variable) for f in term.factors) or any(
+        mentions(size, variable) for _, size in term.bound
+    )
 
 
 def sole_atom(p: Poly):

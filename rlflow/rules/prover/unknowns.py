@@ -81,7 +81,9 @@ class Truth:
         return True if other is True else self if other is False else Truth(self.world, z3.Or(self.claim, other.claim))
 
     def __and__(self, other):
-        return False if other is False else self if other is True else Truth(self.world, z3.And(self.claim, other.claim))
+        return (
+            False if other is False else self if other is True else Truth(self.world, z3.And(self.claim, other.claim))
+        )
 
     def __invert__(self):
         return Truth(self.world, z3.Not(self.claim))

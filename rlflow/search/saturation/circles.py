@@ -12,8 +12,16 @@ def circles_of(chosen: list[Option]) -> list[set[int]]:
 
     founded = {c for option in in_order(chosen) for c in option.makes}
     left = [option for option in chosen if not founded.issuperset(option.makes)]
-    position = {c: k for k, c in enumerate(dict.fromkeys(c for option in left for c in option.makes if c not in founded))}
-    edges = {(position[c], position[n]) for option in left for c in option.makes for n in option.needs if c in position and n in position}
+    position = {
+        c: k for k, c in enumerate(dict.fromkeys(c for option in left for c in option.makes if c not in founded))
+    }
+    edges = {
+        (position[c], position[n])
+        for option in left
+        for c in option.makes
+        for n in option.needs
+        if c in position and n in position
+    }
     if not edges:
         return []
     rows, columns = np.array(sorted(edges)).T

@@ -183,8 +183,12 @@ class EGraph:
         """The operator anew, in terms of the classes of now."""
         old = self.nodes[node_id]
         self._remove(old)
-        inputs, outputs = (tuple(c if c == ABSENT else self.find(c) for c in side) for side in (old.inputs, old.outputs))
-        new = replace(old, inputs=inputs, outputs=outputs, captured=tuple((name, self.find(c)) for name, c in old.captured))
+        inputs, outputs = (
+            tuple(c if c == ABSENT else self.find(c) for c in side) for side in (old.inputs, old.outputs)
+        )
+        new = replace(
+            old, inputs=inputs, outputs=outputs, captured=tuple((name, self.find(c)) for name, c in old.captured)
+        )
         key = _key(new, inputs, outputs)
         known = self._of_key.get(key)
         if known is None:

@@ -23,7 +23,9 @@ class Explorer:
     def __init__(self, egraph: EGraph, rules: RuleSet):
         for rule in rules:
             if rule.counts_readers:
-                raise RLFlowError(f"rule {rule.name} asks who reads a tensor, which has no answer for many graphs at once")
+                raise RLFlowError(
+                    f"rule {rule.name} asks who reads a tensor, which has no answer for many graphs at once"
+                )
         self.egraph = egraph
         self._plans: dict[tuple, Plan | str] = {}
         self._done: set[tuple] = set()

@@ -71,7 +71,9 @@ class Program:
             total = option.cost + sum(cost.get(c, 0) for c in option.needs)
             cost.update({c: min(total, cost.get(c, total)) for c in option.makes})
         open_ = [
-            sorted((c for c in option.needs if c in self.makers and c not in forced), key=lambda c: (-cost.get(c, 0), c))
+            sorted(
+                (c for c in option.needs if c in self.makers and c not in forced), key=lambda c: (-cost.get(c, 0), c)
+            )
             for option in self.options
         ]
         ways = min(max(map(len, open_), default=0), MAX_PICKS)
@@ -124,7 +126,9 @@ class Program:
         from scipy.optimize import linprog
 
         costs, scale, matrix, least = self._arrays()
-        result = linprog(costs, A_ub=-matrix, b_ub=-least, bounds=(0, None), method="highs", options={"time_limit": seconds})
+        result = linprog(
+            costs, A_ub=-matrix, b_ub=-least, bounds=(0, None), method="highs", options={"time_limit": seconds}
+        )
         if result.status != 0:
             return Relaxation(0.0, np.zeros(len(self.options)))
         return Relaxation(result.fun * scale, result.lower.marginals[: len(self.options)] * scale)

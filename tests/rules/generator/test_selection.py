@@ -36,12 +36,14 @@ def test_no_generated_rule_is_there_twice():
 
 
 SAME = [
-    ("Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))", "Add(MatMul(a, c), MatMul(a, b)) => MatMul(a, Add(c, b))", True),
+    ("Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))",
+        "Add(MatMul(a, c), MatMul(a, b)) => MatMul(a, Add(c, b))", True),
     ("Add(x, Add(y, z)) => Add(y, Add(z, x))", "Add(Add(x, c), y) => Add(Add(x, y), c)", True),
     ("Concat(Relu(x), Relu(y), axis=i) => Relu(Concat(x, y, axis=i))",
      "Concat(*l, Relu(a), Relu(b), *r, axis=1) => Concat(*l, Relu(Concat(a, b, axis=1)), *r, axis=1)", True),
     ("MatMul(MatMul(x, y), z) => MatMul(x, MatMul(y, z))", "MatMul(x, MatMul(y, z)) => MatMul(MatMul(x, y), z)", False),
-    ("MatMul(x, Add(y, z)) => Add(MatMul(x, y), MatMul(x, z))", "MatMul(Add(y, z), x) => Add(MatMul(y, x), MatMul(z, x))", False),
+    ("MatMul(x, Add(y, z)) => Add(MatMul(x, y), MatMul(x, z))",
+        "MatMul(Add(y, z), x) => Add(MatMul(y, x), MatMul(z, x))", False),
 ]  # fmt: skip
 
 
@@ -74,9 +76,11 @@ def test_what_a_family_has_already_is_told_and_not_written():
 WORDS = [
     ((add(matmul("x", "y"), matmul("x", "z")),), (matmul("x", add("y", "z")),),
      "sum-of-matmuls-sharing-left", "two MatMuls become one"),
-    ((matmul("x", add("y", "z")),), (add(matmul("x", "y"), matmul("x", "z")),), "matmul-by-sum", "a MatMul becomes two"),
+    ((matmul("x", add("y", "z")),), (add(matmul("x", "y"), matmul("x", "z")),), "matmul-by-sum",
+        "a MatMul becomes two"),
     ((Node(RELU, (Node(RELU, ("x",)),)),), (Node(RELU, ("x",)),), "relu-of-relu", "two Relus become one"),
-    ((Node(RELU, (concat("x", "y"),)),), (concat(Node(RELU, ("x",)), Node(RELU, ("y",))),), "relu-of-concat", "a Relu becomes two"),
+    ((Node(RELU, (concat("x", "y"),)),), (concat(Node(RELU, ("x",)), Node(RELU, ("y",))),), "relu-of-concat",
+        "a Relu becomes two"),
 ]  # fmt: skip
 
 

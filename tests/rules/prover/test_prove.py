@@ -9,7 +9,10 @@ from tests.rules.prover.test_mutations import MUTATIONS, mutated
 
 TRUE = ["relu-relu", "gelu", "concat-of-split", "conv-batchnorm", "matmul-associates", "transpose-nothing", "softmax"]
 # Wrong by their text, but where shapes must stay as they are (which the planner asks) they fire on equal sides alone.
-EQUAL_ALL_THE_SAME = {("split-split-second", "[*value(t), value(s)[0]]"), ("squeeze-unsqueeze", "if len(value(s)) == len(value(t))")}
+EQUAL_ALL_THE_SAME = {
+    ("split-split-second", "[*value(t), value(s)[0]]"),
+    ("squeeze-unsqueeze", "if len(value(s)) == len(value(t))"),
+}
 
 
 def shipped(name: str):

@@ -67,7 +67,11 @@ def test_limits_end_a_iterations_before_it_begins_to_change_anything():
 
 def test_a_bound_is_the_same_every_time():
     first, second = (lower_bound(tiny_task("tiny_squeezenet1_1"), 30, max_iterations=3) for _ in range(2))
-    assert (first.lower_bound_ps, first.nodes, first.best.hash) == (second.lower_bound_ps, second.nodes, second.best.hash)
+    assert (first.lower_bound_ps, first.nodes, first.best.hash) == (
+        second.lower_bound_ps,
+        second.nodes,
+        second.best.hash,
+    )
 
 
 def test_a_cost_that_looks_aiterations_has_no_bound():
@@ -103,7 +107,22 @@ def test_no_walk_of_the_engine_ends_below_the_bound(name):
 
 
 def test_the_command_prints_the_gaps(tmp_path, capsys):
-    assert main(["bound", "--model", "tiny_resnet18", "--iterations", "1", "--seconds", "30", "--json", str(tmp_path / "b.json")]) == 0
+    assert (
+        main(
+            [
+                "bound",
+                "--model",
+                "tiny_resnet18",
+                "--iterations",
+                "1",
+                "--seconds",
+                "30",
+                "--json",
+                str(tmp_path / "b.json"),
+            ]
+        )
+        == 0
+    )
     results = read_json(tmp_path / "b.json")
     assert results["iterations"] == 1 and results["best"]["gap"] == 0 < results["original"]["gap"]
     assert results["scope"] in capsys.readouterr().out

@@ -83,7 +83,9 @@ def test_what_a_search_found_is_united_with_what_it_replaces():
 
 
 def test_a_tensor_inside_is_the_same_in_what_a_search_found():
-    made = task("(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, written("back: why\n  Neg(Neg(x)) => Abs(x)"))
+    made = task(
+        "(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, written("back: why\n  Neg(Neg(x)) => Abs(x)")
+    )
     egraph = EGraph(made.graph)
     (match,) = (match for matches in made.initial.table.locations for match in matches)
     egraph.put(made.initial.follow(match).graph)
@@ -103,7 +105,9 @@ def test_the_matches_of_a_single_graph_are_its_own(name):
             sorted((k, v) for k, v in renamed(rule, bindings, class_of).items())
             for node in made.graph.nodes.values() for _, bindings in structural_matches(made.graph, rule, node)
         ]  # fmt: skip
-        result = [sorted(bindings.items()) for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)]
+        result = [
+            sorted(bindings.items()) for node in egraph.nodes.values() for _, bindings in matches(egraph, rule, node)
+        ]
         assert sorted(map(repr, result)) == sorted(map(repr, wanted)), rule.name
         count += len(result)
     assert count > 20
@@ -141,7 +145,9 @@ def test_a_class_that_two_chosen_operators_give_has_one_producer():
     )  # fmt: skip
     egraph = EGraph(made.graph)
     (split,) = [node for node in egraph.nodes.values() if node.op == "Split"]
-    (abs_,) = egraph.add(replace(split, op="Abs", outputs=split.outputs[:1]), split.outputs[1:], [None], [egraph.types[split.outputs[0]]])
+    (abs_,) = egraph.add(
+        replace(split, op="Abs", outputs=split.outputs[:1]), split.outputs[1:], [None], [egraph.types[split.outputs[0]]]
+    )
     egraph.unite(split.outputs[0], abs_)
     egraph.rebuild()
     built = graph_of(egraph, [split.id, *(n for n in egraph.nodes if n != split.id)], made.graph)

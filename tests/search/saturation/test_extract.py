@@ -16,7 +16,9 @@ def random_options(seed: int, classes: int, count: int) -> list[Option]:
     for node in range(2, count):
         makes = tuple(draw.sample(range(classes), 2 if draw.random() < 0.25 else 1))
         rest = [c for c in range(classes) if c not in makes]
-        result.append(Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node))
+        result.append(
+            Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node)
+        )
     return result
 
 
@@ -39,7 +41,8 @@ def brute_force(options: list[Option], wanted: set[int]) -> int:
 
 
 SYSTEMS = [
-    (seed, wanted) for seed in range(60) for wanted in ((0,), (0, 1)) if founded(random_options(seed, 7, 13)).issuperset(wanted)
+    (seed, wanted) for seed in range(60) for wanted in ((0,),
+        (0, 1)) if founded(random_options(seed, 7, 13)).issuperset(wanted)
 ]  # fmt: skip
 
 

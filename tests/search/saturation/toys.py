@@ -65,14 +65,20 @@ def written(text: str) -> RuleSet:
 
 def task(text: str, weights: dict, rules: RuleSet) -> Task:
     """`weights`: name → sizes of a random one, or what it holds."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> toy {text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")}')
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 20]> toy {text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")}'
+    )
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     random = np.random.default_rng(0)
     for weight, sizes in weights.items():
         array = random.standard_normal(sizes) if isinstance(sizes, tuple) else np.array(sizes)
-        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32 if array.dtype == float else array.dtype), weight))
-    return Task(load_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)), rules, AnalyticCost())
+        model.graph.initializer.append(
+            numpy_helper.from_array(array.astype(np.float32 if array.dtype == float else array.dtype), weight)
+        )
+    return Task(
+        load_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)), rules, AnalyticCost()
+    )
 
 
 def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[str, RewriteState], bool]:
