@@ -3,7 +3,7 @@
 A rule is exact if on both sides every element is rounded at most once: by one Add, Sub, Mul or Div, before or after
 which elements are only moved, copied, selected or negated. IEEE 754 rounds such an operator's real result, and rounding
 keeps
-order and sign, so it may trade places with what moves and selects: both sides are the rounding of one real number,
+order and sign, so it may be exchanged with what moves and selects: both sides are the rounding of one real number,
 since the rule's proof says that these are equal. Everything else counts as rounding: sums of several terms (kernels may
 add in another order), functions that kernels approximate, operators in a row that are regrouped. That is cautious: a
 rule that is marked so may still be exact.

@@ -86,7 +86,7 @@ def broadcasts(small: Tensor, large: Tensor) -> bool:
 
 
 def per_channel(tensor: Tensor, like: Tensor) -> bool:
-    """The constant varies along the channel axis (1) of `like` alone: C×1×1 (…), 1×C×1×1 or one element."""
+    """The constant varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
     wanted, shape_ = dim(like, 1), shape(tensor)
     padded = (1,) * (rank(like) - len(shape_)) + shape_
     return len(padded) == rank(like) and all(n == 1 or (k == 1 and n == wanted) for k, n in enumerate(padded))
@@ -128,7 +128,7 @@ def inverse(perm: tuple) -> tuple[int, ...]:
 
 
 def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
-    """A constant of the given sizes (none: a scalar) in the data type of `like`, which must not make 0 or infinity of it."""
+    """A constant of the given sizes (none: a scalar) in the data type of `like`, which must be able to hold it."""
     import onnx
 
     with np.errstate(over="ignore"):

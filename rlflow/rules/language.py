@@ -15,7 +15,7 @@ attributes that are not named. An operator of another domain than ONNX's has it 
 `y1 = …` match several outputs at once; a name that is used again on its own side is an inner tensor. On
 the right side arguments that are no operator (`[-1, 1]`, `full(…)`) are literals. `<=>` gives a second
 rule, `<name>-inverse`; lines that begin with `forward` or `backward` before `let` or `if` belong to one
-direction alone. A line `for Op in Relu, Tanh` stands for one rule per operator: `Op` is replaced in the
+direction only. A line `for Op in Relu, Tanh` stands for one rule per operator: `Op` is replaced in the
 equation, and in the rule's name.
 """
 
@@ -64,7 +64,7 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
 
 
 def only_standard(rules: RuleSet) -> RuleSet:
-    """Those that introduce no operator of another domain than ONNX's. The hash stays: a receipt replays with all rules."""
+    """Those that introduce no operator of a domain other than ONNX's. The hash stays, so that receipts replay."""
     return RuleSet(tuple(rule for rule in rules if not any(op.domain for op in rule.target_ops)), rules.hash)
 
 
@@ -231,15 +231,15 @@ def _is_symmetric(source, target, clauses: list[ast.expr]) -> bool:
     merged = len({output.op.key for _, output in target if isinstance(output, Output)}) == 1
     if len(roots) != 2 or not merged or skeleton(roots[0]) != skeleton(roots[1]):
         return False
-    twin = {}
+    exchanged = {}
     for one, other in zip(walk(roots[0]), walk(roots[1]), strict=True):
         if isinstance(one, Var | Star):
-            twin |= {one.name: other.name, other.name: one.name}
-    return {_meaning(clause, {}) for clause in clauses} == {_meaning(clause, twin) for clause in clauses}
+            exchanged |= {one.name: other.name, other.name: one.name}
+    return {_meaning(clause, {}) for clause in clauses} == {_meaning(clause, exchanged) for clause in clauses}
 
 
 def _meaning(tree: ast.AST, renamed: dict[str, str]) -> str:
-    """A clause as text, its names renamed, whatever the order of operands that may change places."""
+    """A clause as text, its names renamed, whatever the order of operands that may be exchanged."""
     parts = [_meaning(child, renamed) for child in ast.iter_child_nodes(tree)]
     if isinstance(tree, ast.BoolOp) or (isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.Eq)):
         parts.sort()

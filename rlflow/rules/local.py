@@ -55,19 +55,19 @@ def matches_at(
 def is_local(rule: Rule) -> bool:
     """Whether all that the rule's matches at a node depend on is in the key of its neighbourhood."""
     literals = [pattern for op in rule.ops for pattern in op.inputs if isinstance(pattern, Literal)]
-    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key tells no more of a float constant
+    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key says no more of a float constant
     return len(rule.roots) == 1 and rule.depth <= 2 and not rule.counts_readers and single
 
 
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
     """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
 
-    Equal keys: the same but for the ids, which stand in the same order. The key holds what matching and `facts` ask
+    Equal keys: the same but for the ids, which stand in the same order. The key holds what matching and `match_signature` ask
       for.
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))
-    numbers, weights = {ABSENT: 0}, {}  # tensor id → place, digest → number: which of them are the same
+    numbers, weights = {ABSENT: 0}, {}  # tensor id → position, digest → number: which of them are the same
     key: list[Any] = []
     for node_id in nodes:
         member = graph.nodes[node_id]
@@ -85,7 +85,7 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
 
 
 class _Pattern(NamedTuple):
-    """A match in terms of places in the lists of ids that `neighbourhood` gives."""
+    """A match in terms of positions in the lists of ids that `neighbourhood` gives."""
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -101,7 +101,7 @@ class _Pattern(NamedTuple):
 
 
 class LocalRules:
-    """The local rules of a rule set, with what they match in each neighbourhood that was met, for graphs of one model."""
+    """The local rules of a rule set, with their matches in each neighbourhood that was met, for graphs of one model."""
 
     def __init__(self, rules: RuleSet, plans: Plans):
         self._plans = plans

@@ -1,4 +1,4 @@
-"""The patterns that the sides of a rule are made of: tensors, operators, literals; walking over them and printing them."""
+"""The patterns that the sides of a rule are made of (tensors, operators, literals), and how they are printed."""
 
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ class Bind(NamedTuple):
 
 
 class Op(NamedTuple):
-    """One operator of a side. `key` tells instances apart, so that two outputs can be of one node."""
+    """One operator of a side. `key` separates instances, so that two outputs can be of one node."""
 
     key: int
     op: str

@@ -16,12 +16,12 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """One direction of a substitution.
+    """One direction of an equation: a source and its replacement.
 
     Attributes:
       name, family, why: as the file says.
       source, target: (output name, Output or Var) pairs; the outputs correspond by name and order.
-      lets: (name, expression) for numbers; tensor-valued lets are substituted into `target`.
+      lets: (name, expression) for numbers; tensor-valued lets are put into `target`.
       conditions: what must hold, each with the reason that a refusal gives.
       relies_on_shapes: whether a condition or target depends on sizes of tensors that are not constant.
       counts_readers: whether a condition asks who else reads a tensor.
@@ -62,7 +62,7 @@ class Rule:
 
     @cached_property
     def replaced(self) -> tuple[tuple[int, int], ...]:
-        """(place in `ops`, output slot) of every output that the target replaces."""
+        """(position in `ops`, output slot) of every output that the target replaces."""
         positions = {op.key: position for position, op in enumerate(self.ops)}
         return tuple((positions[output.op.key], output.slot) for _, output in self.source)
 

@@ -1,4 +1,4 @@
-"""Cases of generated rules, from the rules themselves: the generator draws shapes and attributes that the left side takes.
+"""Cases of generated rules, from the rules themselves: the generator draws what the left side takes.
 
 python -m tests.rules.drawn_cases          writes tests/rules/generated_cases.py
 """

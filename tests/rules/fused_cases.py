@@ -1,4 +1,4 @@
-"""Cases of the rules about operators of ONNX Runtime's own, most of which have kernels for float32 alone."""
+"""Cases of the rules about operators of ONNX Runtime's own, most of which have kernels for float32 only."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Small models that walks of substitutions start from: some by hand, others drawn from a seed; all float64."""
+"""Small models that walks of rewrites start from: some by hand, others drawn from a seed; all float64."""
 
 import numpy as np
 import onnx
@@ -176,7 +176,7 @@ def tiny_mobile() -> onnx.ModelProto:
 
 
 def tiny_products() -> onnx.ModelProto:
-    """Products and linear layers beside each other and in a row, and element-wise curves as exporters take them apart."""
+    """Products and linear layers beside each other and in a row; element-wise curves as exporters take them apart."""
     b = Builder(4)
 
     def gemm(x: str, *more: str, **attributes) -> str:

@@ -69,7 +69,7 @@ def test_what_is_marked_exact_is_equal_bit_for_bit(rule):
     ("Div(x, 3.0) => Mul(x, full(k, x))\n  let k = 1 / 3", "rounding"),
     ("Mul(x, y) => com.microsoft.BiasGelu(x, y)", "rounding"),  # of which nothing is known
     ("Gather(Conv(x, w), i, axis=1) => Conv(x, Gather(w, i, axis=0))", "rounding"),  # kernels add as they like
-    ("Tanh(Transpose(x, perm=p)) => Transpose(Tanh(x), perm=p)", "rounding"),  # approximated, perhaps by place
+    ("Tanh(Transpose(x, perm=p)) => Transpose(Tanh(x), perm=p)", "rounding"),  # approximated, perhaps by position
     ("y1 = Tanh(x)\n  y2 = Tanh(x)\n    => y3 = Tanh(x)\n       y1 = y3\n       y2 = y3", "exact"),  # the same, once
 ])  # fmt: skip
 def test_the_mark_follows_from_how_often_an_element_is_rounded(equation, mark):

@@ -66,12 +66,12 @@ AGAIN = {
 }
 
 
-@pytest.mark.parametrize("found, said", [
+@pytest.mark.parametrize("result, said", [
     (None, "*Measured:* not yet."),
     ({"again": AGAIN | {"verdict": "faster"}},
         "*Measured:* faster, 0.900 (0.880 – 0.910) on m, 9 → 7 nodes, by `relu-relu` × 2."),
     ({"again": AGAIN | {"verdict": "slower"}}, "*Measured:* no gain on this machine (slower): at best 0.900"),
-    ({"best": None}, "*Measured:* none of its rules has a place"),
+    ({"best": None}, "*Measured:* none of its rules has a match"),
 ])  # fmt: skip
 def test_what_was_measured_is_said_and_nothing_else(result, said):
     rules = load_rules(["elementwise"])

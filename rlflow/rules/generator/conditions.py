@@ -1,4 +1,4 @@
-"""The conditions that tell the cases in which an equality holds from those in which it does not."""
+"""The conditions that separate the cases in which an equality holds from those in which it does not."""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -33,7 +33,7 @@ def untried(source: tuple[Term, ...], cases: list[Case], known: tuple[str, ...])
 
 
 def separating(cases: list[Case], known: Names, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The conjunction that no wrong case meets, the original one meets, and most true ones do; None if there is none."""
+    """The conjunction that no wrong case meets, but the original one and most true ones; None if there is none."""
     wrong = [case for case in cases if not case.holds]
     if not wrong:
         return ()

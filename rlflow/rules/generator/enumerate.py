@@ -1,4 +1,4 @@
-"""Substitutions found by the machine: graphs of a few operators, those of equal value, and of these the few that matter.
+"""Rules by enumeration: graphs of a few operators, those of equal value, and of these the few that matter.
 
 In each world graphs grow by one operator at a time (`graphs`). One whose value was met before is a
 candidate. It is kept unless it follows from what is kept already (`derive`), and becomes rules under the
@@ -95,7 +95,7 @@ def enumerate_rules(
       folder: where checkpoints are kept; a call with the same arguments goes on from there.
       workers: processes; each does one world at a time.
       seconds: after which no further candidate is looked at.
-      known: rules that are not to be found again; None for those of the hand-written families.
+      known: rules that are not to be written again; None for those of the hand-written families.
 
     Returns:
       the report; its `rules` are the same bytes whatever the number of workers or interruptions.
@@ -265,7 +265,7 @@ def _written(term: Term) -> int:
 
 @lru_cache(maxsize=1 << 20)
 def _order(term: Term) -> tuple:
-    """Terms in order: fewer operators first. Operands that may change places count in their own order."""
+    """Terms in order: fewer operators first. Operands that may be exchanged count in their own order."""
     if isinstance(term, str):
         return 0, term, (), 0
     children = tuple(_order(child) for child in term.inputs)
@@ -330,14 +330,14 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
     both, merged = (target, other), (source, sibling)
     if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
         return None  # no weight of its own to be joined with the other's
-    if not _worth_merging(target.label.op, operators(*both)):
+    if not _can_merge(target.label.op, operators(*both)):
         return None
     if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
         return None
     return both, merged
 
 
-def _worth_merging(op: str, result: frozenset[tuple]) -> bool:
+def _can_merge(op: str, result: frozenset[tuple]) -> bool:
     """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
     splits = sum(label.op == "Split" for label, _ in result)
     return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
@@ -353,7 +353,7 @@ def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
 
 
 def _half_used(terms: Sequence[Term]) -> set[tuple]:
-    """The Splits of which one output alone is used."""
+    """The Splits of which only one output is used."""
     slots = defaultdict(set)
 
     def visit(term: Term) -> None:
@@ -373,11 +373,13 @@ def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, T
     if not _half_used([source]) | _half_used([target]):
         return []
     inputs = graphs.world.inputs()
-    other, twin = _other_outputs(source), _other_outputs(target)
+    other, companion = _other_outputs(source), _other_outputs(target)
     result = value(other, inputs)
-    if not isinstance(twin, Node) or not np.array_equal(result, value(twin, inputs)):
-        twin = graphs.representative(result)
-    return [(other, twin)] if twin is not None and twin != other and _true(graphs, (other,), (twin,)) else []
+    if not isinstance(companion, Node) or not np.array_equal(result, value(companion, inputs)):
+        companion = graphs.representative(result)
+    if companion is None or companion == other or not _true(graphs, (other,), (companion,)):
+        return []
+    return [(other, companion)]
 
 
 def _other_outputs(term: Term) -> Term:

@@ -13,7 +13,10 @@ from rlflow.rules.generator.operators import Label, Misfit, Term, outputs
 
 
 def values_of(terms: tuple[Term, ...], scope: dict) -> list[np.ndarray]:
-    """The values of terms with named attributes: int64 [samples, *shape]. Raises Misfit, and IndexError where an expression has no value."""
+    """The values of terms with named attributes: int64 [samples, *shape].
+
+    Raises Misfit, and IndexError where an expression has no value.
+    """
     filled: dict[Label, Label] = {}
     known: dict[tuple, tuple] = {}
 

@@ -1,4 +1,4 @@
-"""From an equality at one set of shapes and attributes to a rule: for which others does it hold, and what separates these?
+"""From an equality at one set of shapes and attributes to a rule: for which others does it hold?
 
 Attributes of the side to match become names; those of the other side are looked for among a few expressions of them.
 Both sides are then computed, exactly, for many shapes, ranks and attributes. Where the other side has another shape, or

@@ -1,4 +1,4 @@
-"""What rules found by enumeration are called, and why: words made of their two sides."""
+"""What enumerated rules are called, and why: words made of their two sides."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ COUNTS = ("none", "one", "two", "three", "four", "five", "six")
 
 
 def names_of(pattern: Pattern) -> Iterator[str]:
-    """What is matched, as one would say it (conv-by-sum is a convolution whose weight is a sum); then with what it becomes."""
+    """What is matched, in words (conv-by-sum is a convolution whose weight is a sum); then with what it becomes."""
     name, result = _side(pattern.source), _side(pattern.target)
     yield from (name, f"{name}-as-{result}")
     yield from (f"{name}-as-{result}-{number}" for number in count(2))
@@ -66,7 +66,7 @@ def _shared(terms: tuple[Node, ...]) -> str | None:
 
 
 def why(pattern: Pattern) -> str:
-    """What becomes of the operators that run; those on weights alone do not."""
+    """What becomes of the operators that run; those on weights only do not."""
     before, after = (_running(side, pattern.constants) for side in (pattern.source, pattern.target))
     if not after:
         return "they undo each other" if before.total() > 1 else "it does nothing"

@@ -1,4 +1,4 @@
-"""The other side of an equality, with expressions of the named attributes in the place of its numbers."""
+"""The other side of an equality, with expressions of the named attributes instead of its numbers."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rules found by enumeration, written in the rule language."""
+"""Enumerated rules, written in the rule language."""
 
 import re
 from collections import Counter
@@ -77,7 +77,7 @@ def _labels(terms: tuple[Term, ...]) -> list[Label]:
 
 
 def _side(roots: tuple[Term, ...], side: str) -> list[str]:
-    """Lines that define the outputs: result, or y1, y2 …; Splits and operators that are used twice have lines of their own."""
+    """Lines that define the outputs: result, or y1, y2 …; Splits and what is used twice have lines of their own."""
     outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
     uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
     names: dict[Node, str] = {}

@@ -2,7 +2,7 @@
 
 A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.rules.prover.cases). What the
 left side and the conditions say is assumed, and the elements of the two sides are compared at an index that is a
-symbol, too. Where symbols do not reach, numbers are put in their place; one that tells the sides apart refutes the
+symbol, too. Where symbols do not reach, numbers are put in for them; one that tells the sides apart refutes the
 rule.
 """
 
@@ -172,7 +172,7 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
         raise Unprovable("the two sides have different normal forms")
 
 
-# -- numbers in the place of symbols -----------------------------------------------------------------
+# -- numbers instead of symbols ----------------------------------------------------------------------
 
 
 def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:

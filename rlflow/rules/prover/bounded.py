@@ -105,7 +105,7 @@ class World(Picks, Formal):
 
     def range_of(self, name: str, least: int | None) -> range:
         what, _, position = name.rpartition(".")
-        if name.endswith("]"):  # a place along an axis
+        if name.endswith("]"):  # an index along an axis
             return range(max(self.bound.sizes))
         if least == 0:
             return range(self.bound.pad + 1)

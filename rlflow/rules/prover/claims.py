@@ -75,7 +75,7 @@ class Claims:
         return Truth(self, claim, kind, difference)
 
     def border(self, truth: Truth, variable):
-        """The place inside the range of `variable` from which on the comparison has another answer."""
+        """The position inside the range of `variable` from which on the comparison has another answer."""
         if not truth.kind:
             raise Unprovable("a condition inside a sum is no single comparison")
         d = truth.difference
@@ -103,7 +103,7 @@ class Claims:
             self.obligations.append((self.operator, claim))
 
     def lemma(self, *claims) -> None:
-        """Laws of the unknown functions, each told once."""
+        """Laws of the unknown functions, each assumed once."""
         for claim in claims:
             if not any(claim.get_id() in laws for laws in self.laws):
                 self.laws[-1][claim.get_id()] = claim

@@ -1,4 +1,4 @@
-"""What may stand at each place of an operator, as far as the cases of a rule draw it; `coverage` says it in words."""
+"""What may stand at each input of an operator, as far as the cases of a rule draw it; `coverage` says it in words."""
 
 import itertools
 import re
@@ -123,19 +123,19 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 
 @cache
 def settled(rule: Rule, name: str) -> bool:
-    """Whether of a Reshape's list the shape alone matters that it gives: one with no 0 and -1 then stands for all."""
+    """Whether of a Reshape's list only the shape matters that it gives: one with no 0 and -1 then stands for all."""
     read = {
         op.inputs[0].name
         for op in rule.ops
         if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var)
     }
     clauses = "\n".join(rule.text.split("\n  ")[2:])
-    told = re.sub(
+    others = re.sub(
         rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)",
         "",
         clauses + "\n" + "\n".join(print_pattern(p) for _, p in rule.target),
     )
-    return re.search(rf"\b{name}\b", told) is None
+    return re.search(rf"\b{name}\b", others) is None
 
 
 @cache

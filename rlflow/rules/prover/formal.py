@@ -87,7 +87,7 @@ class Formal(Numbers):
 
     Args:
       values: what (element, index) stands for, where a condition needs to know.
-      spend: told how much work is done (terms that are multiplied or added).
+      spend: called with how much work is done (terms that are multiplied or added).
     """
 
     def __init__(self, values: dict[tuple, Fraction], spend: Callable[[int], None]):
@@ -433,7 +433,7 @@ def simple(value: Fraction) -> Fraction | int:
 
 
 def _without_copies(parts: list[Formula]) -> list[Formula]:
-    """One of several that differ by a number alone: the greatest."""
+    """One of several that differ by a number only: the greatest."""
     result: dict[frozenset, Formula] = {}
     for p in parts:
         key = frozenset((m, c) for m, c in p.terms.items() if m)

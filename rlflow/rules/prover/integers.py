@@ -33,7 +33,7 @@ class Integers(Claims):
             self.define(plain_claim(claim))
 
     def define(self, claim) -> None:
-        """An equation for a symbol puts the other side in its place from now on, so that products of it are known."""
+        """An equation for a symbol replaces it by the other side from now on, so that products of it are known."""
         if claim is True or claim is False:
             return
         if z3.is_and(claim):
@@ -194,7 +194,7 @@ class Integers(Claims):
         return self.integer(whole), self.integer(rest)
 
     def quotient_of(self, a, b) -> Int:
-        """An unknown with a - b < unknown · b ≤ a; of sizes alone a symbol, so that an equation can define it."""
+        """An unknown with a - b < unknown · b ≤ a; of sizes only a symbol, so that an equation can define it."""
         if self.is_size(a) and self.is_size(b):
             made = self.symbol(f"({a.sexpr()}) // ({b.sexpr()})", None)
         else:
@@ -205,7 +205,7 @@ class Integers(Claims):
         return made
 
     def is_size(self, term) -> bool:
-        """Whether a term has symbols of sizes alone, and no index."""
+        """Whether a term has symbols of sizes only, and no index."""
         if term.decl().kind() == z3.Z3_OP_ITE:  # may be large, and no equation is solved for it
             return False
         return term.decl().name() not in self.indices and all(map(self.is_size, term.children()))

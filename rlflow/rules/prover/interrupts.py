@@ -19,7 +19,7 @@ class Infeasible(Exception):
 
 
 class Border(Exception):
-    """A comparison that changes its answer inside the range of a bound index, at `place`."""
+    """A comparison that changes its answer inside the range of a bound index, at `position`."""
 
     def __init__(self, variable, position):
         self.variable, self.position = variable, position

@@ -90,7 +90,7 @@ class Choices:
 
     Args:
       picks: holds the answers to what had to be known so far, under ("answer", how many there were before).
-      spend: told how much work is done.
+      spend: called with how much work is done.
     """
 
     def __init__(self, picks: dict, spend: Callable[[int], None]):

@@ -148,7 +148,7 @@ class NormalForms(Reshapes):
         return isinstance(atom, Applied) and atom.name in POSITIVE_FUNCTIONS
 
     def some_index(self, bound: tuple, claims: list) -> bool:
-        """Whether some index meets all claims `place >= 0` and `place < size` (tried: the first not before 0)."""
+        """Whether some index meets all claims `position >= 0` and `position < size` (tried: the first not before 0)."""
         witness = []
         for variable, size in bound:
             starts = [z3.IntVal(0)]

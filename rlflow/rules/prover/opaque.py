@@ -16,7 +16,7 @@ KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
 
 @dataclass(frozen=True)
 class OpaqueWindows:
-    """In the place of rlflow.rules.prover.semantics.Windows."""
+    """Stands for rlflow.rules.prover.semantics.Windows."""
 
     world: object
     name: str

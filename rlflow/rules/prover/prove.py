@@ -83,13 +83,13 @@ def prove(
         raise RLFlowError(f"no rule is named '{sorted(unknown)[0]}'")
     chosen = [rule for rule in rules if not names or rule.name in names]
     if workers == 1 or len(chosen) == 1:
-        return [_told(proof, progress) for proof in map(prove_rule, chosen)]
+        return [_reported(proof, progress) for proof in map(prove_rule, chosen)]
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers or os.cpu_count(), context, _hold, (chosen,)) as pool:
-        return [_told(proof, progress) for proof in pool.map(_prove_held, range(len(chosen)))]
+        return [_reported(proof, progress) for proof in pool.map(_prove_held, range(len(chosen)))]
 
 
-def _told(proof: Proof, progress: Callable | None) -> Proof:
+def _reported(proof: Proof, progress: Callable | None) -> Proof:
     if progress:
         progress(proof)
     return proof

@@ -19,10 +19,10 @@ CODE = (*sorted(FOLDER.glob("*.py")), FOLDER.parent / "expressions.py")
 @cache
 def prover_hash() -> str:
     """Of the code that proofs depend on, without its comments."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in CODE:
-        told.update(ast.dump(ast.parse(path.read_text())).encode())
-    return told.hexdigest()
+        digest.update(ast.dump(ast.parse(path.read_text())).encode())
+    return digest.hexdigest()
 
 
 def text_hash(rule: Rule) -> str:

@@ -27,7 +27,7 @@ class Reshapes(Integers):
         return Position(shape, index)
 
     def index(self, position: Position, shape: tuple) -> tuple:
-        """The index of that place under another shape, of which equal sizes at both ends are taken as they are."""
+        """The index of that position under another shape, of which equal sizes at both ends are taken as they are."""
         old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
         new = [k for k, size in enumerate(shape) if not self.is_one(size)]
         result: list = [0] * len(shape)
@@ -43,7 +43,7 @@ class Reshapes(Integers):
         return tuple(result)
 
     def moved(self, old: list[tuple], sizes: list) -> list:
-        """The indices under `sizes` of a place given as (size, index) pairs; back again it is what it was."""
+        """The indices under `sizes` of a position given as (size, index) pairs; back again it is what it was."""
         origin = self.origins.get(tuple(term_id(index) for _, index in old))
         if origin is not None and len(origin[0]) == len(sizes):
             if all(self.same_size(a, b) for a, b in zip(origin[0], sizes, strict=True)):

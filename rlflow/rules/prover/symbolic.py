@@ -140,7 +140,7 @@ class Symbols(NormalForms):
         return Poly(self, (Term(Fraction(1), (), (Greatest(bound, claim, value),)),))
 
     def has_index(self, bound: tuple, claim, pairs: list) -> bool:
-        """Whether a window holds an element: the first kernel place that is not before the input."""
+        """Whether a window holds an element: the first kernel position that is not before the input."""
         witness = []
         for variable, size in bound:
             position = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)

@@ -24,7 +24,7 @@ class _Type(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A list of integers in the place of a NumPy array."""
+    """A list of integers instead of a NumPy array."""
 
     content: tuple
 
@@ -47,7 +47,7 @@ class _Held(NamedTuple):
 
 
 class View:
-    """A tensor as the rule language sees it (in the place of rlflow.rules.expressions.Tensor)."""
+    """A tensor as the rule language sees it (instead of rlflow.rules.expressions.Tensor)."""
 
     def __init__(self, case: Any, name: str, tensor: Tensor | None):
         self.case, self.id, self.tensor, self.graph, self.constants = case, name, tensor, self, self

@@ -8,7 +8,7 @@ from rlflow.rules.prover.tensors import Tensor
 
 @dataclass(frozen=True)
 class Windows:
-    """Sliding windows: output place o and kernel place k of an axis read input place o·stride + k·dilation - begin."""
+    """Sliding windows: output position o and kernel position k of an axis read input position o·stride + k·dilation - begin."""
 
     sizes: tuple  # of the input
     kernel: tuple
@@ -19,7 +19,7 @@ class Windows:
     outputs: tuple  # how many windows along each axis
 
     def positions(self, o: tuple, k: tuple) -> list[tuple]:
-        """(place, size) along each axis."""
+        """(position, size) along each axis."""
         return [
             (o[j] * self.strides[j] + k[j] * self.dilations[j] - self.begin[j], self.sizes[j])
             for j in range(len(self.sizes))
@@ -27,7 +27,7 @@ class Windows:
 
 
 def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Windows:
-    """The windows of a convolution or a pool, as ONNX Runtime places them.
+    """The windows of a convolution or a pool, as ONNX Runtime lays them.
 
     It asks that the padding of a pool is less than its kernel, and that a convolution with automatic padding is not
     dilated. In a pool automatic padding does not count the dilation, which ONNX's text does; where it would be negative
@@ -88,7 +88,7 @@ def conv(m, a, x, w, bias=None):
 
 
 def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
-    """The windows of ConvTranspose: of its output, with the input's places as the windows.
+    """The windows of ConvTranspose: of its output, with the input's positions as the windows.
 
     Where automatic padding is less than nothing ONNX Runtime's output is smaller than ONNX says; its meaning is taken.
     """
@@ -114,7 +114,7 @@ def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
 
 
 def conv_transpose(m, a, x, w, bias=None):
-    """Every output place sums what reaches it: kernel place k of input place q lands at q·stride + k·dilation - begin."""
+    """Every output sums what reaches it: kernel position k of input position q lands at q·stride + k·dilation - begin."""
     m.require(x.rank == w.rank and x.rank > 2)
     groups, depth, outputs = a("group", 1), w.shape[0], w.shape[1]
     m.require(x.shape[1] == depth)

@@ -1,20 +1,20 @@
-"""Equality saturation: all rules at all places of an e-graph, in iterations, until nothing new comes.
+"""Equality saturation: all rules at all matches of an e-graph, in iterations, until nothing new comes.
 
 Iteration k applies every match that the e-graph holds at its beginning. So after k whole iterations it holds every
-graph that substitutions reach, in any number, of which none needs more than k one upon the other; this is the scope
-that is told, and after an iteration without news there is no limit to k.
+graph that rewrites reach, in any number, of which none needs more than k one upon the other; this is the scope
+that is stated, and after an iteration without news there is no limit to k.
 """
 
 import time
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.model import Node
-from rlflow.rules.apply import Plan, facts, operands, plan_or_reason
+from rlflow.rules.apply import Plan, match_signature, operands, plan_or_reason
 from rlflow.rules.rule import Rule, RuleSet
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.ematch import matches
 
-CHECK_EVERY = 64  # operators or substitutions between two looks at the clock
+CHECK_EVERY = 64  # operators between two readings of the clock
 
 
 class Explorer:
@@ -49,12 +49,12 @@ class Explorer:
                 return "nodes" if full else "seconds"
         egraph.fresh = {}
         for plan, bound in result:
-            egraph.substitute(plan, bound)
+            egraph.rewrite(plan, bound)
         egraph.rebuild()
         return None if egraph.fresh else "saturated"
 
     def _near(self) -> dict[int, int]:
-        """Operator → how many edges below it something fresh is, as far as the deepest rule looks."""
+        """Operator → how many edges below it something fresh is, as far as the deepest rule reaches."""
         nodes, consumers = self.egraph.nodes, self.egraph.consumers
         frontier = list(self.egraph.fresh)
         near = dict.fromkeys(frontier, 0)
@@ -93,7 +93,7 @@ class Explorer:
         return sum(map(len, weights)) == len(frozenset().union(*weights))
 
     def _plan(self, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | None:
-        key = facts(self.egraph, rule, nodes, bindings)
+        key = match_signature(self.egraph, rule, nodes, bindings)
         result = self._plans.get(key)
         if result is None:
             result = self._plans[key] = plan_or_reason(self.egraph, rule, nodes, bindings)

@@ -27,8 +27,8 @@ MIN_SECONDS = 0.1  # for one program, even when time is up
 
 
 class Extraction(NamedTuple):
-    """bound: ps that no choice costs less than.  choice: the best found, in an order in which it can be computed; None
-    if none was found that costs no more than what was known."""
+    """bound: ps that no choice costs less than.  choice: the best one known, in an order in which it can be computed; None
+    if there is none that costs no more than what was known."""
 
     bound: int
     choice: list[Option] | None
@@ -136,7 +136,7 @@ def _shape(component: list[Option], forced: set[int]) -> tuple:
 
 
 def _solve(options: list[Option], forced: set[int], seconds: float) -> tuple[int, list[int] | None]:
-    """(bound in ps, places of the options of the cheapest choice; None if there was no time to find one)."""
+    """(bound in ps, positions of the options of the cheapest choice; None if there was no time to find one)."""
     end = time.monotonic() + seconds
     program, bound = Program(options, forced), 0
     while True:

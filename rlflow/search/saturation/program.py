@@ -62,7 +62,7 @@ class Program:
             self.rows.append((row, 0))
 
     def _picks(self, forced: set[int]) -> list[list[int | None]]:
-        """Some ways to pick a need for each option: the dearest one, the second dearest, …; None where none is left open.
+        """Some ways to pick a need for each option: the costliest one, the second, …; None where none is left open.
 
         Classes that are forced, or made elsewhere, are made anyhow.
         """

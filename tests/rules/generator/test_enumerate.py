@@ -67,7 +67,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize("world, equation", EXPECTED, ids=lambda text: text[:40])
-def test_known_equalities_are_found(reports, world, equation):
+def test_known_equalities_are_enumerated(reports, world, equation):
     assert equation in " ".join(reports[world].rules.split())
 
 
@@ -134,7 +134,7 @@ def test_a_condition_separates_where_an_equality_holds():
     assert pattern.conditions == ("p == (*range(len(p) - 2), len(p) - 1, len(p) - 2)",)
 
 
-def test_merged_convolutions_are_told_from_grouped_ones():
+def test_merged_convolutions_are_separated_from_grouped_ones():
     conv, kernels = label("Conv"), label("Concat", axis=0)
     whole = Node(conv, ("a", Node(kernels, ("u", "v"))))
     source = (Node(SPLIT, (whole,)), Node(SPLIT, (whole,), 1))
@@ -143,7 +143,7 @@ def test_merged_convolutions_are_told_from_grouped_ones():
     assert 'attributes(a, "group") is None' in pattern.conditions
 
 
-def test_what_holds_for_the_enumerated_shapes_alone_is_no_rule():
+def test_what_holds_for_the_enumerated_shapes_only_is_no_rule():
     """Relu of a sum of squares of whole numbers, say, or a product that commutes because it is one number."""
     source, target = (Node(MATMUL, ("a", "b")),), (Node(MATMUL, ("b", "a")),)
     assert generalise(source, target, {"a": (1, 1), "b": (1, 1)}, ()) is None or generalise(

@@ -1,4 +1,4 @@
-"""What is written of what was found: nothing twice, nothing that is not proved, in words that say what it does."""
+"""What is written of what was enumerated: nothing twice, nothing that is not proved, in words that say what it does."""
 
 
 from collections import Counter
@@ -48,7 +48,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("one, other, same", SAME)
-def test_equations_are_told_apart_by_more_than_letters(one, other, same):
+def test_equations_differ_by_more_than_letters(one, other, same):
     rules = [parse(f"some-name: why\n  {text}", "family")[0] for text in (one, other)]
     assert (form(rules[0]) == form(rules[1])) is same
 
@@ -66,7 +66,7 @@ def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that
     assert 'if shape(x) == shape(y) else "the operands have different shapes"' in text
 
 
-def test_what_a_family_has_already_is_told_and_not_written():
+def test_what_a_family_has_already_is_named_and_not_written():
     reasons = Counter()
     known = RuleSet(tuple(parse("by-hand: why\n  Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))", "family")))
     text = write([Pattern((add(matmul("x", "y"), matmul("x", "z")),), (matmul("x", add("y", "z")),))], known, reasons)

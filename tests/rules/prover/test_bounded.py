@@ -1,4 +1,4 @@
-"""Bounded proofs: normal forms obey their laws and nothing else, every combination is tried, wrong rules are not proved."""
+"""Bounded proofs: normal forms obey their laws only, every combination is tried, wrong rules are not proved."""
 
 import itertools
 from fractions import Fraction

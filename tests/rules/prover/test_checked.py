@@ -1,4 +1,4 @@
-"""What a definition asks of the inputs of an operator in CHECKED, planning asks as well: a misfit is never written down."""
+"""What a definition asks of the inputs of an operator in CHECKED, planning asks as well: no misfit is planned."""
 
 import itertools
 

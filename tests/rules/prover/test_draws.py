@@ -50,11 +50,11 @@ def test_what_is_drawn_has_the_defaults_of_the_operator(op):
     declared = schema_of(op).attributes
     for name, (kind, default) in REST[op].items():
         value = declared[name].default_value
-        told = helper.get_attribute_value(value) if value.name else None
+        wanted = helper.get_attribute_value(value) if value.name else None
         if kind == "pick" and name != "to":
-            assert default[0] == told, name
-        elif told is not None:
-            assert default == pytest.approx(told), name
+            assert default[0] == wanted, name
+        elif wanted is not None:
+            assert default == pytest.approx(wanted), name
     named = {name for name in declared if (op, name) not in NOT_DRAWN}
     assert named == set(REST[op]), "an attribute of the operator is not drawn, or is no attribute of it"
 

@@ -12,7 +12,7 @@ from tests.rules.cases import CASES
 from tests.rules.instances import check
 
 MUTATIONS = [
-    # (rule, text in its family's file after the rule's name, what takes its place)
+    # (rule, text in its family's file after the rule's name, what replaces it)
     ("conv-batchnorm", "Sub(b, Mul(m, k))", "Sub(b, m)"),
     ("conv-batchnorm", "Div(s, Sqrt(Add(v, full(e, v))))", "Div(s, Add(v, full(e, v)))"),
     ("conv-batchnorm", "Reshape(k, [-1] + [1] * (rank(w) - 1))", "Reshape(k, [1, -1] + [1] * (rank(w) - 2))"),

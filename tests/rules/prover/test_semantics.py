@@ -1,4 +1,4 @@
-"""Every axiom of rlflow.rules.prover.semantics, on small shapes and attributes, against ONNX's reference implementation.
+"""Every axiom of rlflow.rules.prover.semantics, on small shapes, against ONNX's reference implementation.
 
 Windows, Pad and the operators of com.microsoft are compared with ONNX Runtime itself: of the last there is no reference
 implementation, and of the others it has another opinion here and there.

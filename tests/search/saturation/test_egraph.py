@@ -72,7 +72,7 @@ def test_another_type_or_a_constant_is_never_equal():
         egraph.unite(egraph.outputs[0], other)
 
 
-def test_what_a_search_found_is_united_with_what_it_replaces():
+def test_the_result_of_a_search_is_united_with_what_it_replaces():
     start = toy("a clamp moves to where a convolution takes it in").initial
     egraph = EGraph(start.graph)
     before = len(egraph.nodes)
@@ -82,7 +82,7 @@ def test_what_a_search_found_is_united_with_what_it_replaces():
     assert len(egraph.nodes) == before + 2
 
 
-def test_a_tensor_inside_is_the_same_in_what_a_search_found():
+def test_a_tensor_inside_is_the_same_in_the_result_of_a_search():
     made = task(
         "(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, written("back: why\n  Neg(Neg(x)) => Abs(x)")
     )
@@ -132,7 +132,8 @@ def test_two_operators_of_a_pattern_may_be_one():
 
 def test_a_root_that_is_new_meets_one_that_is_not():
     """The first root of `pair` is there from the beginning, far from where the second comes up."""
-    rules = "new: why\n  Abs(x) => Relu(x)\n\npair: why\n  y1 = Exp(Neg(x))\n  y2 = Relu(x)\n    => y1 = Tanh(x)\n       y2 = Sqrt(x)"
+    pair = "pair: why\n  y1 = Exp(Neg(x))\n  y2 = Relu(x)\n    => y1 = Tanh(x)\n       y2 = Sqrt(x)"
+    rules = f"new: why\n  Abs(x) => Relu(x)\n\n{pair}"
     egraph, made = egraph_of("(float[8] x) => (y, z) { a = Neg(x) y = Exp(a) z = Abs(x) }", rules)
     saturate(egraph, made)
     assert made_by(egraph, "Tanh") and made_by(egraph, "Sqrt")

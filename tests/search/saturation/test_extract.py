@@ -47,7 +47,7 @@ SYSTEMS = [
 
 
 @pytest.mark.parametrize("seed, wanted", SYSTEMS)
-def test_the_cheapest_choice_is_found_and_is_the_bound(seed, wanted):
+def test_the_cheapest_choice_is_chosen_and_is_the_bound(seed, wanted):
     options = random_options(seed, 7, 13)
     cheapest = brute_force(options, set(wanted))
     result = extract(options, wanted, sum(option.cost for option in options), 20)

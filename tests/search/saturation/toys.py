@@ -39,7 +39,7 @@ TOYS = {
         {"w": (4, 4, 1, 1)},
         "fused-conv fused-conv-inverse",
     ),
-    "a dear operator that a cheap one replaces": (
+    "a costly operator that a cheap one replaces": (
         "(float[8,8] x) => (y) { a = Pow(x, two) b = Add(a, zero) y = Div(b, two) }",
         {"two": 2.0, "zero": 0.0},
         "square add-zero div-by-constant mul-constants",
@@ -82,7 +82,7 @@ def task(text: str, weights: dict, rules: RuleSet) -> Task:
 
 
 def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[str, RewriteState], bool]:
-    """(hash → state of all graphs within so many substitutions, whether there are no more of them)."""
+    """(hash → state of all graphs within so many rewrites, whether there are no more of them)."""
     result, frontier = {start.graph.hash: start}, [start]
     for _ in range(steps):
         following = []
