@@ -136,7 +136,7 @@ def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: 
 
 
 def content_of_constant(constant: Constant) -> str | bool:
-    """What separates a constant from others where the difference may matter: of shapes and single numbers the content."""
+    """What separates constants whose difference may matter: of shapes and single numbers the content."""
     kind = constant.type
     if kind.size == 1 or (kind.size <= SHAPE_VALUE_LIMIT and kind.dtype not in FLOATS):
         return constant.digest
@@ -309,7 +309,7 @@ class _Planner:
         return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()
 
     def attributes(self, op: Op, inputs: list[int]) -> tuple:
-        """ONNX stores a float attribute in float32, which must lose nothing that the operator's data type could hold."""
+        """ONNX stores a float attribute in float32, which must lose nothing that the operator's type could hold."""
         pairs = dict(self.bindings[op.rest]) if op.rest is not None else {}
         double = any(kind is not None and kind.dtype == TensorProto.DOUBLE for kind in map(self.type, inputs))
         for name, value in op.attributes:

@@ -17,8 +17,8 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
 
     Each entry has the rule's `name`, `family`, `why` and `text`, its `locations` in canonical order (per location the
     `nodes`, each with operator, name and the tensors that it gives), the `reasons` of its misses (reason → of how many
-    near matches) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one for
-    which most of the rule's conditions hold, asked in their order; of several the first.
+    near matches) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one
+    for which most of the rule's conditions hold, asked in their order; of several the first.
     """
     result = []
     for rule in rules:

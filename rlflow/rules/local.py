@@ -62,8 +62,7 @@ def is_local(rule: Rule) -> bool:
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
     """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
 
-    Equal keys: the same but for the ids, which stand in the same order. The key holds what matching and `match_signature` ask
-      for.
+    Equal keys: the same but for the ids, in one order. The key holds what matching and `match_signature` depend on.
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))

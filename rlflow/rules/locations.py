@@ -152,7 +152,7 @@ class MatchTable:
                 yield from at[node_id]
 
     def difference(self, before: "MatchTable") -> tuple[list[Match], list[Match]]:
-        """(matches of `before` that are gone or have another replacement; those that are new), as `all_matches` counts."""
+        """(matches of `before` that are gone or have another plan; those that are new), as `all_matches` counts."""
         lost, result = [], []
         for old, new in zip(before._at, self._at, strict=True):
             if old is not new:

@@ -23,28 +23,28 @@ matmul-associates: two weights become one
 ```
 
 Where the left side occurs in a model and the conditions hold, the right side may replace it. `python run.py rules
-explain MODEL.onnx` shows where each rule fires in a model, and why it does not where it nearly would. No rule is applied
-because it seems good: the controllers and searches choose among all matches of all rules, and the result is measured
-before it is delivered. So a rule and its inverse may both be there, and rules that pay only together with others.
+explain MODEL.onnx` shows where each rule fires in a model, and why it does not where it nearly would. No rule is
+applied because it seems good: the controllers and searches choose among all matches of all rules, and the result is
+measured before it is delivered. So a rule and its inverse may both be there, and rules that pay only together with
+others.
 
-**Proof.** Each rule is proved by `python run.py rules prove`. *All shapes*: in every case of ranks, axes and attributes both
-sides have the same normal form, while sizes, strides and pads are symbols, so that it holds for all of them. *Bounded*:
-both sides give equal results for every combination of shapes up to the bound that is stated. Conditions are part of what
-is proved. A proof counts for the text of the rule that it was made for.
+**Proof.** Each rule is proved by `python run.py rules prove`. *All shapes*: in every case of ranks, axes and
+attributes both sides have the same normal form, while sizes, strides and pads are symbols, so that it holds for all
+of them. *Bounded*: both sides give equal results for every combination of shapes up to the bound that is stated.
+Conditions are part of what is proved. A proof counts for the text of the rule that it was made for.
 
 **Floating point.** A rule is *exact* if both sides round alike: elements are moved, copied, selected or negated, and
-rounded once at most, so that the results are equal bit for bit (for finite numbers, −0 and 0 being one). The others may
-change the last digits (*rounding*). `python run.py optimise --exact` uses the exact ones only, and compares bit for bit,
-with ONNX Runtime's own optimisations off: where they are on, ONNX Runtime chooses kernels and fusions by the graph that it
-gets, and rounds as those do.
-A convolution whose output channels are taken apart, or products that are merged, count as rounding: each element is the
-same sum, but a kernel may add it in another order.
+rounded once at most, so that the results are equal bit for bit (for finite numbers, −0 and 0 being one). The others
+may change the last digits (*rounding*). `python run.py optimise --exact` uses the exact ones only, and compares bit
+for bit, with ONNX Runtime's own optimisations off: where they are on, ONNX Runtime chooses kernels and fusions by the
+graph that it gets, and rounds as those do. A convolution whose output channels are taken apart, or products that are
+merged, count as rounding: each element is the same sum, but a kernel may add it in another order.
 
-**Pictures.** One rule of each family, before and after. Boxes with slanted sides are constant; what is made of constants only
-is computed once, when the model is written. `python run.py rules picture NAME` draws any other.
+**Pictures.** One rule of each family, before and after. Boxes with slanted sides are constant; what is made of
+constants only is computed once, when the model is written. `python run.py rules picture NAME` draws any other.
 
-**Measured** is the latency of the rewritten model relative to the original's, both in ONNX Runtime with all of its own
-optimisations on, by the rules of that family only: the best of all tries of `python -m benchmarks.families`, then
+**Measured** is the latency of the rewritten model relative to the original's, both in ONNX Runtime with all of its
+own optimisations on, by the rules of that family only: the best of all tries of `python -m benchmarks.families`, then
 measured once more.
 """
 

@@ -53,7 +53,8 @@ class Bound(NamedTuple):
     def __str__(self) -> str:
         first, others = self.sizes
         sizes = f"{first}" + (f" ({others} from the third axis on)" if others != first else "")
-        result = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements, strides to {self.step}, pads to {self.pad}"
+        result = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements"
+        result += f", strides to {self.step}, pads to {self.pad}"
         return result + (f", *inputs to {self.count}" if self.count is not None else "")
 
     def includes(self, other: "Bound") -> bool:
@@ -179,7 +180,7 @@ class Point(Numeric):
 
 
 def check(world: World, case: Case, source: list[Tensor]) -> bool:
-    """Whether the rule may be planned; then its sides are equal. Raises Unprovable if they are not, or not known to be."""
+    """Whether the rule may be planned; then its sides are equal. Raises Unprovable if that is not seen."""
     try:
         target = case.target()
     except Invalid as error:

@@ -124,17 +124,13 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 @cache
 def settled(rule: Rule, name: str) -> bool:
     """Whether of a Reshape's list only the shape matters that it gives: one with no 0 and -1 then stands for all."""
-    read = {
-        op.inputs[0].name
-        for op in rule.ops
-        if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var)
-    }
-    clauses = "\n".join(rule.text.split("\n  ")[2:])
-    others = re.sub(
-        rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)",
-        "",
-        clauses + "\n" + "\n".join(print_pattern(p) for _, p in rule.target),
-    )
+    read = set()
+    for op in rule.ops:
+        if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var):
+            read.add(op.inputs[0].name)
+    texts = [*rule.text.split("\n  ")[2:], *(print_pattern(p) for _, p in rule.target)]
+    asks_for_shape = rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)"
+    others = re.sub(asks_for_shape, "", "\n".join(texts))
     return re.search(rf"\b{name}\b", others) is None
 
 
@@ -189,7 +185,7 @@ def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
 
 
 def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Every set of axes in ascending order, none as well; a single one counted from either end, and the last two turned."""
+    """Every set of axes in ascending order, none as well; single ones from either end, and the last two turned."""
     result = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
     result += [(k - rank,) for k in range(rank)]
     return (*result, (-1, -2)) if rank > 1 else tuple(result)

@@ -1,4 +1,4 @@
-"""The algebra of formal numbers for rlflow.rules.prover.semantics: sizes and indices are integers, elements are unknowns.
+"""The algebra of formal numbers for rlflow.rules.prover.semantics: sizes are integers, elements are unknowns.
 
 A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers.
 Two numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
@@ -158,7 +158,7 @@ class Formal(Numbers):
         return self.made(result)
 
     def monomials(self, one: Monomial, two: Monomial) -> tuple:
-        """The product of two monomials, as (monomial, coefficient) pairs: whole powers of numbers and sums are written out."""
+        """The product of two monomials, as (monomial, coefficient) pairs; whole powers are written out."""
         key = (one, two)
         if key not in self.products:
             powers = dict(one)
@@ -392,7 +392,7 @@ class Formal(Numbers):
         return p.number
 
     def asked_equal(self, p: Formula) -> bool:
-        """Whether p is 0; a Fork over that where it is open: an element is the one number that makes it so, or any other."""
+        """Whether p is 0; a Fork where it is open: an element is the one number that makes it so, or any other."""
         if p.number is not None:
             return p.number == 0
         name, index = self.one_element(p)

@@ -1,4 +1,4 @@
-"""The algebra of symbols for rlflow.rules.prover.semantics: elements are sums of products, sizes and indices z3 integers.
+"""The algebra of symbols for rlflow.rules.prover.semantics: elements are sums of products, sizes z3 integers.
 
 Two numbers are equal if their terms pair off, with z3 deciding whether indices are equal.
 """
@@ -121,7 +121,7 @@ class Symbols(NormalForms):
         return self.maximum(bound, claim, value, pairs)
 
     def maximum(self, bound: tuple, claim, value: Poly, pairs: list) -> Poly:
-        """max of p + c is max p + c; of max q it is max q; of max(p, c) it is max(max p, c) if there is an index at all."""
+        """max of p + c is max p + c; of max q it is max q; of max(p, c) it is max(max p, c) if there is an index."""
         free = tuple(t for t in value.terms if not any(term_mentions(t, v) for v, _ in bound))
         if free and len(free) < len(value.terms):
             rest = Poly(self, tuple(t for t in value.terms if t not in free))

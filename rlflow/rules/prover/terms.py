@@ -19,7 +19,7 @@ def monomials(term) -> list[tuple]:
 
 
 def sorting_key(term) -> tuple:
-    """Where a factor stands in a product: by its text, so that it keeps its position when a bound index is named otherwise."""
+    """Where a factor stands in a product: by its text, so that the name of a bound index does not matter."""
     return (0, term.sexpr(), 0) if len(subterms(term)) <= MAX_CLAIM else (1, term.decl().name(), term.hash())
 
 

@@ -9,7 +9,7 @@ from rlflow.search.saturation.egraph import EGraph
 
 
 def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
-    """The graph of the chosen operators, which are in an order in which they can be computed, and the constants they read.
+    """The graph of the chosen operators, in an order in which they can be computed, and the constants they read.
 
     Tensors of the original keep their ids, and so their names.
     """

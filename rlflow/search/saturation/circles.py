@@ -12,16 +12,16 @@ def circles_of(chosen: list[Option]) -> list[set[int]]:
 
     founded = {c for option in in_order(chosen) for c in option.makes}
     left = [option for option in chosen if not founded.issuperset(option.makes)]
-    position = {
-        c: k for k, c in enumerate(dict.fromkeys(c for option in left for c in option.makes if c not in founded))
-    }
-    edges = {
-        (position[c], position[n])
-        for option in left
-        for c in option.makes
-        for n in option.needs
-        if c in position and n in position
-    }
+    position: dict[int, int] = {}  # class → its row and column
+    for option in left:
+        for c in option.makes:
+            if c not in founded:
+                position.setdefault(c, len(position))
+    edges = set()
+    for option in left:
+        for c in option.makes:
+            if c in position:
+                edges.update((position[c], position[n]) for n in option.needs if n in position)
     if not edges:
         return []
     rows, columns = np.array(sorted(edges)).T
@@ -36,7 +36,7 @@ def circles_of(chosen: list[Option]) -> list[set[int]]:
 
 
 def _smaller(circle: set[int], chosen: list[Option]) -> set[int]:
-    """The shortest circle among classes that make one another, if no chosen option makes any of it from outside; else all."""
+    """The shortest circle among classes that make one another, if no chosen option makes it from outside; else all."""
     following: dict[int, list[int]] = {c: [] for c in circle}
     for option in chosen:
         for c in circle.intersection(option.makes):

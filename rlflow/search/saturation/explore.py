@@ -65,7 +65,7 @@ class Explorer:
         return near
 
     def _at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
-        """The new matches whose first root is the operator; a rule of several roots may have something fresh under another."""
+        """The new matches whose first root is the operator; of several roots another may have something fresh below."""
         egraph = self.egraph
         if node.constant:
             return []

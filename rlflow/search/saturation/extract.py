@@ -27,8 +27,12 @@ MIN_SECONDS = 0.1  # for one program, even when time is up
 
 
 class Extraction(NamedTuple):
-    """bound: ps that no choice costs less than.  choice: the best one known, in an order in which it can be computed; None
-    if there is none that costs no more than what was known."""
+    """What is known of the cheapest choice.
+
+    Attributes:
+      bound: ps that no choice costs less than.
+      choice: the best one, in an order in which it can be computed; None if none was seen that costs at most `known`.
+    """
 
     bound: int
     choice: list[Option] | None

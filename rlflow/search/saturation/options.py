@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Option(NamedTuple):
-    """A way to compute the classes `makes` from the classes `needs`, by the operator `node` of the e-graph, for `cost` (ps)."""
+    """A way to compute the classes `makes` from the classes `needs`, by operator `node`, for `cost` (ps)."""
 
     cost: int
     makes: tuple[int, ...]

@@ -66,18 +66,20 @@ class Program:
 
         Classes that are forced, or made elsewhere, are made anyhow.
         """
-        cost: dict[int, int] = {}
+        cost: dict[int, int] = {}  # of making a class, whatever its needs share
         for option in in_order([o._replace(needs=tuple(c for c in o.needs if c in self.makers)) for o in self.options]):
             total = option.cost + sum(cost.get(c, 0) for c in option.needs)
-            cost.update({c: min(total, cost.get(c, total)) for c in option.makes})
-        open_ = [
-            sorted(
-                (c for c in option.needs if c in self.makers and c not in forced), key=lambda c: (-cost.get(c, 0), c)
-            )
-            for option in self.options
-        ]
-        ways = min(max(map(len, open_), default=0), MAX_PICKS)
-        return [[needs[min(way, len(needs) - 1)] if needs else None for needs in open_] for way in range(ways)]
+            for c in option.makes:
+                cost[c] = min(total, cost.get(c, total))
+        ordered = []  # per option its needs that are left open, the costliest first
+        for option in self.options:
+            needs = [c for c in option.needs if c in self.makers and c not in forced]
+            ordered.append(sorted(needs, key=lambda c: (-cost.get(c, 0), c)))
+        ways = min(max(map(len, ordered), default=0), MAX_PICKS)
+        picks = []
+        for way in range(ways):
+            picks.append([needs[min(way, len(needs) - 1)] if needs else None for needs in ordered])
+        return picks
 
     def _flow(self, source: int, pick: list[int | None]) -> None:
         """A unit of flow from a forced class down the picked needs."""

@@ -65,9 +65,8 @@ def written(text: str) -> RuleSet:
 
 def task(text: str, weights: dict, rules: RuleSet) -> Task:
     """`weights`: name → sizes of a random one, or what it holds."""
-    model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 20]> toy {text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")}'
-    )
+    typed = text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> toy {typed}')
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     random = np.random.default_rng(0)
