@@ -109,9 +109,8 @@ class MatchTable:
             self._totals = np.zeros(len(rules), np.int32)
             self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before
             self._local_at: dict[int, frozenset[int]] = {}  # node id → the local rules that match there
-            self._part_of: dict[
-                int, frozenset[tuple[int, int]]
-            ] = {}  # node id → (rule, first root) of matches of the others
+            # Node id → (rule, first root) of the matches of the other rules that it is part of.
+            self._part_of: dict[int, frozenset[tuple[int, int]]] = {}
             self._fill()
         else:
             self._roles, self._plans, self._local_rules = previous._roles, previous._plans, previous._local_rules
