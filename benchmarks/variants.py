@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlflow.rules.expressions import compile_expression
-from rlflow.rules.language import Bind, Condition, Literal, Op, Output, Rule, Var, print_rule
 from rlflow.rules.match import COMMUTATIVE
+from rlflow.rules.patterns import Bind, Literal, Op, Output, Var, print_rule
+from rlflow.rules.rule import Condition, Rule
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 

@@ -25,10 +25,10 @@ from rlflow.costs import graph_cost
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.search.saturation.build import graph_of
+from rlflow.search.saturation.costs import options
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.explore import Explorer
 from rlflow.search.saturation.extract import extract
-from rlflow.search.saturation.prices import options
 
 SHARE = 0.5  # of the seconds that are left, for the next iteration, and for its integer program
 SMALL_GAP = 0.01  # between the best graph and the bound, with which it pays to go deeper
@@ -91,7 +91,7 @@ def lower_bound(
     cheapest = min((task.graph, *known), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
     deepest = _solved(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
     for iterations in range(1, max_iterations + 1):
-        left_early = explorer.round(max_nodes, SHARE * (end - time.monotonic()))
+        left_early = explorer.iterate(max_nodes, SHARE * (end - time.monotonic()))
         if left_early in ("nodes", "seconds"):
             stop = left_early
             break
