@@ -21,7 +21,7 @@ from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.deliver.candidates import Candidate, follow
 from rlflow.search.greedy import greedy
-from rlflow.tasks.base import ONE_SHOT
+from rlflow.tasks.base import ONE_SHOT, LocalState
 from worldmodel.fidelity import fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
 from worldmodel.latent_env import LatentEnv
@@ -127,7 +127,9 @@ def evaluate(run, result=None) -> dict:
         environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
         tries = [_act(run, model, environment, temperature) for temperature in run.config.dream.temperatures]
         controller = _controllers_candidate(run, trained, tries, started)
-        candidates = [controller, _greedy(run), _random(run, controller.interactions)]
+        candidates = [controller, _random(run, controller.interactions)]
+        if isinstance(run.task.initial, LocalState):
+            candidates.insert(1, _greedy(run))
         if result is not None:
             names = [candidate.name for candidate in candidates]
             candidates += [candidate for candidate in result.candidates() if candidate.name not in names]

@@ -29,15 +29,15 @@ class Watch:
     def __init__(self, best: BestSoFar, name: str, bar, left: Callable[[], float]):
         """left: seconds that the searches still have."""
         self.best, self.name, self.bar, self.left = best, name, bar, left
-        self.search, self.kept, self.next_look = None, best.task.initial.cost.runtime_ps, 0.0
+        self.search, self.kept, self.next_look = None, best.task.initial.objective, 0.0
 
     def update(self, n: int) -> None:
         self.bar.update(n)
         if self.search is None or self.search.seconds < self.next_look:
             return
         began = self.search.seconds
-        if self.search.best.cost.runtime_ps < self.kept:
-            self.kept = self.search.best.cost.runtime_ps
+        if self.search.best.objective < self.kept:
+            self.kept = self.search.best.objective
             state, actions = numbered(self.search.start, self.search.best_path)
             self.best.offer(Candidate(self.name, state, actions, self.search.interactions, began))
         self.bar.set_postfix_str(f"{self.best}, {max(self.left(), 0):.0f} s left", refresh=False)

@@ -40,7 +40,7 @@ class BestSoFar:
           stop: why its search ended; None while it goes on.  asked: its options, and the `seconds` that it was given.
         """
         before = self._candidates.get(candidate.name)
-        if before is None or candidate.state.cost.runtime_ps <= before.state.cost.runtime_ps:
+        if before is None or candidate.state.objective <= before.state.objective:
             self._candidates[candidate.name] = before = candidate
         self.records[candidate.name] = {
             "actions": [list(action) for action in before.actions], "estimated_ms": before.state.runtime_ms,
@@ -59,7 +59,7 @@ class BestSoFar:
 
     def candidates(self) -> list[Candidate]:
         """The cheapest first."""
-        return sorted(self._candidates.values(), key=lambda candidate: candidate.state.cost.runtime_ps)
+        return sorted(self._candidates.values(), key=lambda candidate: candidate.state.objective)
 
     def gain(self, candidate: Candidate) -> float:
         """Percent by which its estimate is below the original's."""

@@ -1,7 +1,8 @@
 """Beam search from every match: the best few at each depth of what is reachable by moves that belong together."""
 
 from rlflow.search.gains import EXACT_REACH, Position
-from rlflow.search.search import Move, Search
+from rlflow.search.search import Search
+from rlflow.tasks.base import Match
 
 
 def beam(search: Search, width: int, depth: int, radius: int) -> str:
@@ -36,7 +37,7 @@ class _Restart:
     def __init__(self, search: Search, width: int, depth: int, radius: int):
         self.search, self.width, self.depth, self.radius = search, width, depth, radius
         self.begun: set[int] = set()  # ids of the matches of the base that were carried out
-        self.failed: dict[int, tuple[Move, set[int]]] = {}  # id of a match → it, and the nodes that it depended on
+        self.failed: dict[int, tuple[Match, set[int]]] = {}  # id of a match → it, and the nodes that it depended on
 
     def run(self, position: Position) -> Position:
         while (after := self.step(position)) is not None:
@@ -58,7 +59,7 @@ class _Restart:
                 self.failed[id(match)] = match, nodes
         return None
 
-    def chain(self, base: Position, first: Move, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
+    def chain(self, base: Position, first: Match, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
         """(the cheapest position that chains from a match reach, if it is cheaper than the base, and what was touched;
         the nodes that were looked at). A match near the first one may begin the chain in its stead."""
         best, looked_at, level = None, set(first.nodes), []
@@ -81,7 +82,7 @@ class _Restart:
                 break
         return best, looked_at
 
-    def beginnings(self, base: Position, first: Move) -> list[tuple[int, Position, set[int], Move]]:
+    def beginnings(self, base: Position, first: Match) -> list[tuple[int, Position, set[int], Match]]:
         """As `candidates`, the first match first; without those that began a chain before."""
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
@@ -90,7 +91,7 @@ class _Restart:
             *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun),
         ]
 
-    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Move]]:
+    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Match]]:
         """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
         result = []
         for position, touched in level:

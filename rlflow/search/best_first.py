@@ -3,7 +3,8 @@
 from heapq import heappop, heappush
 
 from rlflow.search.gains import Position
-from rlflow.search.search import Move, Search
+from rlflow.search.search import Search
+from rlflow.tasks.base import Match
 
 
 def best_first(search: Search, budget: int) -> str:
@@ -41,7 +42,7 @@ def best_first(search: Search, budget: int) -> str:
     return "nothing left to try"
 
 
-def _branches(position: Position) -> list[Move]:
+def _branches(position: Position) -> list[Match]:
     """The match that gains most and those that share a node with it: what is elsewhere can be done later.
 
     All, if none gains.
