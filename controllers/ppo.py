@@ -14,7 +14,6 @@ from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.config import PPOConfig
 from controllers.evaluation import play
 from controllers.policies import MatchClassPolicy, TwoStagePolicy
-from rlflow.common.errors import RLFlowError
 
 
 class RewardScale:

@@ -82,8 +82,9 @@ class RunFolder:
     def env_spec(self) -> EnvSpec:
         env, cost = self.config.env, self.config.cost
         return EnvSpec(
-            str(self.source), tuple(self.shapes.items()), **read(EnvOptions, env), cost=cost.name, threads=cost.threads, database=cost.database
-        )
+            str(self.source), tuple(self.shapes.items()), **read(EnvOptions, env),
+            cost=cost.name, threads=cost.threads, database=cost.database,
+        )  # fmt: skip
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
         """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).

@@ -7,6 +7,7 @@ from controllers.random import RandomConfig, RandomController
 from controllers.scores import Scores, by_worth
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
+from rlflow.common.options import options_of
 from tests.controllers.toy import Identity, Sacrifice, latent_spaces, make, vector
 
 POLICIES = options_of(CMAESConfig)["policy"].choices

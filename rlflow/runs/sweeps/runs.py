@@ -22,8 +22,8 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.runs.config import load_config
-from rlflow.runs.options import other_groups
 from rlflow.runs.folder import iteration_options, task_of
+from rlflow.runs.options import other_groups
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")  # what a run folder does not take over from another
