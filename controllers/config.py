@@ -27,10 +27,13 @@ class IterationOptions:
     """Iterations of learning the world model (`train-wm --iterations N`)."""
 
     count: int = option(
-        1, "after the first one a controller learns in the dream so far and plays the real graph, for the model to learn from"
+        1,
+        "after the first one a controller learns in the dream so far and plays the real graph, for the model to learn "
+        "from",
     )
     interactions: int = option(
-        10_000, "steps of the real environment in all iterations together, those of `collect` included; no step counts twice"
+        10_000,
+        "steps of the real environment in all iterations together, those of `collect` included; no step counts twice",
     )
 
 
@@ -46,7 +49,9 @@ class ControllerOptions:
         "dream", "dream, or real: on the real graph itself, without learning from dreams (the model-free baseline)",
         choices=("dream", "real"),
     )  # fmt: skip
-    interactions: int = option(10_000, "real: steps of the real environment at most, all copies and evaluations together")
+    interactions: int = option(
+        10_000, "real: steps of the real environment at most, all copies and evaluations together"
+    )
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,9 @@ class RandomConfig:
 class CMAESConfig:
     """Evolution of the weights of a small policy."""
 
-    generations: int = option(40, "budget; after a new start with twice as many individuals each counts as 2, then 4, …")
+    generations: int = option(
+        40, "budget; after a new start with twice as many individuals each counts as 2, then 4, …"
+    )
     popsize: int = option(32, "individuals in a generation of the first start", at_least=4)
     dreams: int = option(4, "episodes whose mean return is an individual's fitness")
     policy: str = option(
@@ -87,11 +94,14 @@ class PPOConfig:
     """Gradients of the policy."""
 
     policy: str = option(
-        "match-classes", "match-classes (chooses among those that are there) or two-stage (the paper's: a rule, then a location)",
+        "match-classes",
+        "match-classes (chooses among those that are there) or two-stage (the paper's: a rule, then a location)",
         choices=("match-classes", "two-stage"),
-    )  # fmt: skip
+    )
     greedy_prior: float = option(
-        5.0, "match-classes: logits by which it prefers, before it learns, one of usual mean reward to NO-OP", at_least=0
+        5.0,
+        "match-classes: logits by which it prefers, before it learns, one of usual mean reward to NO-OP",
+        at_least=0,
     )
     updates: int = option(60, "budget")
     envs: int = option(32, "environments played side by side")
@@ -101,7 +111,9 @@ class PPOConfig:
     learning_rate: float = option(0.001, "Adam's, at the first update")
     anneal: bool = option(True, "let the learning rate fall linearly to 0")
     gamma: float = option(0.995, "discount per step", at_least=0, at_most=1)
-    gae_lambda: float = option(0.95, "of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step", at_least=0, at_most=1)
+    gae_lambda: float = option(
+        0.95, "of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step", at_least=0, at_most=1
+    )
     clip: float = option(0.2, "the probability ratio is clipped to 1 ± clip")
     entropy_weight: float = option(0.003, "of the bonus for the entropy (of both stages), in nats", at_least=0)
     value_weight: float = option(0.5, "of the squared error of the value head", at_least=0)
@@ -124,7 +136,9 @@ class PlannerConfig:
 
     steps: int = option(10_000, "rewrites that may be tried in the dream")
     annealing: float = option(0.5, "share of them for annealing, after beam search", at_least=0, at_most=1)
-    uncertainty_limit: float = option(0.25, "steps of which the world model is more uncertain are not planned", at_least=0)
+    uncertainty_limit: float = option(
+        0.25, "steps of which the world model is more uncertain are not planned", at_least=0
+    )
     beam_search: BeamOptions = options_from("search.beam", BeamOptions)
     annealing_search: AnnealingOptions = options_from("search.annealing", AnnealingOptions)
 

@@ -89,7 +89,7 @@ def test_a_set_of_exact_rules_has_a_hash_of_its_own():
 
 def walked(name: str, exact: bool, steps: int = 15):
     """The task, the actions of a random walk, and the state after them."""
-    task, random = EnvSpec(name, exact=exact).make_task(), np.random.default_rng(2)
+    task, random = EnvSpec(name, cost="analytic", exact=exact).make_task(), np.random.default_rng(2)
     state, actions = task.initial, []
     for _ in range(steps):
         valid = state.valid_actions()[:-1]

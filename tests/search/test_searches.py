@@ -154,7 +154,7 @@ def test_the_bar_sees_every_rewrite_and_the_best():
     bar, start = Bar(), losing_first().initial
     result = run_search("beam", start, progress=bar, **OPTIONS["beam"])
     assert bar.n == result.interactions > 0
-    assert bar.text == f"best {result.state.runtime_ms:.4g} ms, {100 - 100 * 2009 / 2030:.2f} % lower"
+    assert bar.text == f"best {100 - 100 * 2009 / 2030:.2f} % lower"
 
 
 def test_an_unknown_method_is_refused_by_name():
