@@ -62,7 +62,7 @@ def is_local(rule: Rule) -> bool:
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
     """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
 
-    Equal keys: the same but for the ids, in one order. The key holds what matching and `match_signature` depend on.
+    Equal keys: the same but for the ids, in one order. The key holds what matching and `match_signature` need.
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))
@@ -100,7 +100,7 @@ class _Pattern(NamedTuple):
 
 
 class LocalRules:
-    """The local rules of a rule set, with their matches in each neighbourhood that was met, for graphs of one model."""
+    """The local rules of a rule set, with their matches in each neighbourhood met so far, for graphs of one model."""
 
     def __init__(self, rules: RuleSet, plans: Plans):
         self._plans = plans

@@ -70,7 +70,7 @@ def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Window
 
 
 def halves(m, missing, automatic: bytes) -> tuple:
-    """Padding of that size, none if it is negative, as (begin, end); where it is odd `automatic` says which gets more."""
+    """Padding of that size (none if negative) as (begin, end); where it is odd `automatic` says which gets more."""
     missing = m.choose(missing > 0, missing, 0)
     first = missing // 2 if automatic == b"SAME_UPPER" else missing - missing // 2
     return first, missing - first
