@@ -50,12 +50,12 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--model", default="light_densenet121", help="a zoo name or the path of an ONNX file")
     arguments.add_argument("--episodes", type=int, default=128)
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--repeats", type=int, default=3)
     parsed = arguments.parse_args()
     spec = EnvSpec(parsed.model, cost="analytic", max_steps=60)
     rates, shards = {way: [] for way in WAYS}, set()
     with cluster():
-        for _ in range(parsed.rounds):
+        for _ in range(parsed.repeats):
             for way in WAYS:
                 rate, hashes = play(way, spec, parsed.episodes, parsed.seed)
                 rates[way].append(rate)
@@ -64,10 +64,14 @@ def main() -> int:
     figures = {
         "model": parsed.model, "episodes": parsed.episodes, "episodes_per_second": rates,
         "median_ratio_to_1_worker": {
-            way: statistics.median(rate / one for rate, one in zip(result, single, strict=True)) for way, result in rates.items()
+            way: statistics.median(rate / one for rate, one in zip(of_way, single, strict=True))
+            for way, of_way in rates.items()
         },
     }  # fmt: skip
-    return finish("collection", parsed, figures, [bar("all ways leave the same bytes", len(shards) == 1, "", "true", len(shards) == 1)])
+    return finish(
+        "collection", parsed, figures,
+        [bar("all ways leave the same bytes", len(shards) == 1, "", "true", len(shards) == 1)],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,17 +5,18 @@
     python -m benchmarks.controllers --seeds 5 --table          Markdown of docs/RESULTS.md: means, and 95 % intervals
 
 For every model: the four stages of run.py in one run folder (`collect`, `train-wm --iterations` with the planner, then
-`train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the controller's own
-episodes included. Beside it stand greedy descent and random play of as many interactions (both by `eval`), the same searches that
-the planner runs in the dream with 10,000 substitutions of the real graph ("simulator"), and for as many seconds as collecting,
-training and acting took ("same seconds"; what learning timed for the profiled cost is known to them), and the best that
-`python -m benchmarks.searches` found with any number of them (docs/results/searches.json, of the analytic cost).
+`train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the
+controller's own episodes included. Beside it stand greedy descent and random play of as many interactions (both by
+`eval`), the same searches that the planner runs in the dream with 10,000 rewrites of the real graph ("simulator"), and
+for as many seconds as collecting, training and acting took ("same seconds"; what learning timed for the profiled cost
+is known to them), and the best that `python -m benchmarks.searches` found with any number of them
+(docs/results/searches.json, of the analytic cost).
 
-Six iterations, the analytic cost and a longer last search are not the defaults. --default leaves all options as they are: the profiled
-cost, one iteration, no option changed but the controller's name.
+Six iterations, the analytic cost and a longer last search are not the defaults. --default leaves all options as they
+are: the profiled cost, one iteration, no option changed but the controller's name.
 
-Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the paper's
-Figure 7. Resumable: everything lies in --folder; give other options another one.
+Seconds are those of the stages; "acting" is the greedy episode on the real graph, which is the optimisation time of the
+paper's Figure 7. Resumable: everything lies in --folder; give other options another one.
 """
 
 import sys
@@ -63,27 +64,32 @@ class Job:
         if parsed.default:
             return parsed.overrides
         return [
-            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}", f"iterations.interactions={INTERACTIONS - ACTING}",
-            f"iterations.count={parsed.iterations}", "eval.samples=1", "eval.seeds=[0]", f"eval.measure_seconds={parsed.measure_seconds}",
+            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}",
+            f"iterations.interactions={INTERACTIONS - ACTING}",
+            f"iterations.count={parsed.iterations}", "eval.samples=1", "eval.seeds=[0]",
+            f"eval.measure_seconds={parsed.measure_seconds}",
             f"controller.planner.steps={ITERATION_STEPS}", *parsed.overrides,
         ]  # fmt: skip
 
     def work(self) -> dict:
         stages = {stage: self.stage(stage) for stage in ("collect", "train-wm")}
         controllers = {name: self.learnt(name) for name in self.parsed.controllers}
-        training = max(told["seconds"]["train-controller"] + told["dreamt"][0]["acting_seconds"] for told in controllers.values())
-        seconds = sum(result["seconds"] for result in stages.values()) + training
+        training = max(
+            one["seconds"]["train-controller"] + one["dreamt"][0]["acting_seconds"] for one in controllers.values()
+        )
+        seconds = sum(stage["seconds"] for stage in stages.values()) + training
         return {
-            "stages": {stage: result["seconds"] for stage, result in stages.items()},
+            "stages": {name: stage["seconds"] for name, stage in stages.items()},
             "interactions": stages["train-wm"]["interactions"],
-            "iterations": [
-                {key: result.get(key) for key in ("interactions", "dreamt_return")} | {"improvement": result.get("before", {}).get("improvement")}
-                for result in stages["train-wm"].get("iterations", [])
-            ],
+            "iterations": [self.iteration(one) for one in stages["train-wm"].get("iterations", [])],
             "controllers": controllers,
             "simulator": self.searched(Limits(interactions=INTERACTIONS // 2)),
             "same_seconds": self.searched(Limits(seconds=seconds / 2, memory=load_config((), self.options()).search.memory_mb * 2**20)),
         }
+
+    def iteration(self, logged: dict) -> dict:
+        kept = {key: logged.get(key) for key in ("interactions", "dreamt_return")}
+        return kept | {"improvement": logged.get("before", {}).get("improvement")}
 
     def stage(self, stage: str, controller: str = "planner", *more: str) -> dict:
         """What a stage of run.py leaves in the run folder."""
@@ -96,27 +102,26 @@ class Job:
         """One controller, and the controls that `eval` puts beside it."""
         longer = () if self.parsed.default else LONG.get(name, ())
         trained, evaluated = (self.stage(stage, name, *longer) for stage in ("train-controller", "eval"))
-        result = {
-            candidate: {
-                key: told[key] for key in ("estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules")
-            }
-            for candidate, told in evaluated["candidates"].items()
-        }  # fmt: skip
+        keys = (
+            "estimated_improvement_percent", "interactions", "seconds", "path_ms", "equal", "measured", "rules",
+        )  # fmt: skip
+        candidates = {name: {key: one[key] for key in keys} for name, one in evaluated["candidates"].items()}
         return {
-            "dreamt": evaluated["dreamt"], "candidates": result, "delivered": evaluated["delivered"],
+            "dreamt": evaluated["dreamt"], "candidates": candidates, "delivered": evaluated["delivered"],
             "seconds": {"train-controller": trained["seconds"], "eval": evaluated["seconds"]},
         }  # fmt: skip
 
     def searched(self, limits: Limits) -> dict:
         """The planner's searches on the real graph, each within these limits."""
-        options, started, outcome = load_config((), self.options()).search, perf_counter(), {}
+        options, started, results = load_config((), self.options()).search, perf_counter(), {}
         for method in ("beam", "annealing"):
-            outcome[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
-        method, best = min(outcome.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
+            results[method] = run_search(method, self.spec.make_task().initial, limits, self.seed, **options[method])
+        method, best = min(results.items(), key=lambda entry: entry[1].state.cost.runtime_ps)
         start = self.spec.make_task().initial.cost.runtime_ps
         return {
-            "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method, "seconds": perf_counter() - started,
-            "interactions": sum(result.interactions for result in outcome.values()),
+            "improvement_percent": improvement(start, best.state.cost.runtime_ps), "method": method,
+            "seconds": perf_counter() - started,
+            "interactions": sum(result.interactions for result in results.values()),
         }  # fmt: skip
 
 
@@ -127,31 +132,41 @@ def summary(name: str, seed: int, job: dict, searches: dict) -> dict:
     """One run: improvements in percent of the original's estimated runtime, interactions, seconds."""
     learnt = {
         controller: {
-            "improvement": told["candidates"]["controller"]["estimated_improvement_percent"],
-            "interactions": told["candidates"]["controller"]["interactions"],
-            "dreamt": told["dreamt"][0]["dreamt_return"],
-            "real": told["dreamt"][0]["real_return"],
-            "acting_seconds": told["dreamt"][0]["acting_seconds"],
-            "seconds": sum(told["seconds"].values()),
-            "descends_after_a_loss": detour(told["candidates"]["controller"]["path_ms"]),
+            "improvement": one["candidates"]["controller"]["estimated_improvement_percent"],
+            "interactions": one["candidates"]["controller"]["interactions"],
+            "dreamt": one["dreamt"][0]["dreamt_return"],
+            "real": one["dreamt"][0]["real_return"],
+            "acting_seconds": one["dreamt"][0]["acting_seconds"],
+            "seconds": sum(one["seconds"].values()),
+            "descends_after_a_loss": detour(one["candidates"]["controller"]["path_ms"]),
         }
-        for controller, told in job["controllers"].items()
+        for controller, one in job["controllers"].items()
     }
     best = max(learnt, key=lambda controller: learnt[controller]["improvement"])
     controls = job["controllers"][best]["candidates"]
-    known = {method: result["improvement_percent"] for method, result in (*searches.items(), *((key, job[key]) for key in SEARCHED))}
+    known = {
+        method: result["improvement_percent"]
+        for method, result in (*searches.items(), *((key, job[key]) for key in SEARCHED))
+    }
     return {
-        "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known, "best_known": max(known.values()),
-        "greedy": controls["greedy"]["estimated_improvement_percent"], "random": controls["random"]["estimated_improvement_percent"],
+        "model": name, "seed": seed, "controllers": learnt, "best": best, "known": known,
+        "best_known": max(known.values()),
+        "greedy": controls["greedy"]["estimated_improvement_percent"],
+        "random": controls["random"]["estimated_improvement_percent"],
         "taso_seconds": searches["taso"]["seconds"] if "taso" in searches else None,
-        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60, "simulator_seconds": job["simulator"]["seconds"], "same_seconds": job["same_seconds"]["seconds"],
-        "stages": job["stages"], "iterations": job["iterations"],
+        "minutes": (sum(job["stages"].values()) + learnt[best]["seconds"]) / 60,
+        "simulator_seconds": job["simulator"]["seconds"], "same_seconds": job["same_seconds"]["seconds"],
+        "stages": job["stages"], "rounds": job["iterations"],
     }  # fmt: skip
 
 
 def detour(path_ms: list[float]) -> dict | None:
-    """The deepest loss on the way to the end: {"at": step, "lost_percent": of the original's runtime}; None if there is none."""
-    losses = [(after - before, step) for step, (before, after) in enumerate(zip(path_ms, path_ms[1:], strict=False)) if after > before]
+    """The deepest loss on the way to the end: {"at": step, "lost_percent": of the original's runtime}; or None"""
+    losses = [
+        (after - before, step)
+        for step, (before, after) in enumerate(zip(path_ms, path_ms[1:], strict=False))
+        if after > before
+    ]
     if not losses:
         return None
     lost, step = max(losses)
@@ -161,18 +176,24 @@ def detour(path_ms: list[float]) -> dict | None:
 def bars_of(row: dict) -> list[dict]:
     learnt, name = row["controllers"][row["best"]], f"{row['model']}, seed {row['seed']}"
     share = learnt["improvement"] / row["best_known"] if row["best_known"] > 0 else 1.0
-    result = [
+    bars = [
         ("share of the best known", share, "", f"≥ {SHARE}", share >= SHARE),
-        ("above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0", learnt["improvement"] >= row["greedy"] - 1e-9),
-        ("above random", learnt["improvement"] - row["random"], "points", "≥ 0", learnt["improvement"] >= row["random"] - 1e-9),
+        (
+            "above greedy", learnt["improvement"] - row["greedy"], "points", "≥ 0",
+            learnt["improvement"] >= row["greedy"] - 1e-9,
+        ),
+        (
+            "above random", learnt["improvement"] - row["random"], "points", "≥ 0",
+            learnt["improvement"] >= row["random"] - 1e-9,
+        ),
         ("interactions", learnt["interactions"], "", f"≤ {INTERACTIONS}", learnt["interactions"] <= INTERACTIONS),
         ("acting", learnt["acting_seconds"], "s", f"≤ {ACTING_SECONDS}", learnt["acting_seconds"] <= ACTING_SECONDS),
         ("four stages", row["minutes"], "minutes", f"≤ {MINUTES}", row["minutes"] <= MINUTES),
-    ]
+    ]  # fmt: skip
     if row["taso_seconds"]:
         ratio = learnt["acting_seconds"] / row["taso_seconds"]
-        result.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
-    return [bar(f"{name}, {row['best']}: {what}", *told) for what, *told in result]
+        bars.append(("acting, of TASO's time", ratio, "", f"≤ {ACTING_SHARE}", ratio <= ACTING_SHARE))
+    return [bar(f"{name}, {row['best']}: {what}", *others) for what, *others in bars]
 
 
 def table(figures: dict) -> str:
@@ -180,32 +201,47 @@ def table(figures: dict) -> str:
     models = list(figures.values())
     controllers = list(models[0][0]["controllers"])
     heads = [
-        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy", "random", *SEARCHED.values(), "best known",
+        "model", *(f"{c}: real (dreamt)" for c in controllers), "best controller, of the best known", "greedy",
+        "random", *SEARCHED.values(), "best known",
         "interactions", "acting s", "TASO s", "four stages, minutes",
     ]  # fmt: skip
     rows = []
     for runs in models:
         first, best = runs[0], [run["controllers"][run["best"]] for run in runs]
-        shares = [100 * learnt["improvement"] / run["best_known"] for learnt, run in zip(best, runs, strict=True) if run["best_known"] > 0]
+        shares = [
+            100 * learnt["improvement"] / run["best_known"]
+            for learnt, run in zip(best, runs, strict=True)
+            if run["best_known"] > 0
+        ]
         cells = [
             first["model"],
-            *("{} % ({})".format(*[mean([run["controllers"][c][what] for run in runs]) for what in ("improvement", "dreamt")]) for c in controllers),
-            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %" + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
+            *(gain_and_dream([run["controllers"][name] for run in runs]) for name in controllers),
+            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %"
+            + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
             f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %",
             *(f"{mean([run['known'][key] for run in runs])} %" if key in first["known"] else "–" for key in SEARCHED),
             f"{max(run['best_known'] for run in runs):.2f} %",
-            f"{max(learnt['interactions'] for learnt in best)}", f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
-            f"{first['taso_seconds']:.0f}" if first["taso_seconds"] else "–", f"{max(run['minutes'] for run in runs):.1f}",
+            f"{max(learnt['interactions'] for learnt in best)}",
+            f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
+            f"{first['taso_seconds']:.0f}" if first["taso_seconds"] else "–",
+            f"{max(run['minutes'] for run in runs):.1f}",
         ]  # fmt: skip
         rows.append(cells)
     return markdown(heads, rows)
 
 
+def gain_and_dream(runs: list[dict]) -> str:
+    """The improvement of a controller, and in brackets the one that it dreamt; means over runs."""
+    improvement, dreamt = (mean([run[what] for run in runs]) for what in ("improvement", "dreamt"))
+    return f"{improvement} % ({dreamt})"
+
+
 def iterations_table(figures: dict) -> str:
-    """What the plan of each iteration gains on the real graph (percent), the last one's, and greedy descent; of the first run."""
+    """What the plan of each iteration gains on the real graph (percent), the last one's, and greedy descent; of the
+    first run."""
     rows, below = [], Counter()
     for first, *_ in figures.values():
-        gains = {f"after {n}": told["improvement"]["real"][0] for n, told in enumerate(first["iterations"][1:], start=1)}
+        gains = {f"after {n}": one["improvement"]["real"][0] for n, one in enumerate(first["rounds"][1:], start=1)}
         gains["the last plan"] = first["controllers"]["planner"]["improvement"]
         below.update(when for when, gain in gains.items() if gain < first["greedy"] - ROUNDING)
         rows.append([first["model"], *(f"{gain:.2f}" for gain in (*gains.values(), first["greedy"]))])
@@ -214,22 +250,22 @@ def iterations_table(figures: dict) -> str:
 
 
 def errors_table(figures: dict) -> str:
-    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of an iteration's episodes, in
-    units of their mean gain or loss. Those that explore are in it."""
+    """What the world model says of whole episodes that it had not seen, beside what they gained: the mean error of an
+    iteration's episodes, in units of their mean gain or loss. Those that explore are in it."""
     rows, errors = [], []
     for first, *_ in figures.values():
-        result = [told["improvement"]["relative_error"] for told in first["iterations"][1:]]
-        errors += result
-        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in result)])
-    played = [told["improvement"] for first, *_ in figures.values() for told in first["iterations"][1:]]
+        of_model = [one["improvement"]["relative_error"] for one in first["rounds"][1:]]
+        errors += of_model
+        rows.append([first["model"], *(f"{100 * error:.1f} %" for error in of_model)])
+    played = [one["improvement"] for first, *_ in figures.values() for one in first["rounds"][1:]]
     plans = [abs(one["predicted"][0] / one["real"][0] - 1) for one in played if one["real"][0]]
-    told = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
-    told += f"Of the plans alone, the first episode of each iteration: greatest {100 * max(plans):.0e} %."
-    return markdown(["model", *(f"after {n}" for n in range(1, len(result) + 1))], rows) + f"\n\n{told}"
+    text = f"All {len(errors)}: median {100 * median(errors):.1f} %, greatest {100 * max(errors):.1f} %. "
+    text += f"Of the plans only, the first episode of each iteration: greatest {100 * max(plans):.0e} %."
+    return markdown(["model", *(f"after {n}" for n in range(1, len(of_model) + 1))], rows) + f"\n\n{text}"
 
 
 def losses_table(figures: dict) -> str:
-    """The deepest loss on the way of each best graph, in percent of the original's runtime, and after how many steps it comes."""
+    """The deepest loss on the way to each best graph, percent of the original's runtime, and after how many steps."""
     rows = []
     for first, *_ in figures.values():
         loss = first["controllers"][first["best"]]["descends_after_a_loss"]
@@ -247,13 +283,22 @@ def mean(values: list[float], digits: int = 2) -> str:
 def main() -> int:
     arguments = parser(__doc__, "runs/controllers")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
-    arguments.add_argument("--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES", help="with commas between them")
-    arguments.add_argument("--default", action="store_true", help="with configs/default.yaml as it is: --iterations, --episodes, --cost and --measure-seconds then say nothing")
+    arguments.add_argument(
+        "--controllers", type=lambda text: text.split(","), default=list(CONTROLLERS), metavar="NAMES",
+        help="with commas between them",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--default",
+        action="store_true",
+        help="configs/default.yaml as it is: --iterations, --episodes, --cost and --measure-seconds say nothing",
+    )
     arguments.add_argument("--iterations", type=int, default=6, help="of collecting and training the world model")
     arguments.add_argument("--episodes", type=int, default=60, help="random ones, with which it begins")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic", help="the one that docs/results/searches.json is of")
-    arguments.add_argument("--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out")
+    arguments.add_argument(
+        "--measure-seconds", type=float, default=0.0, help="end-to-end timing of each candidate; 0 leaves it out"
+    )
     arguments.add_argument("--seeds", type=int, default=1, help="runs of each model: --seed and those after it")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
@@ -266,11 +311,16 @@ def main() -> int:
         lambda key: Job(key.rpartition("-")[0], int(key.rpartition("-")[2]), parsed).work(),
     )  # fmt: skip
     known = read_json(SEARCHES)["figures"] if SEARCHES.exists() and parsed.cost == "analytic" else {}
-    figures = {name: [summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds] for name in names}
+    figures = {
+        name: [summary(name, seed, jobs[f"{name}-{seed}"], known.get(name, {}).get("searches", {})) for seed in seeds]
+        for name in names
+    }
     if parsed.table:
         print(table(figures), *([] if parsed.default else [iterations_table(figures)]), sep="\n\n")
         return 0
-    return finish("controllers", parsed, figures, [b for runs in figures.values() for run in runs for b in bars_of(run)])
+    return finish(
+        "controllers", parsed, figures, [b for runs in figures.values() for run in runs for b in bars_of(run)]
+    )
 
 
 if __name__ == "__main__":

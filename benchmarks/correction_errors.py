@@ -1,4 +1,4 @@
-"""How far corrected costs are off on graphs that the correction was not fitted to: of other models, or other variants."""
+"""Errors of corrected costs on graphs that the correction was not fitted to: other models, or other variants."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from rlflow.costs.corrected import Measurement, fit
 
 
 def leave_one_model_out(measurements: Sequence[Measurement]) -> dict[str, np.ndarray]:
-    """Model → corrected / measured − 1 of its graphs, float64 [n], by a correction that saw none of them (the ridge neither).
+    """Model → corrected / measured − 1 of its graphs, float64 [n], by a correction that saw none of them (the ridge
+    neither).
 
     A single model has no others, and no entry.
     """

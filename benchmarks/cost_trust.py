@@ -2,12 +2,14 @@
 
     python -m benchmarks.cost_trust [--model NAME] [--threads N] [--table] [--plot FILE.png]
 
-For each model its original and 32 variants. They come from random walks, walks by the rules of one family, and places along
-greedy descent; of about 80 graphs those are taken whose analytic costs lie farthest apart, as equal ones cannot be ranked
-(that cost is the same on every machine, and so are the variants). All variants of a model are estimated first, so that every
-operator is profiled before anything is measured; then each is measured beside the original, and its latency is the ratio
-times the original's median, so that drift cancels. Told are the relative error of the estimates, and how well they rank the
-variants (Spearman, Kendall), beside the correlation that measuring the same variants twice would give. *Corrected* is `rlflow.costs.corrected`, fitted without any graph of the model that it is judged on.
+For each model its original and 32 variants. They come from random walks, walks by the rules of one family, and points
+along greedy descent; of about 80 graphs those are taken whose analytic costs lie farthest apart, as equal ones cannot
+be ranked (that cost is the same on every machine, and so are the variants). All variants of a model are estimated
+first, so that every operator is profiled before anything is measured; then each is measured beside the original, and
+its latency is the ratio times the original's median, so that drift cancels. Stated are the relative error of the
+estimates, and how well they rank the variants (Spearman, Kendall), beside the correlation that measuring the same
+variants twice would give. *Corrected* is `rlflow.costs.corrected`, fitted without any graph of the model that it is
+judged on.
 
 Resumable: estimates and each variant's measurement lie in --folder. A model takes 3 to 15 minutes.
 """
@@ -42,7 +44,7 @@ TRUSTED = (*PAPER, "shufflenet_v2")  # the models with bars of their own
 MODELS = [*PAPER, *LIGHT, "shufflenet_v2"]
 VARIANTS, LEAST_VARIANTS = 32, 30
 RANDOM_WALKS, GREEDY_PARTS = 42, 4  # … that variants are chosen from, beside two walks for each family
-LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # substitutions of a random walk
+LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # rewrites of a random walk
 GREEDY_STEPS = 60
 RESAMPLES = 1000
 ONLY_KEPT = ("actions", "session_ratios")  # in --folder, not in the result: they are long
@@ -70,7 +72,7 @@ def variants(task: Task, seed: int) -> list[dict]:
 
 
 def apart(values: list[float], count: int) -> list[int]:
-    """The places of so many of the values, each the farthest from those before it: equal ones cannot be ranked."""
+    """The indices of so many of the values, each the farthest from those before it: equal ones cannot be ranked."""
     chosen = [int(np.argmin(values))] if values else []
     distance = np.full(len(values), np.inf)
     while len(chosen) < min(count, len(values)):
@@ -102,7 +104,7 @@ def _at_random(task: Task, seed: int) -> Iterator[tuple[str, Actions]]:
 
 
 def walk(task: Task, allowed: np.ndarray, length: int, rng: np.random.Generator) -> Actions:
-    """So many substitutions by the allowed rules (bool [N]), each equally probable; fewer where there are no more."""
+    """So many rewrites by the allowed rules (bool [N]), each equally probable; fewer where there are no more."""
     state, actions = task.initial, []
     for _ in range(length):
         valid = state.valid_actions()[:-1]
@@ -125,7 +127,10 @@ def estimates(task: Task, seed: int, cost: ProfiledCost) -> dict:
         graph = follow(task, variant["actions"]).graph
         parts_ps, launches = parts(cost, graph)
         costs = {"profiled_ms": sum(parts_ps.values()) / 1e9, "analytic_ms": runtime_ms(graph_cost(task.cost, graph))}
-        size = {"nodes": sum(not node.constant for node in graph.nodes.values()), "peak_memory_bytes": peak_memory(graph)}
+        size = {
+            "nodes": sum(not node.constant for node in graph.nodes.values()),
+            "peak_memory_bytes": peak_memory(graph),
+        }
         graphs.append({**variant, **costs, "parts_ps": parts_ps, "launches": launches, **size})
     return {"graphs": graphs}
 
@@ -133,8 +138,9 @@ def estimates(task: Task, seed: int, cost: ProfiledCost) -> dict:
 def measured(task: Task, variant: dict, parsed) -> dict:
     graph = follow(task, variant["actions"]).graph
     result = measure(
-        to_model(task.graph), to_model(graph), parsed.threads, parsed.seconds, parsed.sessions, parsed.seed, memory=False
-    )
+        to_model(task.graph), to_model(graph), parsed.threads, parsed.seconds, parsed.sessions, parsed.seed,
+        memory=False,
+    )  # fmt: skip
     return {key: result[key] for key in ("ratio", "interval", "verdict", "session_ratios", "original_ms", "pairs")}
 
 
@@ -158,7 +164,9 @@ def collect(name: str, parsed) -> list[dict]:
     result = each([str(number) for number in range(1, len(graphs))], folder, one)
     original_ms = float(np.median([one["original_ms"] for one in result.values()]))
     ratios = [{"ratio": 1.0, "interval": [1.0, 1.0], "session_ratios": []}, *result.values()]
-    return [graph | one | {"measured_ms": original_ms * one["ratio"]} for graph, one in zip(graphs, ratios, strict=True)]
+    return [
+        graph | one | {"measured_ms": original_ms * one["ratio"]} for graph, one in zip(graphs, ratios, strict=True)
+    ]
 
 
 # -- what is said about it -------------------------------------------------------------------------
@@ -166,7 +174,10 @@ def collect(name: str, parsed) -> list[dict]:
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Rank correlation; of equal values each has the mean rank. 0 if one side is constant."""
-    ranks = [(np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0 for x, s in ((a, np.sort(a)), (b, np.sort(b)))]
+    ranks = [
+        (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
+        for x, s in ((a, np.sort(a)), (b, np.sort(b)))
+    ]
     return float(np.corrcoef(*ranks)[0, 1]) if all(r.std() for r in ranks) else 0.0
 
 
@@ -188,17 +199,24 @@ def ranked(estimate: np.ndarray, truth: np.ndarray, seed: int) -> dict:
 def noise_ceiling(session_ratios: list[list[float]]) -> float:
     """Spearman's correlation that measuring the variants twice would give.
 
-    The mean correlation between session pairs of sessions, brought to all session pairs of a measurement by Spearman and Brown's formula.
+    The mean correlation between session pairs of sessions, brought to all session pairs of a measurement by Spearman
+    and Brown's formula.
     """
     logs = np.log(session_ratios)
-    session_pairs = np.stack([logs[:, k : k + SESSION_PAIR].mean(axis=1) for k in range(0, logs.shape[1], SESSION_PAIR)])
+    session_pairs = np.stack(
+        [logs[:, k : k + SESSION_PAIR].mean(axis=1) for k in range(0, logs.shape[1], SESSION_PAIR)]
+    )
     one = float(np.mean([spearman(a, b) for a, b in combinations(session_pairs, 2)]))
     return len(session_pairs) * one / (1 + (len(session_pairs) - 1) * one) if one > 0 else 0.0
 
 
 def errors(result: np.ndarray) -> dict:
     """Of estimate / measured − 1, the original's first."""
-    return {"original": float(result[0]), "mean": float(np.mean(np.abs(result))), "greatest": float(np.max(np.abs(result)))}
+    return {
+        "original": float(result[0]),
+        "mean": float(np.mean(np.abs(result))),
+        "greatest": float(np.max(np.abs(result))),
+    }
 
 
 def summary(graphs: list[dict], left_out: np.ndarray | None, variants_out: np.ndarray | None, seed: int) -> dict:
@@ -240,31 +258,50 @@ def bars_of(models: dict[str, dict]) -> list[dict]:
     bars = []
     for name, result in models.items():
         profiled, corrected = result["profiled"], result.get("corrected")
-        bars.append(bar(f"{name}: variants", result["variants"], "", f"≥ {LEAST_VARIANTS}", result["variants"] >= LEAST_VARIANTS))
+        bars.append(
+            bar(
+                f"{name}: variants", result["variants"], "", f"≥ {LEAST_VARIANTS}", result["variants"] >= LEAST_VARIANTS
+            )
+        )
         if name in TRUSTED:
             rank, error = profiled["spearman"], profiled["error"]["mean"]
-            bars.append(bar(f"{name}: profiled, rank correlation", rank, "Spearman", f"≥ {LEAST_RANK}", rank >= LEAST_RANK))
-            bars.append(bar(f"{name}: profiled, relative error", error, "mean of graphs", f"≤ {MOST_ERROR}", error <= MOST_ERROR))
+            bars.append(
+                bar(f"{name}: profiled, rank correlation", rank, "Spearman", f"≥ {LEAST_RANK}", rank >= LEAST_RANK)
+            )
+            bars.append(
+                bar(
+                    f"{name}: profiled, relative error", error, "mean of graphs", f"≤ {MOST_ERROR}", error <= MOST_ERROR
+                )
+            )
         if corrected:
             error = corrected["error"]["mean"]
-            bars.append(bar(f"{name}: corrected, not having seen it", error, "mean of graphs", f"≤ {MOST_CORRECTED}", error <= MOST_CORRECTED))
+            bars.append(
+                bar(
+                    f"{name}: corrected, not having seen it", error, "mean of graphs", f"≤ {MOST_CORRECTED}",
+                    error <= MOST_CORRECTED,
+                )
+            )  # fmt: skip
     return bars
 
 
 def table(figures: dict) -> str:
     """The rows of docs/RESULTS.md."""
     lines = [
-        "| model | measured, ms | variants, of it | noise ceiling | profiled: Spearman (95 %), Kendall | error: original, mean, greatest "
+        "| model | measured, ms | variants, of it | noise ceiling | profiled: Spearman (95 %), Kendall "
+        "| error: original, mean, greatest "
         "| error of the ratio | analytic: Spearman | corrected, unseen: Spearman | error: original, mean, greatest |",
         "| --- | ---: | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
     ]
     for name, result in figures["models"].items():
         profiled, corrected = result["profiled"], result.get("corrected")
         cells = [
-            name, f"{result['original_ms']:.2f}", f"{result['variants']}: {' – '.join(f'{r:.2f}' for r in result['measured_range'])}",
+            name, f"{result['original_ms']:.2f}",
+            f"{result['variants']}: {' – '.join(f'{r:.2f}' for r in result['measured_range'])}",
             f"{result['noise_ceiling']:.2f}",
-            f"{profiled['spearman']:.2f} ({' – '.join(f'{r:.2f}' for r in profiled['interval'])}), {profiled['kendall']:.2f}",
-            _percent(profiled["error"]), f"{100 * profiled['error_of_ratio']:.1f} %", f"{result['analytic']['spearman']:.2f}",
+            f"{profiled['spearman']:.2f} ({' – '.join(f'{r:.2f}' for r in profiled['interval'])}), "
+            f"{profiled['kendall']:.2f}",
+            _percent(profiled["error"]), f"{100 * profiled['error_of_ratio']:.1f} %",
+            f"{result['analytic']['spearman']:.2f}",
             f"{corrected['spearman']:.2f}" if corrected else "–", _percent(corrected["error"]) if corrected else "–",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -308,7 +345,9 @@ def main() -> int:
     arguments = parser(__doc__, "runs/cost_trust")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--threads", type=int, default=1, help="of ONNX Runtime")
-    arguments.add_argument("--seconds", type=float, default=3.0, help="for the pairs of one variant; making sessions comes on top")
+    arguments.add_argument(
+        "--seconds", type=float, default=3.0, help="for the pairs of one variant; making sessions comes on top"
+    )
     arguments.add_argument("--sessions", type=int, default=6, help="pairs of sessions of one variant")
     arguments.add_argument("--database", type=Path, help="of profiled operators; the user's own by default")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")

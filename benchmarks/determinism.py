@@ -18,14 +18,20 @@ MODEL = "light_squeezenet"
 OPTIONS = [
     "workers=1", "cost.name=analytic", "collect.episodes=16",
     "controller.ppo.updates=10", "eval.samples=2", "eval.measure_seconds=0", "env.max_steps=20",
-    "search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=2",  # they end by themselves, not by the clock
+    # they end by themselves, not by the clock
+    "search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=2",
 ]  # fmt: skip
 
 
 def fingerprint(folder: Path, seed: int, hash_seed: str) -> dict[str, str]:
     """SHA-256 of what each stage left."""
-    command = [sys.executable, "run.py", "optimise", MODEL, "--out", str(folder / "out.onnx"), "--run", str(folder / "run"), "--seed", str(seed)]
-    subprocess.run([*command, *OPTIONS], check=True, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONHASHSEED": hash_seed})
+    command = [
+        sys.executable, "run.py", "optimise", MODEL, "--out", str(folder / "out.onnx"), "--run", str(folder / "run"),
+        "--seed", str(seed),
+    ]  # fmt: skip
+    subprocess.run(
+        [*command, *OPTIONS], check=True, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONHASHSEED": hash_seed}
+    )
     run = folder / "run"
     result = read_json(run / "eval.json")
 
@@ -36,7 +42,9 @@ def fingerprint(folder: Path, seed: int, hash_seed: str) -> dict[str, str]:
         "episodes": digest(*sorted((run / "episodes").glob("*.npz"))),
         "world_model": digest(*sorted((run / "world-model").iterdir())),
         "controller": digest(next((run / "controller").glob("*/controller.npz"))),
-        "actions": hashlib.sha256(repr([(n, c["path_ms"], c["rules"]) for n, c in result["candidates"].items()]).encode()).hexdigest(),
+        "actions": hashlib.sha256(
+            repr([(n, c["path_ms"], c["rules"]) for n, c in result["candidates"].items()]).encode()
+        ).hexdigest(),
         "model": digest(folder / "out.onnx"),
     }
 
@@ -49,8 +57,15 @@ def main() -> int:
             (Path(folder) / name).mkdir()
             runs.append(fingerprint(Path(folder) / name, arguments.seed + seed, hash_seed))
     first, second, other = runs
-    bars = [bar(f"the same {key} twice", first[key] == second[key], "", "true", first[key] == second[key]) for key in first]
-    bars.append(bar("another seed gives other episodes", first["episodes"] != other["episodes"], "", "true", first["episodes"] != other["episodes"]))
+    bars = [
+        bar(f"the same {key} twice", first[key] == second[key], "", "true", first[key] == second[key]) for key in first
+    ]
+    bars.append(
+        bar(
+            "another seed gives other episodes", first["episodes"] != other["episodes"], "", "true",
+            first["episodes"] != other["episodes"],
+        )
+    )  # fmt: skip
     return finish("determinism", arguments, {"first": first, "second": second, "other_seed": other}, bars)
 
 

@@ -1,10 +1,10 @@
-"""How fast dreams are: steps a second of many side by side with a PPO policy inside, and how long one step of one takes.
+"""How fast dreams are: steps a second of many side by side with a PPO policy inside, and the time of one step.
 
     python -m benchmarks.dream_speed [--model NAME] [--wm edits,mdn-rnn]
 
-The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's step alone,
-with weights of the same sizes in one compiled program, and one copy of what a model tells of a step (z, h and both counts). A world model
-is trained on a few random episodes first; how well it predicts is of no concern here.
+The bound is measured in the same run, for as many dreams: the matrix products of the policy and of the world model's
+step only, with weights of the same sizes in one compiled program, and one copy of what a model predicts of a step (z, h
+and both counts). A world model is trained on a few random episodes first; how well it predicts is of no concern here.
 """
 
 import sys
@@ -20,7 +20,8 @@ BATCHES = (64, 256, 1024)
 QUICK = ("world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10")  # as fast as a well trained one
 STEPS_A_SECOND, SHARE_OF_BOUND, LATENCY_MS = 20_000, 0.7, 1.0
 WARM_UPS = 5
-FACTORS = ("/w:0", "/w_i:0", "/w_h:0")  # what Sonnet calls a matrix that inputs are multiplied with; embeddings are looked up
+# what Sonnet calls a matrix that inputs are multiplied with; embeddings are looked up
+FACTORS = ("/w:0", "/w_i:0", "/w_h:0")
 
 
 def measure(name: str, kind: str, parsed) -> dict:
@@ -59,8 +60,11 @@ def bound(model, controller, n: int) -> Callable[[], None]:
     networks = [controller.actor, *getattr(model, "members", [])]  # a model without members multiplies no matrices
     weights = [v for network in networks for v in network.trainable_variables if v.name.endswith(FACTORS)]
     inputs = {size: tf.random.stateless_normal([n, size], (0, size)) for size in {v.shape[0] for v in weights}}
-    widths = (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_rules, np.int32), (len(model.match_classes), np.int32)
-    told = [np.ones((n, width), dtype) for width, dtype in widths]
+    widths = (
+        (model.latent, np.float32), (model.hidden, np.float32), (model.spec.n_rules, np.int32),
+        (len(model.match_classes), np.int32),
+    )  # fmt: skip
+    predicted = [np.ones((n, width), dtype) for width, dtype in widths]
 
     @tf.function(autograph=False)
     def products():
@@ -68,7 +72,7 @@ def bound(model, controller, n: int) -> Callable[[], None]:
 
     def least() -> None:
         products()
-        for array in told:
+        for array in predicted:
             array.copy()
 
     return least
@@ -115,22 +119,29 @@ def bars_of(kind: str, result: dict) -> list[dict]:
 
 def table(figures: dict) -> str:
     lines = [
-        "| world model | dreams | steps a second | bound | share | of the time, policy | one step of one dream, ms (median, 95 %) |",
+        "| world model | dreams | steps a second | bound | share | of the time, policy "
+        "| one step of one dream, ms (median, 95 %) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for kind, result in figures["world_models"].items():
         one = "{median:.3f}, {p95:.3f}".format(**result["single_ms"])
         for n, batch in result["batches"].items():
-            rates = f"{batch['steps_a_second']:.0f} | {batch['bound']:.0f} | {batch['share_of_bound']:.2f} | {batch['policy_share']:.2f}"
-            lines.append(f"| {kind} | {n} | {rates} | {one} |")
+            rates = f"{batch['steps_a_second']:.0f} | {batch['bound']:.0f}"
+            shares = f"{batch['share_of_bound']:.2f} | {batch['policy_share']:.2f}"
+            lines.append(f"| {kind} | {n} | {rates} | {shares} | {one} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     arguments = parser(__doc__, "runs/dream_speed")
     arguments.add_argument("--model", default="bert_base", choices=MODELS)
-    arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
-    arguments.add_argument("--interactions", type=int, default=2000, help="random ones, that the world models learn from")
+    arguments.add_argument(
+        "--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES",
+        help="world models, with commas between them",
+    )  # fmt: skip
+    arguments.add_argument(
+        "--interactions", type=int, default=2000, help="random ones, that the world models learn from"
+    )
     arguments.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     arguments.add_argument("--threads", type=int, default=2, help="TensorFlow's")
     arguments.add_argument("--cost", default="analytic")
@@ -138,12 +149,21 @@ def main() -> int:
     parsed = arguments.parse_args()
     parsed.controller, parsed.iterations, parsed.workers = None, 1, 1
     parsed.overrides = [*QUICK, f"world_model.threads={parsed.threads}", "controller.name=ppo"]
-    outcome = each([f"{parsed.model}-{kind}" for kind in parsed.wm], parsed.folder / "results", lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed))
-    figures = {"model": parsed.model, "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in outcome.items()}}
+    results = each(
+        [f"{parsed.model}-{kind}" for kind in parsed.wm],
+        parsed.folder / "results",
+        lambda job: measure(parsed.model, job.removeprefix(f"{parsed.model}-"), parsed),
+    )
+    figures = {
+        "model": parsed.model,
+        "world_models": {job.removeprefix(f"{parsed.model}-"): result for job, result in results.items()},
+    }
     if parsed.table:
         print(table(figures))
         return 0
-    return finish("dream_speed", parsed, figures, [b for kind, f in figures["world_models"].items() for b in bars_of(kind, f)])
+    return finish(
+        "dream_speed", parsed, figures, [b for kind, f in figures["world_models"].items() for b in bars_of(kind, f)]
+    )
 
 
 if __name__ == "__main__":

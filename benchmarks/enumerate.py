@@ -22,8 +22,15 @@ def table(figures: dict) -> str:
     """The worlds, and why rules that they kept were not written."""
     rows = []
     for result in figures["worlds"]:
-        graphs = sum(count for size in result["sizes"] for what, count in size.items() if what not in ("size", "representatives", "candidates"))
-        verdicts = [result["verdicts"].get(verdict, 0) for verdict in ("kept", "derived", "instance of a rule", "coincidence")]
+        graphs = sum(
+            count
+            for size in result["sizes"]
+            for what, count in size.items()
+            if what not in ("size", "representatives", "candidates")
+        )
+        verdicts = [
+            result["verdicts"].get(verdict, 0) for verdict in ("kept", "derived", "instance of a rule", "coincidence")
+        ]
         pairs = sum(size["candidates"] for size in result["sizes"])
         rows.append([result["world"], *(f"{count:,}" for count in (graphs, pairs, *verdicts)), result["seconds"]])
     heads = ["world", "graphs", "equal pairs", "kept", "derived", "instance", "equal by coincidence", "seconds"]
@@ -40,7 +47,9 @@ def main() -> int:
     parser.add_argument("--twice", action="store_true", help="run again from nothing and compare the bytes")
     arguments = parser.parse_args()
     started = time.monotonic()
-    report = enumerate_rules(arguments.max_ops, folder=arguments.folder, workers=arguments.workers, seconds=MINUTES * 60)
+    report = enumerate_rules(
+        arguments.max_ops, folder=arguments.folder, workers=arguments.workers, seconds=MINUTES * 60
+    )
     seconds = time.monotonic() - started
     if arguments.rules and report.finished:
         write_text(arguments.rules, report.rules)

@@ -1,7 +1,7 @@
 """The real environment: the time of a step, how it grows, and whether memory stays flat. One core.
 
-A step is a substitution, all masks and the estimated cost after it; the observation's arrays are timed apart. The
-agent is random: every valid substitution is equally probable. The copies of the graph's dictionaries, without which
+A step is a rewrite, all masks and the estimated cost after it; the observation's arrays are timed apart. The
+agent is random: every valid rewrite is equally probable. The copies of the graph's dictionaries, without which
 no immutable graph can do, are timed in the same run as the bound.
 """
 
@@ -33,14 +33,18 @@ EPISODE = 50  # steps
 SIZES = (100, 316, 1000, 3162, 10000)  # nodes
 RULE_COUNTS = (40, 80, 160)  # and all
 CHANNELS = 8
-SHOWN = {"step": lambda result: result["step"]["median"], "p99": lambda result: result["step"]["p99"], "arrays": lambda result: result["arrays"]["median"]}
+SHOWN = {
+    "step": lambda result: result["step"]["median"],
+    "p99": lambda result: result["step"]["p99"],
+    "arrays": lambda result: result["arrays"]["median"],
+}
 
 
 # -- playing ---------------------------------------------------------------------------------------
 
 
 def play(task: Task, steps: int, seed: int) -> Iterator[tuple[RewriteState, RewriteState, float]]:
-    """(state, state after a random substitution, seconds that it and its masks and cost took)."""
+    """(state, state after a random rewrite, seconds that it and its masks and cost took)."""
     rng = np.random.default_rng(seed)
     state = task.initial
     for step in range(steps):
@@ -108,7 +112,12 @@ def measure_model(name: str, steps: int, memory_steps: int, seed: int) -> dict:
     env.reset()
     reset = time.perf_counter() - start
     list(play(task, steps // 4, seed + 1))  # caches as they are in a collection that runs
-    result = {"nodes": len(graph.nodes), "reset_s": reset, **step_times(task, steps, seed), "env": env_times(env, steps, seed)}
+    result = {
+        "nodes": len(graph.nodes),
+        "reset_s": reset,
+        **step_times(task, steps, seed),
+        "env": env_times(env, steps, seed),
+    }
     result["state"] = state_times(env)
     result["memory"] = memory(task, memory_steps, seed + 2)
     return result
@@ -168,7 +177,9 @@ def blocks(n_nodes: int) -> onnx.ModelProto:
         )
         nodes += [
             convolution("a", x),
-            helper.make_node("BatchNormalization", [f"a{k}", *(weight(f"n{k}.{i}", CHANNELS) for i in range(4))], [f"n{k}"]),
+            helper.make_node(
+                "BatchNormalization", [f"a{k}", *(weight(f"n{k}.{i}", CHANNELS) for i in range(4))], [f"n{k}"]
+            ),
             helper.make_node("Relu", [f"n{k}"], [f"r{k}"]),
             convolution("b", f"r{k}"),
             convolution("c", f"r{k}"),
@@ -210,16 +221,28 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 def table(figures: dict) -> str:
     """The models, in milliseconds."""
-    heads = ["model", "nodes", "step, median", "p99", "arrays, median", "Gymnasium, median", "copies", "first reset", "memory, early and late"]
+    heads = [
+        "model", "nodes", "step, median", "p99", "arrays, median", "Gymnasium, median", "copies", "first reset",
+        "memory, early and late",
+    ]  # fmt: skip
     rows = []
     for name in MODELS:
         result = figures[name]
         step, memory = result["step"], result["memory"]
-        times = [f"{milliseconds:.2f}" for milliseconds in (step["median"], step["p99"], result["arrays"]["median"], result["env"]["median"])]
+        times = [
+            f"{milliseconds:.2f}"
+            for milliseconds in (step["median"], step["p99"], result["arrays"]["median"], result["env"]["median"])
+        ]
         sizes = "{:.0f} and {:.0f} MB".format(*(memory[when] / 1e6 for when in ("early", "late")))
-        rows.append([name, result["nodes"], *times, f"{result['copies']['median']:.3f}", f"{1000 * result['reset_s']:.0f}", sizes])
+        rows.append(
+            [
+                name, result["nodes"], *times, f"{result['copies']['median']:.3f}", f"{1000 * result['reset_s']:.0f}",
+                sizes,
+            ]
+        )  # fmt: skip
     profiled = figures["profiled resnet50"]
-    return markdown(heads, rows) + "\n\nWith the profiled cost, its timings known, a step of ResNet-50 takes {median:.2f} (p99 {p99:.2f}).".format(**profiled)
+    text = "With the profiled cost, its timings known, a step of ResNet-50 takes {median:.2f} (p99 {p99:.2f})."
+    return f"{markdown(heads, rows)}\n\n{text.format(**profiled)}"
 
 
 def growth(figures: dict) -> str:
@@ -252,12 +275,20 @@ def main() -> int:
     bars = []
     for name, model in models.items():
         bars += [
-            bar(f"{name}: step, masks and cost, median", model["step"]["median"], "ms", "≤ 1", model["step"]["median"] <= 1),
+            bar(
+                f"{name}: step, masks and cost, median", model["step"]["median"], "ms", "≤ 1",
+                model["step"]["median"] <= 1,
+            ),
             bar(f"{name}: step, masks and cost, p99", model["step"]["p99"], "ms", "≤ 10", model["step"]["p99"] <= 10),
             bar(f"{name}: arrays, median", model["arrays"]["median"], "ms", "≤ 1", model["arrays"]["median"] <= 1),
             bar(f"{name}: first reset", model["reset_s"], "s", "≤ 2", model["reset_s"] <= 2),
-            bar(f"{name}: growth of memory", model["memory"]["growth"], "", "≤ 0.05", model["memory"]["growth"] <= 0.05),
-            bar(f"{name}: save, restore and fork, slowest median", max(t["median"] for t in model["state"].values()), "ms", "≤ 1", all(t["median"] <= 1 for t in model["state"].values())),
+            bar(
+                f"{name}: growth of memory", model["memory"]["growth"], "", "≤ 0.05", model["memory"]["growth"] <= 0.05,
+            ),
+            bar(
+                f"{name}: save, restore and fork, slowest median", max(t["median"] for t in model["state"].values()),
+                "ms", "≤ 1", all(t["median"] <= 1 for t in model["state"].values()),
+            ),
         ]  # fmt: skip
     for what, points in (
         ("nodes", [(point["nodes"], point["step"]["median"]) for point in sizes]),

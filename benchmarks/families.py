@@ -1,12 +1,12 @@
-"""What each family of rules is worth on real graphs, measured end to end and never estimated.
+"""What each family of rules gains on real graphs, measured end to end and never estimated.
 
     python -m benchmarks.families [--family NAME] [--model NAME] [--table]
 
-Every rule is tried on the models in which it applies to the largest part of the nodes: alone, once at each of its places;
-until it applies no more; and then with the rules of its family that this has made applicable, but for those that only
-take it back. What comes out must be equal to the original, and is measured beside it with all of ONNX Runtime's
-optimisations on. The rules of a family that were faster alone are then applied together, and the best graph of each
-family is measured once more, with fresh sessions, as the best of many tries looks better than it is.
+Every rule is tried on the models in which it applies to the largest part of the nodes: by itself, once at each of its
+matches; until it applies no more; and then with the rules of its family that this has made applicable, but for those
+that only take it back. What comes out must be equal to the original, and is measured beside it with all of ONNX
+Runtime's optimisations on. The rules of a family that were faster by themselves are then applied together, and the best
+graph of each family is measured once more, with fresh sessions, as the best of many tries looks better than it is.
 
 Resumable: what was measured lies in --folder.
 """
@@ -33,15 +33,16 @@ from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
 from rlflow.zoo import load
 
-OTHERWISE = ["bert_base_fused", "vit_base_fused"]  # for rules that have a place in none of the others
+OTHERWISE = ["bert_base_fused", "vit_base_fused"]  # for rules that match in none of the others
 MODELS = [*PAPER, *LIGHT, "shufflenet_v2", "shufflenet_v2_folded", "mobilenet_v2", *OTHERWISE]
-SLOW = ("bert_base", "vit_base", "light_vgg19", *OTHERWISE)  # each is worth two others
+SLOW = ("bert_base", "vit_base", "light_vgg19", *OTHERWISE)  # each counts as two others
 PER_RULE = 2  # models on which a rule is tried
-# Family → the one whose rules bring its own together: padded channels pass a Relu, a product takes up the scale of attention.
+# Family → the one whose rules bring its own together: padded channels pass a Relu, a product takes up the scale of
+# attention.
 HELPED_BY = {"padding": "slices", "attention": "fused"}
 STARTED_BY = {"attention": ("fused-matmul-div",)}  # … and those of its rules that a try may begin with
-MOST_STEPS = 300  # places at which a rule is applied
-# How far a try goes; a number is that of the substitutions that follow by rules which had no place before.
+MOST_STEPS = 300  # matches at which a rule is applied
+# How far a try goes; a number is that of the rewrites that follow by rules which had no match before.
 ONCE, FULLY, OPENED = "once", "fully", (16, 48, 144)
 SECONDS, SESSIONS = 2.5, 6  # of a try
 LAST_SECONDS, LAST_SESSIONS = 12.0, 12  # of the best graph of a family
@@ -71,7 +72,7 @@ class Way:
         return apply(self.graph, self.rules[match.xfer_id], match)
 
     def once(self, xfer_id: int) -> None:
-        """The rule at each of its places, not at those that this makes."""
+        """The rule at each of its matches, not at those that this makes."""
         new = self.graph.next_id
         for _ in range(MOST_STEPS):
             match = next((m for m in self.table.of_rule(xfer_id) if max(m.nodes) < new), None)
@@ -80,18 +81,22 @@ class Way:
             self.step(match)
 
     def fully(self, xfer_id: int) -> None:
-        """The rule until it has no place."""
+        """The rule until it has no match."""
         for _ in range(MOST_STEPS):
             if not self.table.counts[xfer_id]:
                 return
             self.step(self.table.location(xfer_id, 0))
 
     def opened(self, steps: int) -> None:
-        """The rules that had no place at first, where they lead to graphs that were not there before, the smaller first."""
+        """The rules that had no match at first, where they lead to graphs not seen before, the smaller first."""
         for _ in range(steps):
             rules = [x for x in range(len(self.rules)) if x not in self.closed]
-            afters = [(n_nodes(self.after(m)), k, m) for k, m in enumerate(m for x in rules for m in self.table.of_rule(x))]
-            match = next((m for _, _, m in sorted(afters, key=lambda a: a[:2]) if skeleton(self.after(m)) not in self.seen), None)
+            afters = [
+                (n_nodes(self.after(m)), k, m) for k, m in enumerate(m for x in rules for m in self.table.of_rule(x))
+            ]
+            match = next(
+                (m for _, _, m in sorted(afters, key=lambda a: a[:2]) if skeleton(self.after(m)) not in self.seen), None
+            )
             if match is None:
                 return
             self.step(match)
@@ -118,13 +123,21 @@ def skeleton(graph: Graph) -> int:
 
 
 def measured(original: onnx.ModelProto, way: Way, seconds: float, sessions: int, threads: int, seed: int) -> dict:
-    """What came out of a way: substitutions, nodes, and if it is equal, its latency beside the original's."""
+    """What came out of a way: rewrites, nodes, and if it is equal, its latency beside the original's."""
     candidate = to_model(way.graph)
     findings = validate(original, candidate, SEEDS, TOLERANCE, threads=threads)
-    result = {"applied": dict(way.applied), "nodes": n_nodes(way.graph), "equal": findings.ok, "max_relative_error": findings.max_error}
+    result = {
+        "applied": dict(way.applied),
+        "nodes": n_nodes(way.graph),
+        "equal": findings.ok,
+        "max_relative_error": findings.max_error,
+    }
     if findings.ok:
         whole = measure(original, candidate, threads, seconds, sessions, seed, memory=False)
-        result |= {key: whole[key] for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")}
+        result |= {
+            key: whole[key]
+            for key in ("ratio", "interval", "verdict", "original_ms", "candidate_ms", "sessions", "pairs")
+        }
     return result
 
 
@@ -193,17 +206,19 @@ def pairs_of(rules: RuleSet, survey: dict[str, dict], family: str, all_models: b
         if rule.family == family or rule.name in STARTED_BY.get(family, ()):
             share = {m: result["by_rule"].get(rule.name, 0) / result["nodes"] for m, result in survey.items()}
             best = sorted((m for m in share if share[m]), key=lambda m: (m in OTHERWISE, -share[m]))
-            worth = 0
+            tried = 0
             for model in best:
-                if all_models or worth < PER_RULE:
+                if all_models or tried < PER_RULE:
                     chosen.setdefault(model, []).append(rule.name)
-                    worth += 2 if model in SLOW else 1
+                    tried += 2 if model in SLOW else 1
     return chosen
 
 
 def effect(result: list[dict]) -> dict:
-    """What the table tells about one family: the best try of all, and of each rule."""
-    tries = [{"model": one["model"], "nodes_before": one["nodes"], **each_try} for one in result for each_try in one["tries"]]
+    """What the table says of one family: the best try of all, and of each rule."""
+    tries = [
+        {"model": one["model"], "nodes_before": one["nodes"], **each_try} for one in result for each_try in one["tries"]
+    ]
     equal = [one for one in tries if one["equal"]]
     rules: dict[str, dict] = {}
     for one in sorted(equal, key=rank):
@@ -220,11 +235,20 @@ def effect(result: list[dict]) -> dict:
 
 def table(figures: dict) -> str:
     """The part of docs/RESULTS.md: the families, then their rules."""
-    lines = ["| family | model | rules applied | nodes | measured, of the original's latency | verdict |", "| --- | --- | --- | ---: | --- | --- |"]
+    lines = [
+        "| family | model | rules applied | nodes | measured, of the original's latency | verdict |",
+        "| --- | --- | --- | ---: | --- | --- |",
+    ]
     for family, result in figures["families"].items():
         last = result["best"] and result["again"]
-        lines.append(f"| {family} | {row(last)} |" if last else f"| {family} | – | none applies to these models | | | |")
-    lines += ["", "| family | rule | model | places and what they open | nodes | measured | verdict |", "| --- | --- | --- | --- | ---: | --- | --- |"]
+        lines.append(
+            f"| {family} | {row(last)} |" if last else f"| {family} | – | none applies to these models | | | |"
+        )
+    lines += [
+        "",
+        "| family | rule | model | matches and what they open | nodes | measured | verdict |",
+        "| --- | --- | --- | --- | ---: | --- | --- |",
+    ]
     for family, result in figures["families"].items():
         lines += [f"| {family} | {name} | {row(one)} |" for name, one in result["rules"].items()]
     return "\n".join(lines)
@@ -232,26 +256,37 @@ def table(figures: dict) -> str:
 
 def row(result: dict) -> str:
     applied = ", ".join(f"{name} ×{n}" for name, n in result["applied"].items())
-    ratio = f"{result['ratio']:.3f} ({result['interval'][0]:.3f} – {result['interval'][1]:.3f})" if result["equal"] else "not equal"
-    return f"{result['model']} | {applied} | {result['nodes_before']} → {result['nodes']} | {ratio} | {result.get('verdict', '')}"
+    ratio = (
+        f"{result['ratio']:.3f} ({result['interval'][0]:.3f} – {result['interval'][1]:.3f})"
+        if result["equal"]
+        else "not equal"
+    )
+    nodes = f"{result['nodes_before']} → {result['nodes']}"
+    return f"{result['model']} | {applied} | {nodes} | {ratio} | {result.get('verdict', '')}"
 
 
 def run(parsed) -> dict:
     rules = load_rules()
-    survey = each(parsed.model or MODELS, parsed.folder / f"survey-{rules.hash[:8]}", lambda name: count(name, rules, parsed.seed))
+    survey = each(
+        parsed.model or MODELS, parsed.folder / f"survey-{rules.hash[:8]}", lambda name: count(name, rules, parsed.seed)
+    )
     result = {}
     for family in parsed.family or families():
-        folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"  # other rules are measured anew; a try depends on these alone
+        # other rules are measured anew; a try depends on nothing else
+        folder = parsed.folder / f"{family}-{rules_of(family).hash[:8]}"
         pairs = pairs_of(rules, survey, family, bool(parsed.model))
         tried = each(
-            list(pairs), folder, lambda model, names=pairs, name=family: try_family(name, model, names[model], parsed.threads, parsed.seed)
+            list(pairs),
+            folder,
+            lambda model, names=pairs, name=family: try_family(name, model, names[model], parsed.threads, parsed.seed),
         )
         result[family] = effect(list(tried.values()))
         best = result[family]["best"]
         if best:
             again = each(
                 [f"{best['model']}-again"], folder,
-                lambda _, best=best, name=family: measure_again(name, best["model"], best["steps"], parsed.threads, parsed.seed),
+                lambda _, best=best,
+                name=family: measure_again(name, best["model"], best["steps"], parsed.threads, parsed.seed),
             )  # fmt: skip
             (result[family]["again"],) = again.values()
     return {"threads": parsed.threads, "survey": survey, "families": result}
@@ -269,8 +304,10 @@ def bars_of(result: dict[str, dict]) -> list[dict]:
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--family", action="append", choices=families(), help="one family only; repeatable")
-    arguments.add_argument("--model", action="append", help="this model alone, with all rules that apply; repeatable")
-    arguments.add_argument("--threads", type=int, default=0, help="of ONNX Runtime; 0 is its own choice, as users run it")
+    arguments.add_argument("--model", action="append", help="only this model, with all rules that apply; repeatable")
+    arguments.add_argument(
+        "--threads", type=int, default=0, help="of ONNX Runtime; 0 is its own choice, as users run it"
+    )
     arguments.add_argument("--folder", type=Path, default=Path("runs/families"), help="where results are kept")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     parsed = arguments.parse_args()

@@ -1,10 +1,10 @@
 """Validation catches planted faults of every kind, and raises no false alarm.
 
-Faults (`benchmarks/faulty.py`) are planted in models of the zoo; the validation is given the model and the broken one, and no
-receipt, by whose hash it would catch all of them. Whether a fault changes the function is told by onnx's reference
-implementation in float64, on other inputs: by more than the tolerance it is one and must be caught; by less, or not at
-all, it is neither caught nor missed, and is listed. No alarm may be raised by what is equal: every model of the zoo read
-and written again; results of random walks over its small ones, receipts included, and over random models.
+Faults (`benchmarks/faulty.py`) are planted in models of the zoo; the validation is given the model and the broken one,
+and no receipt, by whose hash it would catch all of them. Whether a fault changes the function is decided by onnx's
+reference implementation in float64, on other inputs: by more than the tolerance it is one and must be caught; by less,
+or not at all, it is neither caught nor missed, and is listed. No alarm may be raised by what is equal: every model of
+the zoo read and written again; results of random walks over its small ones, receipts included, and over random models.
 
 Resumable: what each part gave lies in --folder.
 """
@@ -29,7 +29,11 @@ from rlflow.zoo import ZOO, load
 
 TOLERANCE = 1e-4
 EQUAL = 1e-9  # relative error in float64 that rounding is to blame for
-TRIES = {name: 4 for name in ZOO if name.startswith("tiny_")} | {"light_squeezenet": 1, "light_shufflenet": 1, "light_densenet121": 1}
+TRIES = {name: 4 for name in ZOO if name.startswith("tiny_")} | {
+    "light_squeezenet": 1,
+    "light_shufflenet": 1,
+    "light_densenet121": 1,
+}
 WALKS, STEPS = 5, 20
 RANDOM_MODELS = 200
 ENOUGH = 200
@@ -56,7 +60,12 @@ def plant(name: str, seed: int) -> dict:
 def judge(model, broken, function: Function) -> dict:
     """Whether a fault was found, by which checks, and by how much it changes the function."""
     findings, error = validate(model, broken, tolerance=TOLERANCE), function.change(broken, TOLERANCE)
-    verdict = "equal" if error <= EQUAL else "caught" if not findings.ok else "missed" if error > TOLERANCE else "within the tolerance"
+    if error <= EQUAL:
+        verdict = "equal"
+    elif not findings.ok:
+        verdict = "caught"
+    else:
+        verdict = "missed" if error > TOLERANCE else "within the tolerance"
     by = sorted({finding.kind for finding in findings.failures()})
     return {"verdict": verdict, "by": by, "error": error if np.isfinite(error) else str(error)}
 
@@ -66,7 +75,12 @@ def judge(model, broken, function: Function) -> dict:
 
 def read_and_written(name: str, seed: int) -> dict:
     model = load(name, seed)
-    return {"compared": 1, "alarms": alarms(f"{name}, read and written", validate(model, to_model(load_graph(model)), tolerance=TOLERANCE))}
+    return {
+        "compared": 1,
+        "alarms": alarms(
+            f"{name}, read and written", validate(model, to_model(load_graph(model)), tolerance=TOLERANCE)
+        ),
+    }
 
 
 def walked(name: str, seed: int) -> dict:
@@ -96,18 +110,29 @@ def walked_random_models(seed: int) -> dict:
 
 
 def alarms(what: str, findings: Findings) -> list[dict]:
-    return [{"of": what, "messages": [finding.message for finding in findings.failures()][:3]}] if not findings.ok else []
+    return (
+        [{"of": what, "messages": [finding.message for finding in findings.failures()][:3]}] if not findings.ok else []
+    )
 
 
 def table(figures: dict) -> str:
-    verdicts = {"planted": "planted", "caught": "caught", "missed": "missed", "equal after all": "equal", "within the tolerance": "within the tolerance"}
-    rows = [[kind.replace("_", " "), *(result.get(key, 0) for key in verdicts.values())] for kind, result in figures["kinds"].items()]
+    verdicts = {
+        "planted": "planted",
+        "caught": "caught",
+        "missed": "missed",
+        "equal after all": "equal",
+        "within the tolerance": "within the tolerance",
+    }
+    rows = [
+        [kind.replace("_", " "), *(result.get(key, 0) for key in verdicts.values())]
+        for kind, result in figures["kinds"].items()
+    ]
     return markdown(["kind", *verdicts], rows)
 
 
 def main() -> int:
     arguments = parser(__doc__, "runs/faults")
-    arguments.add_argument("--model", choices=list(ZOO), help="this one of the zoo alone")
+    arguments.add_argument("--model", choices=list(ZOO), help="only this one of the zoo")
     parsed = arguments.parse_args()
     names, folder, seed = [parsed.model] if parsed.model else list(ZOO), parsed.folder, parsed.seed
     small = [name for name in names if name in TRIES]
@@ -144,11 +169,17 @@ def main() -> int:
         "false_alarms": raised,
     }
     bars = [
-        bar("faults that change the function, caught", verdicts["caught"], "", f"≥ {ENOUGH}", verdicts["caught"] >= ENOUGH),
-        bar("kinds of faults caught", sum(result["caught"] > 0 for result in by_kind.values()), "", f"{len(KINDS)}", all(f["caught"] for f in by_kind.values())),
+        bar(
+            "faults that change the function, caught", verdicts["caught"], "", f"≥ {ENOUGH}",
+            verdicts["caught"] >= ENOUGH,
+        ),
+        bar(
+            "kinds of faults caught", sum(result["caught"] > 0 for result in by_kind.values()), "", f"{len(KINDS)}",
+            all(f["caught"] for f in by_kind.values()),
+        ),
         bar("faults missed", verdicts["missed"], "", "0", verdicts["missed"] == 0),
         bar("false alarms", len(raised), "", "0", not raised),
-    ]
+    ]  # fmt: skip
     return finish("faults", parsed, figures, bars)
 
 

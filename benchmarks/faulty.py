@@ -1,8 +1,8 @@
 """Faults to plant in a model, one kind a function, and whether a fault changes what the model computes.
 
-A kind takes a copy of a model and a random generator, plants one fault somewhere and says where; None if the model has no
-place for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is called a
-fault does not depend on what is being tested.
+A kind takes a copy of a model and a random generator, plants one fault somewhere and says where; None if the model has
+no node for it. `changes` compares two models in float64 with onnx's own reference implementation, so that what is
+called a fault does not depend on what is being tested.
 """
 
 from collections.abc import Callable, Iterator
@@ -67,7 +67,9 @@ def to_bfloat16(model, rng):
     """A weight rounded to bfloat16 and back."""
 
     def change(array):
-        array[...] = numpy_helper.to_array(helper.make_tensor("", TensorProto.BFLOAT16, array.shape, array.reshape(-1))).astype(array.dtype)
+        array[...] = numpy_helper.to_array(
+            helper.make_tensor("", TensorProto.BFLOAT16, array.shape, array.reshape(-1))
+        ).astype(array.dtype)
 
     return _edit_weight(model, rng, change)
 
@@ -115,12 +117,16 @@ def _weights(model, fits) -> list[onnx.TensorProto]:
     read = {name for node in model.graph.node for name in node.input}
     return [
         t for t in model.graph.initializer
-        if t.name in read and t.data_type == TensorProto.FLOAT and np.prod(t.dims, dtype=int) > 1 and fits(tuple(t.dims))
+        if t.name in read and t.data_type == TensorProto.FLOAT
+        and np.prod(t.dims, dtype=int) > 1 and fits(tuple(t.dims))
     ]  # fmt: skip
 
 
 def _constants(model) -> list[onnx.TensorProto]:
-    return [*model.graph.initializer, *(a.t for n in model.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value")]
+    return [
+        *model.graph.initializer,
+        *(a.t for n in model.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"),
+    ]
 
 
 def _put(tensor, array) -> None:
@@ -134,7 +140,11 @@ def dropped_node(model, rng):
     """What reads an operator reads its first input instead, where the types are the same."""
     types = _types(model)
     given = {value.name for value in model.graph.output}
-    nodes = [n for n in model.graph.node if n.input and n.output[0] not in given and types.get(n.input[0]) == types.get(n.output[0]) is not None]
+    nodes = [
+        n
+        for n in model.graph.node
+        if n.input and n.output[0] not in given and types.get(n.input[0]) == types.get(n.output[0]) is not None
+    ]
     if not nodes:
         return None
     dropped = nodes[rng.integers(len(nodes))]
@@ -147,7 +157,9 @@ def dropped_node(model, rng):
 
 def swapped_inputs(model, rng):
     """The first two operands of an operator to which their order matters."""
-    nodes = [n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow", "MatMul", "Concat") and len(set(n.input)) > 1]
+    nodes = [
+        n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow", "MatMul", "Concat") and len(set(n.input)) > 1
+    ]
     if not nodes:
         return None
     node = nodes[rng.integers(len(nodes))]
@@ -215,7 +227,10 @@ def perm(model, rng):
 
 def other_attribute(model, rng):
     """Factors, windows, groups, flags."""
-    names = ("alpha", "beta", "bias", "size", "kernel_shape", "dilations", "group", "transB", "keepdims", "approximate", "count_include_pad")
+    names = (
+        "alpha", "beta", "bias", "size", "kernel_shape", "dilations", "group", "transB", "keepdims", "approximate",
+        "count_include_pad",
+    )  # fmt: skip
 
     def change(attribute):
         if attribute.type == onnx.AttributeProto.FLOAT:
@@ -279,7 +294,7 @@ def output_shape(model, rng):
 
 
 def declared_shape(model, rng):
-    """A size of an output is one more in what is declared alone."""
+    """A size of an output is one more in what is declared only."""
     value = model.graph.output[rng.integers(len(model.graph.output))]
     value.type.tensor_type.shape.dim[-1].dim_value += 1
     return value.name
@@ -307,14 +322,16 @@ def _rerouted(model, rng) -> tuple[str, str]:
 
 
 KINDS: tuple[Kind, ...] = (
-    one_element, scaled, transposed, swapped_weights, to_bfloat16, to_float16, noise, scalar, dropped_node, swapped_inputs,
-    rewired, stride, pad, axis, epsilon, perm, other_attribute, renamed_output, output_type, output_values, output_shape,
+    one_element, scaled, transposed, swapped_weights, to_bfloat16, to_float16, noise, scalar, dropped_node,
+    swapped_inputs,
+    rewired, stride, pad, axis, epsilon, perm, other_attribute, renamed_output, output_type, output_values,
+    output_shape,
     declared_shape, order,
 )  # fmt: skip
 
 
 def planted(model: onnx.ModelProto, kind: Kind, rng: np.random.Generator) -> tuple[onnx.ModelProto, str] | None:
-    """A copy of the model with one fault of a kind, and where it is; None if there is no place for one."""
+    """A copy of the model with one fault of a kind, and where it is; None if nothing there can have one."""
     broken = onnx.ModelProto()
     broken.CopyFrom(model)
     where = kind(broken, rng)
@@ -330,7 +347,8 @@ class Function:
     def __init__(self, model: onnx.ModelProto, seed: int):
         self.model, drawn = model, _in_double(random_inputs(model, seed))
         self.feeds = [
-            {name: a * factor + shift if a.dtype.kind == "f" else a for name, a in drawn.items()} for factor, shift in SCALES
+            {name: a * factor + shift if a.dtype.kind == "f" else a for name, a in drawn.items()}
+            for factor, shift in SCALES
         ]
         self.values = [*_values(model, self.feeds)]
 

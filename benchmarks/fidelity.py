@@ -1,19 +1,21 @@
 """How far the dream is from reality: every world model on five models, with at most 10,000 real interactions.
 
     python -m benchmarks.fidelity --model bert_base          one model
-    python -m benchmarks.fidelity --controller ppo           with a controller trained in the dream, and its real episodes
+    python -m benchmarks.fidelity --controller ppo           with one trained in the dream, and its real episodes
     python -m benchmarks.fidelity --variant untrained-encoder --wm mdn-rnn       an ablation's row; repeatable
     python -m benchmarks.fidelity --iterations 3 --controller ppo                    later data come from the controller
     python -m benchmarks.fidelity --table                    Markdown of docs/RESULTS.md
 
-For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the test
-and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the episodes that the
-controller plays on the real graph (greedy and sampled), where `improvement` compares what the model says that they gain with
-what they gained. In an iteration after the first, the controller trained in the dream so far plays its share of the interactions.
-What the test of the controller plays is not in the budget: nothing is learnt from it.
+For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the
+test and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the
+episodes that the controller plays on the real graph (greedy and sampled), where `improvement` compares what the model
+says that they gain with what they gained. In an iteration after the first, the controller trained in the dream so far
+plays its share of the interactions. What the test of the controller plays is not in the budget: nothing is learnt from
+it.
 
-Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one with the
-smallest error of the summed reward after 20 steps. Resumable: what a job found lies in --folder; give other options another one.
+Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one
+with the smallest error of the summed reward after 20 steps. Resumable: what a job found lies in --folder; give other
+options another one.
 """
 
 import sys
@@ -37,7 +39,8 @@ WORLD_MODELS = ("edits", "mdn-rnn")
 TEST_SHARE = 0.2  # of the interactions
 TRAINING_SECONDS = 600
 SAMPLES = 8  # of the controller's test, besides the greedy episode
-ITERATION_SEED = 1000  # iteration k's episodes are drawn from seed + ITERATION_SEED · k, the test's from those after the last iteration
+# iteration k's episodes are drawn from seed + ITERATION_SEED · k, the test's from those after the last iteration
+ITERATION_SEED = 1000
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ class Job:
         if controller is not None:
             episodes = list(islice(self.played(controller, model, iterations), 1 + SAMPLES))
             result["controller"] = {
-                "dreamt_return": dreamt, **fidelity(model, episodes, training), "improvement": improvement(model, episodes),
+                "dreamt_return": dreamt, **fidelity(model, episodes, training),
+                "improvement": improvement(model, episodes),
             }  # fmt: skip
         return result
 
@@ -135,7 +139,8 @@ class Job:
         return self.spec.make_task()
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """(test, training): as many random episodes as the interactions are enough for, the same for all that learn from them."""
+        """(test, training): as many random episodes as the interactions are enough for, the same for all that learn
+        from them."""
         folder = self.parsed.folder / "episodes" / f"{self.name}-{self.seed}"
         episodes, played = 0, 0
         while more := (self.parsed.interactions - played) // self.spec.max_steps:
@@ -169,8 +174,8 @@ class Job:
         from controllers.config import controller_config
         from worldmodel import spaces
 
-        kind = CONTROLLERS.get(self.config.controller.name)
-        return kind(controller_config(self.config), spaces.observation_space(model), spaces.action_space(model.spec), self.seed)
+        kind, observation = CONTROLLERS.get(self.config.controller.name), spaces.observation_space(model)
+        return kind(controller_config(self.config), observation, spaces.action_space(model.spec), self.seed)
 
     def dreams(self, model, n: int):
         """n of them side by side, at the first of the configured temperatures."""
@@ -252,33 +257,53 @@ def bars_of(name: str, rows: dict[str, dict]) -> list[dict]:
     limits = [
         ("mask F1", "≥ 0.99", lambda v: v >= 0.99), ("masks exact", "≥ 0.95", lambda v: v >= 0.95),
         ("counts exact", "≥ 0.95", lambda v: v >= 0.95), ("summed reward error", "≤ 0.05", lambda v: v <= 0.05),
-        ("rank correlation", "≥ 0.95", lambda v: v >= 0.95), ("training s", f"≤ {TRAINING_SECONDS}", lambda v: v <= TRAINING_SECONDS),
+        ("rank correlation", "≥ 0.95", lambda v: v >= 0.95),
+        ("training s", f"≤ {TRAINING_SECONDS}", lambda v: v <= TRAINING_SECONDS),
         ("interactions", "≤ 10000", lambda v: v <= 10_000),
     ]  # fmt: skip
     if columns["improvement error"]["seeds"]:
         limits.append(("improvement error", "≤ 0.05", lambda v: v <= 0.05))
     values = [(column, columns[column]["mean"], limit, holds) for column, limit, holds in limits]
-    return [bar(f"{name}, {best}: {column}", value, "", limit, value is not None and holds(value)) for column, value, limit, holds in values]
+    return [
+        bar(f"{name}, {best}: {column}", value, "", limit, value is not None and holds(value))
+        for column, value, limit, holds in values
+    ]
 
 
 def table(figures: dict) -> str:
     """The tables of docs/RESULTS.md: the rows after 20 steps, and the errors over the horizon."""
-    lines = ["| model | world model | variant | " + " | ".join(COLUMNS) + " |", "| --- | --- | --- " + "| ---: " * len(COLUMNS) + "|"]
+    lines = [
+        "| model | world model | variant | " + " | ".join(COLUMNS) + " |",
+        "| --- | --- | --- " + "| ---: " * len(COLUMNS) + "|",
+    ]
     for name, rows in figures.items():
         for key, row in rows.items():
-            lines.append(f"| {name} | {key.replace(' ', ' | ')} | " + " | ".join(map(shown, row["columns"].values())) + " |")
+            lines.append(
+                f"| {name} | {key.replace(' ', ' | ')} | " + " | ".join(map(shown, row["columns"].values())) + " |"
+            )
     headings = ("summed reward error", "mask F1", "masks exact", "counts exact")
-    lines += ["", "| model | world model | variant | steps | " + " | ".join(headings) + " |", "| --- " * 4 + "| ---: " * len(headings) + "|"]
+    lines += [
+        "",
+        "| model | world model | variant | steps | " + " | ".join(headings) + " |",
+        "| --- " * 4 + "| ---: " * len(headings) + "|",
+    ]
     for name, rows in figures.items():
         for key, row in rows.items():
             for steps, errors in row["horizons"].items():
-                lines.append(f"| {name} | {key.replace(' ', ' | ')} | {steps} | " + " | ".join(map(shown, errors.values())) + " |")
+                lines.append(
+                    f"| {name} | {key.replace(' ', ' | ')} | {steps} | "
+                    + " | ".join(map(shown, errors.values()))
+                    + " |"
+                )
     return "\n".join(lines)
 
 
 def beside_rule_mean(figures: dict) -> str:
     """The errors after 20 steps, each beside that of the rule's mean on the same seeds."""
-    columns = ("summed reward error", "of rule mean", "rank correlation", "mask F1", "masks exact", "counts exact", "training s")
+    columns = (
+        "summed reward error", "of rule mean", "rank correlation", "mask F1", "masks exact", "counts exact",
+        "training s",
+    )  # fmt: skip
     shares = ("summed reward error", "of rule mean", "masks exact", "counts exact")
     rows = []
     for name, variants in figures.items():
@@ -299,11 +324,16 @@ def main() -> int:
     arguments = parser(__doc__, "runs/fidelity")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
     arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
-    arguments.add_argument("--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES", help="world models, with commas between them")
+    arguments.add_argument(
+        "--wm", type=lambda text: text.split(","), default=list(WORLD_MODELS), metavar="NAMES",
+        help="world models, with commas between them",
+    )  # fmt: skip
     arguments.add_argument("--variant", action="append", choices=VARIANTS, help="repeatable; full by default")
     arguments.add_argument("--controller", metavar="NAME", help="train it in the dream, and test on its episodes too")
     arguments.add_argument("--iterations", type=int, default=1, help="of collecting and training, with a controller")
-    arguments.add_argument("--interactions", type=int, default=10_000, help="of the real environment, at most, the random test included")
+    arguments.add_argument(
+        "--interactions", type=int, default=10_000, help="of the real environment, at most, the random test included"
+    )
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="profiled", help="analytic for a try")
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")

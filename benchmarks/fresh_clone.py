@@ -1,7 +1,8 @@
 """The two commands of the README in a fresh clone with a fresh virtual environment: `make demo` and `make test`.
 
-Each with an empty home, temporary folder and cache, for every Python that is asked for. Installation is timed apart, since it
-depends on the network. The clone is of HEAD: commit first. Resumable: with --folder, what each Python gave lies there.
+Each with an empty home folder, temporary folder and cache, for every Python that is asked for. Installation is timed
+apart, since it depends on the network. The clone is of HEAD: commit first. Resumable: with --folder, what each Python
+gave lies there.
 """
 
 import re
@@ -21,14 +22,21 @@ DEFAULT = "default"  # the Python that the Makefile takes
 def timed(command: list[str], clone: Path) -> tuple[float, int, str]:
     """(seconds, exit status, the last lines of the output)."""
     started = time.monotonic()
-    done = subprocess.run([".ci/fresh", *command], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        [".ci/fresh", *command], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     said = re.split(r"[\r\n]+", done.stdout.replace(f"{clone}/", "").strip())
     return time.monotonic() - started, done.returncode, "\n".join(said[-12:])
 
 
 def table(figures: dict) -> str:
     """Seconds for each Python, and how a demo ended."""
-    parts = {"installation for `make demo`": "install", "installation for `make test`": "install_test", "`make demo`": "demo", "`make test`": "test"}
+    parts = {
+        "installation for `make demo`": "install",
+        "installation for `make test`": "install_test",
+        "`make demo`": "demo",
+        "`make test`": "test",
+    }
     heads = ["step", *(f"Python {one['python']}" for one in figures.values())]
     rows = [[what, *(f"{one[f'{part}_seconds']:.0f} s" for one in figures.values())] for what, part in parts.items()]
     said = list(figures.values())[-1]["demo_says"].splitlines()[-4:]
@@ -36,13 +44,16 @@ def table(figures: dict) -> str:
 
 
 def measured(python: str) -> dict:
-    """What one Python gives, in a clone of its own. "python" is its version; without an installation, what was asked for."""
+    """What one Python gives, in a clone of its own. "python" is its version; without an installation, what was asked
+    for."""
     make = ["make"] if python == DEFAULT else ["make", f"PYTHON={python}"]
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "rlflow"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         install, install_status, install_tail = timed([*make, ".venv/ready"], clone)
-        _, version_status, version = timed([".venv/bin/python", "-c", "import platform; print(platform.python_version())"], clone)
+        _, version_status, version = timed(
+            [".venv/bin/python", "-c", "import platform; print(platform.python_version())"], clone
+        )
         demo, demo_status, demo_tail = timed([*make, "demo"], clone)
         install_test, _, _ = timed([*make, ".venv/ready-test"], clone)
         test, test_status, test_tail = timed([*make, "test"], clone)
@@ -57,7 +68,9 @@ def measured(python: str) -> dict:
 
 def head() -> str:
     """The commit that is cloned: what another one gave is not gone on with."""
-    return subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def bars_of(result: dict[str, dict]) -> list[dict]:
@@ -72,8 +85,9 @@ def bars_of(result: dict[str, dict]) -> list[dict]:
 def main() -> int:
     arguments = parser(__doc__, "runs/fresh_clone")
     arguments.add_argument(
-        "--python", nargs="+", action="extend", metavar="PYTHON", help="as make PYTHON=… takes it; else the one that the Makefile takes"
-    )
+        "--python", nargs="+", action="extend", metavar="PYTHON",
+        help="as make PYTHON=… takes it; else the one that the Makefile takes",
+    )  # fmt: skip
     parsed = arguments.parse_args()
     pythons = {python.replace("/", "-"): python for python in parsed.python or [DEFAULT]}
     result = each(list(pythons), parsed.folder / head(), lambda name: measured(pythons[name]))

@@ -1,10 +1,11 @@
-"""Random valid substitutions on random graphs keep them valid and equal, 20,000 times.
+"""Random valid rewrites on random graphs keep them valid and equal, 20,000 times.
 
-Every graph is drawn from its own seed (`benchmarks.random_models.random_model`), checked and run in ONNX Runtime, unoptimised, on
-two sets of inputs; then up to 20 substitutions are made, a rule and a location at random. After each the model must
-pass the full ONNX checker, keep its interface and give the same outputs, as ONNX Runtime optimises it, too (but for graphs that
-trigger one of its known faults, and where it runs the original wrongly: these are counted); after the last, the locations and the cost
-kept along the way must be those of the graph taken anew. A failure gives its seed, the rule and the shrunk graph.
+Every graph is drawn from its own seed (`benchmarks.random_models.random_model`), checked and run in ONNX Runtime,
+unoptimised, on two sets of inputs; then up to 20 rewrites are made, a rule and a location at random. After each the
+model must pass the full ONNX checker, keep its interface and give the same outputs, as ONNX Runtime optimises it, too
+(but for graphs that trigger one of its known faults, and where it runs the original wrongly: these are counted); after
+the last, the locations and the cost kept along the way must be those of the graph taken anew. A failure gives its seed,
+the rule and the shrunk graph.
 
 Resumable: what each chunk of graphs gave lies in --folder.
 """
@@ -36,17 +37,17 @@ def fuzz_chunk(folder: Path, first: int, count: int) -> dict:
 
 
 def fuzz_seeds(first: int, count: int) -> dict:
-    rules, fired, looks, failures, graphs = load_rules(), Counter(), Counter(), [], 0
+    rules, fired, compared, failures, graphs = load_rules(), Counter(), Counter(), [], 0
     for seed in range(first, first + count):
         result = fuzz(seed, rules)
         fired.update(result.rules)
-        looks.update(result.looks)
+        compared.update(result.compared)
         graphs += 1
         if result.failure is not None:
             failures.append({"seed": seed, "rules": result.failure.rules, "text": str(result.failure)})
             if len(failures) == ENOUGH:
                 break
-    return {"graphs": graphs, "fired": fired, "looks": looks, "failures": failures}
+    return {"graphs": graphs, "fired": fired, "compared": compared, "failures": failures}
 
 
 def table(figures: dict) -> str:
@@ -55,7 +56,7 @@ def table(figures: dict) -> str:
     return markdown(["what", "found"], [
         ["graphs", f"{figures['graphs']:,}"],
         ["seeds", "{:,} to {:,}".format(*figures["seeds"])],
-        ["substitutions", f"{figures['substitutions']:,}"],
+        ["rewrites", f"{figures['substitutions']:,}"],
         ["rules", len(fired)],
         ["rules that never fired", f"{len(never)}: {', '.join(never)}" if never else 0],
         ["the rarest of the others", f"{rarest}, {fired[rarest]} times"],
@@ -77,10 +78,10 @@ def main() -> int:
         for chunk in pool.map(partial(fuzz_chunk, parsed.folder), starts, counts):
             chunks.append(chunk)
             progress.update(chunk["graphs"])
-    fired, looks = Counter({rule.name: 0 for rule in load_rules()}), Counter()
+    fired, compared = Counter({rule.name: 0 for rule in load_rules()}), Counter()
     for chunk in chunks:
         fired.update(chunk["fired"])
-        looks.update(chunk["looks"])
+        compared.update(chunk["compared"])
     graphs, failures = sum(chunk["graphs"] for chunk in chunks), [f for chunk in chunks for f in chunk["failures"]]
     for failure in failures[:SHOWN]:
         print(failure["text"], file=sys.stderr)
@@ -93,7 +94,7 @@ def main() -> int:
         "tolerances": {TensorProto.DataType.Name(dtype).lower(): limit for dtype, limit in TOLERANCES.items()},
         "fired": dict(sorted(fired.items(), key=lambda item: (-item[1], item[0]))),
         "never_fired": never,
-        "compared": dict(sorted(looks.items())),
+        "compared": dict(sorted(compared.items())),
         "failures": failures,
     }
     bars = [

@@ -1,6 +1,6 @@
-"""Fuzzing the engine: random substitutions on random models must keep them valid and equal, as ONNX Runtime optimises them, too.
+"""Fuzzing the engine: random rewrites on random models keep them valid and equal, also as ONNX Runtime optimises them.
 
-`fuzz(seed, …)` walks over one model. What is wrong after a substitution is a `Fault`; both the substitutions that led
+`fuzz(seed, …)` walks over one model. What is wrong after a rewrite is a `Fault`; both the rewrites that led
 to it and the model are shrunk to what still shows it.
 """
 
@@ -26,7 +26,7 @@ from rlflow.rules.language import RuleSet
 
 STEPS = 20
 INPUT_SETS = 2
-TRIES = 60  # substitutions that shrinking makes on one model
+TRIES = 60  # rewrites that shrinking makes on one model
 # Of the largest value inside the model: what rounding may change, for its coarsest data type.
 TOLERANCES = {TensorProto.FLOAT16: 2e-2, TensorProto.FLOAT: 1e-4, TensorProto.DOUBLE: 1e-9}
 
@@ -48,7 +48,7 @@ def raised(error: Exception) -> Fault:
 
 @dataclass(frozen=True)
 class Failure:
-    """A fault, the fewest substitutions that bring it about (none: reading and writing do), the smallest model."""
+    """A fault, the fewest rewrites that bring it about (none: reading and writing do), the smallest model."""
 
     seed: int
     fault: Fault
@@ -68,7 +68,7 @@ class Original:
         self.model = model
         self.feeds = [random_values(model, INPUT_SETS * seed + k) for k in range(INPUT_SETS)]
         self.values = outputs(model, self.feeds, optimise=False)
-        self.looks: Counter[str] = Counter()  # how graphs were compared besides unoptimised
+        self.compared: Counter[str] = Counter()  # how graphs were compared besides unoptimised
         if not all(np.isfinite(a).all() for values in self.values for a in values if a.dtype.kind == "f"):
             raise ValueError("the original's outputs are not finite")
 
@@ -87,11 +87,11 @@ class Original:
 
     @cached_property
     def optimised_well(self) -> bool:
-        """Whether ONNX Runtime's own optimisations leave the model what it is; if not, nothing can be said of others."""
+        """Whether ONNX Runtime's own optimisations leave the model what it is; if not, no verdict on others."""
         return self._optimised(self.model) is None
 
     def fault(self, state: RewriteState, last: bool) -> Fault | None:
-        """What is wrong with a state that substitutions of this model have led to; of the last one, the counts too."""
+        """What is wrong with a state that rewrites of this model have led to; of the last one, the counts too."""
         try:
             model = to_model(state.graph)
             onnx.checker.check_model(model, full_check=True)
@@ -103,12 +103,16 @@ class Original:
         fault = self._difference(result) or (_miscounted(state) if last else None)
         if fault is not None:
             return fault
-        look = "not optimised: the original is run wrongly so" if not self.optimised_well else "not optimised: a known fault" if known_faults(state.graph) else "optimised"
-        self.looks[look] += 1
-        return self._optimised(model) if look == "optimised" else None
+        way = "optimised"
+        if not self.optimised_well:
+            way = "not optimised: the original is run wrongly so"
+        elif known_faults(state.graph):
+            way = "not optimised: a known fault"
+        self.compared[way] += 1
+        return self._optimised(model) if way == "optimised" else None
 
     def _optimised(self, model: onnx.ModelProto) -> Fault | None:
-        """What ONNX Runtime's optimisations break in a model whose outputs are right without them: its fault, not a rule's."""
+        """What ONNX Runtime's optimisations break in a model that is right without them: its fault, not a rule's."""
         try:
             fault = self._difference(outputs(model, self.feeds, optimise=True))
         except RLFlowError as error:
@@ -154,7 +158,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Walk:
-    """Substitutions, the states before, between and after them, and what stopped the engine, if anything."""
+    """Rewrites, the states before, between and after them, and what stopped the engine, if anything."""
 
     steps: list[Step]
     states: list[RewriteState]
@@ -166,11 +170,12 @@ class Walk:
 
 
 class Fuzzed(NamedTuple):
-    """rules: that a walk applied.  failure: what is wrong after one of them.  looks: how its graphs were compared, by count."""
+    """rules: that a walk applied.  failure: what is wrong after one of them.  compared: how its graphs were compared →
+    how often."""
 
     rules: list[str]
     failure: Failure | None
-    looks: Counter[str]
+    compared: Counter[str]
 
 
 def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> Fuzzed:
@@ -179,14 +184,16 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> Fuzzed:
     try:
         original = Original(model, seed)
     except Exception as error:
-        return Fuzzed([], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter())
+        return Fuzzed(
+            [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter()
+        )
     walk = random_walk(model, rules, np.random.default_rng(seed), steps)
-    for done, state in enumerate(walk.states):  # every one, since a later substitution can undo what is wrong
+    for done, state in enumerate(walk.states):  # every one, since a later rewrite can undo what is wrong
         fault = original.fault(state, last=done == len(walk.steps))
         if fault is not None:
-            return Fuzzed(walk.rules, shrunk(original, walk, done, rules, fault, seed), original.looks)
+            return Fuzzed(walk.rules, shrunk(original, walk, done, rules, fault, seed), original.compared)
     failure = shrunk(original, walk, len(walk.steps), rules, walk.fault, seed) if walk.fault else None
-    return Fuzzed(walk.rules, failure, original.looks)
+    return Fuzzed(walk.rules, failure, original.compared)
 
 
 def start(model: onnx.ModelProto, rules: RuleSet) -> RewriteState:
@@ -194,16 +201,16 @@ def start(model: onnx.ModelProto, rules: RuleSet) -> RewriteState:
 
 
 def random_walk(model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator, steps: int) -> Walk:
-    """Up to `steps` substitutions: a rule that has a location, and one of its locations, each as likely."""
+    """Up to `steps` rewrites: a rule that has a location, and one of its locations, each as likely."""
     walk = Walk([], [])
     try:
         walk.states.append(start(model, rules))
         for _ in range(steps):
             state = walk.states[-1]
-            result = np.unique(state.valid_actions()[:-1, 0])
-            if not len(result):
+            applicable = np.unique(state.valid_actions()[:-1, 0])
+            if not len(applicable):
                 break
-            xfer_id = int(rng.choice(result))
+            xfer_id = int(rng.choice(applicable))
             walk.steps.append(Step(rules[xfer_id].name, int(rng.integers(state.counts[xfer_id]))))
             walk.states.append(state.apply(xfer_id, walk.steps[-1].location))
     except Exception as error:
@@ -215,7 +222,7 @@ def random_walk(model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator
 
 
 def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fault, seed: int) -> Failure:
-    """What the first `done` substitutions of a walk brought about: by the last of them alone, if that is enough, and
+    """What the first `done` rewrites of a walk brought about: by the last of them only, if that is enough, and
     on the smallest model."""
 
     def shows(model: onnx.ModelProto, steps: list[Step]) -> Fault | None:

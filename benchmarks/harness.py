@@ -1,8 +1,8 @@
 """What every benchmark shares: its arguments, its JSON, its bars.
 
 A benchmark is `python -m benchmarks.NAME [--json FILE] [--seed N]`; it prints one JSON object: machine,
-versions, command, seed, the rule set that it was made with, figures, and bars, a list of {name, value, unit, limit, holds}.
-What lies in docs/results/ is shown by `python -m benchmarks.pages`.
+versions, command, seed, the rule set that it was made with, figures, and bars, a list of {name, value, unit, limit,
+holds}. What lies in docs/results/ is shown by `python -m benchmarks.pages`.
 """
 
 import argparse
@@ -24,7 +24,10 @@ def parser(description: str, folder: str | None = None) -> argparse.ArgumentPars
     made.add_argument("--json", metavar="FILE", help="write the result there too")
     made.add_argument("--seed", type=int, default=0)
     if folder:
-        made.add_argument("--folder", type=of_these_rules, default=folder, help="where finished parts are kept, for a restart; apart for every rule set")
+        made.add_argument(
+            "--folder", type=of_these_rules, default=folder,
+            help="where finished parts are kept, for a restart; apart for every rule set",
+        )  # fmt: skip
     return made
 
 

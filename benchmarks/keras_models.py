@@ -10,11 +10,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 OPSET = 17
-NETWORKS = {"resnet50": ("ResNet50", 224), "inception_v3": ("InceptionV3", 299)}  # name → (in tf.keras.applications, pixels)
+# name → (in tf.keras.applications, pixels)
+NETWORKS = {"resnet50": ("ResNet50", 224), "inception_v3": ("InceptionV3", 299)}
 
 
 def export(name: str, folder: Path, seed: int) -> int:
-    """Writes NAME.pb, which takes float32 [1, pixels, pixels, 3], and NAME.onnx, which takes [1, 3, pixels, pixels]; the number of parameters."""
+    """Writes NAME.pb, which takes float32 [1, pixels, pixels, 3], and NAME.onnx, which takes [1, 3, pixels, pixels];
+    the number of parameters."""
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -22,7 +24,9 @@ def export(name: str, folder: Path, seed: int) -> int:
     tf.keras.utils.set_random_seed(seed)
     model = getattr(tf.keras.applications, network)(weights=None)
     draw_statistics(model, np.random.default_rng(seed))
-    traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(tf.TensorSpec([1, pixels, pixels, 3], tf.float32))
+    traced = tf.function(lambda image: model(image, training=False)).get_concrete_function(
+        tf.TensorSpec([1, pixels, pixels, 3], tf.float32)
+    )
     frozen = convert_variables_to_constants_v2(traced)
     (folder / f"{name}.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
     onnx.save(to_onnx(model, pixels), folder / f"{name}.onnx")
@@ -30,7 +34,7 @@ def export(name: str, folder: Path, seed: int) -> int:
 
 
 def draw_statistics(model, rng: np.random.Generator) -> None:
-    """What Keras leaves at 0 and 1, which the optimisers of either side could take advantage of: shifts, means and variances."""
+    """Draws shifts, means and variances, which Keras leaves at 0 and 1 and either side's optimiser could exploit."""
     for layer in model.layers:
         for weight in layer.weights:
             if weight.name in ("beta", "bias", "moving_mean"):
@@ -40,7 +44,8 @@ def draw_statistics(model, rng: np.random.Generator) -> None:
 
 
 def load_frozen(path: Path):
-    """A function of an image, float32 [1, pixels, pixels, 3], that runs the whole graph with TensorFlow's own optimisations, on one thread.
+    """A function of an image, float32 [1, pixels, pixels, 3], that runs the whole graph with TensorFlow's own
+    optimisations, on one thread.
 
     A session, as frozen graphs are run: a tf.function holds several times as many copies of the weights.
     """
@@ -56,7 +61,7 @@ def load_frozen(path: Path):
 
 
 def to_onnx(model, pixels: int) -> onnx.ModelProto:
-    """The same function in the layout [batch, channels, height, width], written as an exporter would: an operator a layer, nothing folded."""
+    """The same function in NCHW, written as an exporter would: an operator a layer, nothing folded."""
     nodes, weights = [], []
 
     def constant(name: str, value) -> str:
@@ -84,19 +89,38 @@ def to_onnx(model, pixels: int) -> onnx.ModelProto:
 
 def _convolution(layer, constant) -> list[tuple]:
     values = [weight.numpy() for weight in layer.weights]
-    operands = [constant(f"{layer.name}/kernel", values[0].transpose(3, 2, 0, 1)), *(constant(f"{layer.name}/bias", value) for value in values[1:])]
-    return [("Conv", operands, {"strides": layer.strides, "pads": _pads(layer, layer.kernel_size)}), *_activation(layer, constant)]
+    operands = [
+        constant(f"{layer.name}/kernel", values[0].transpose(3, 2, 0, 1)),
+        *(constant(f"{layer.name}/bias", value) for value in values[1:]),
+    ]
+    return [
+        ("Conv", operands, {"strides": layer.strides, "pads": _pads(layer, layer.kernel_size)}),
+        *_activation(layer, constant),
+    ]
 
 
 def _normalisation(layer, constant) -> list[tuple]:
     channels = layer.moving_mean.shape[0]
     gamma = layer.gamma.numpy() if layer.scale else np.ones(channels, np.float32)
-    values = {"scale": gamma, "shift": layer.beta.numpy(), "mean": layer.moving_mean.numpy(), "variance": layer.moving_variance.numpy()}
-    return [("BatchNormalization", [constant(f"{layer.name}/{key}", value) for key, value in values.items()], {"epsilon": layer.epsilon})]
+    values = {
+        "scale": gamma,
+        "shift": layer.beta.numpy(),
+        "mean": layer.moving_mean.numpy(),
+        "variance": layer.moving_variance.numpy(),
+    }
+    return [
+        (
+            "BatchNormalization",
+            [constant(f"{layer.name}/{key}", value) for key, value in values.items()],
+            {"epsilon": layer.epsilon},
+        )
+    ]
 
 
 def _pooling(op: str):
-    return lambda layer, constant: [(op, [], {"kernel_shape": layer.pool_size, "strides": layer.strides, "pads": _pads(layer, layer.pool_size)})]
+    return lambda layer, constant: [
+        (op, [], {"kernel_shape": layer.pool_size, "strides": layer.strides, "pads": _pads(layer, layer.pool_size)})
+    ]
 
 
 def _pads(layer, size: tuple[int, ...]) -> list[int]:
@@ -117,7 +141,10 @@ def _activation(layer, constant) -> list[tuple]:
 
 
 def _dense(layer, constant) -> list[tuple]:
-    operands = [constant(f"{layer.name}/kernel", layer.kernel.numpy()), constant(f"{layer.name}/bias", layer.bias.numpy())]
+    operands = [
+        constant(f"{layer.name}/kernel", layer.kernel.numpy()),
+        constant(f"{layer.name}/bias", layer.bias.numpy()),
+    ]
     return [("Gemm", operands, {}), *_activation(layer, constant)]
 
 

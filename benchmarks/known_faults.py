@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own optimisations get wrong: every known fault is shown by its smallest model, and docs/FAULTS.md is written.
+"""Writes docs/FAULTS.md: what ONNX Runtime's own optimisations get wrong, each by its smallest model.
 
 Each model is run as it is written, and as ONNX Runtime optimises it, on negative inputs.
 """
@@ -21,18 +21,24 @@ ROUNDING = 1e-9  # what optimised models in float64 may differ by; those in floa
 PAGE = Path(__file__).parent.parent / "docs" / "FAULTS.md"
 HEAD = """# Known faults of ONNX Runtime {version}
 
-This page is written by `python -m benchmarks.known_faults`. Each model is valid, and ONNX Runtime gives other outputs for it, or no
-session, as soon as its own optimisations are on (`ORT_ENABLE_ALL`, CPU). A result of RLFlow that would trigger one of them loses the
-rewrites that lead there, and only those. Each section is ready to be reported.
+This page is written by `python -m benchmarks.known_faults`. Each model is valid, and ONNX Runtime gives other
+outputs for it, or no session, as soon as its own optimisations are on (`ORT_ENABLE_ALL`, CPU). A result of RLFlow that
+would trigger one of them loses the rewrites that lead there, and only those. Each section is ready to be reported.
 """
 
 
 def shown(fault: KnownFault) -> dict:
-    """What the smallest model gives: `error`, the largest difference between both runs, or `refused`, why there is no session."""
+    """What the smallest model gives: `error`, the largest difference between both runs, or `refused`, the reason."""
     model = onnx.parser.parse_model(fault.model)
     inputs = {name: -np.abs(array) for name, array in random_inputs(model, 0).items()}
     wanted = run(session(model, 1, optimise=False), inputs)
-    result = {"name": fault.name, "what": fault.what, "triggers": known_faults(load_graph(model))[fault.name], "error": None, "refused": None}
+    result = {
+        "name": fault.name,
+        "what": fault.what,
+        "triggers": known_faults(load_graph(model))[fault.name],
+        "error": None,
+        "refused": None,
+    }
     try:
         given = run(session(model, 1, optimise=True), inputs)
     except RLFlowError as error:
@@ -41,14 +47,22 @@ def shown(fault: KnownFault) -> dict:
 
 
 def section(fault: KnownFault, result: dict) -> str:
-    seen = f"`{result['refused']}`" if result["refused"] else f"the largest difference of an output is {result['error']:.3g}"
-    return f"\n## {fault.name}\n\n{fault.what[0].upper()}{fault.what[1:]}.\n\nSeen: {seen}.\n\n```\n{fault.model}\n```\n"
+    seen = (
+        f"`{result['refused']}`"
+        if result["refused"]
+        else f"the largest difference of an output is {result['error']:.3g}"
+    )
+    return (
+        f"\n## {fault.name}\n\n{fault.what[0].upper()}{fault.what[1:]}.\n\nSeen: {seen}.\n\n```\n{fault.model}\n```\n"
+    )
 
 
 def main() -> int:
     arguments = parser(__doc__).parse_args()
     result = [shown(fault) for fault in KNOWN]
-    page = HEAD.format(version=onnxruntime.__version__) + "".join(section(*pair) for pair in zip(KNOWN, result, strict=True))
+    page = HEAD.format(version=onnxruntime.__version__) + "".join(
+        section(*pair) for pair in zip(KNOWN, result, strict=True)
+    )
     write_text(PAGE, page)
     wrong = [one["name"] for one in result if one["refused"] or one["error"] > ROUNDING]
     bars = [bar("known faults that are still there", len(wrong), "", f"all {len(KNOWN)}", len(wrong) == len(KNOWN))]

@@ -2,9 +2,9 @@
 
 The model is a chain of gated blocks, with weights of 59 MB each, written one weight at a time. The command runs in
 a process of its own with the standard checks and measurement and a shortened training, and the memory of its whole
-process tree is sampled up to 20 times a second. `total` is the proportional set size (PSS): anonymous memory plus mapped
-files, what several processes share counted once. `anonymous` is the part of it that no file stands behind. The page
-cache is not counted: the system gives it back when it is needed. TensorFlow's own memory is counted.
+process tree is sampled up to 20 times a second. `total` is the proportional set size (PSS): anonymous memory plus
+mapped files, what several processes share counted once. `anonymous` is the part of it that no file stands behind. The
+page cache is not counted: the system gives it back when it is needed. TensorFlow's own memory is counted.
 
 The receipt is then replayed, in a process whose memory is sampled too. --gigabytes gives a smaller model, for which
 the fixed part weighs more.
@@ -41,7 +41,9 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
     with open(path.with_name(f"{path.name}.data"), "wb") as data:
         def matrix(name: str) -> str:
             array = rng.standard_normal((WIDTH, WIDTH), np.float32) / np.float32(WIDTH**0.5)
-            tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=array.shape, data_location=TensorProto.EXTERNAL)
+            tensor = TensorProto(
+                name=name, data_type=TensorProto.FLOAT, dims=array.shape, data_location=TensorProto.EXTERNAL
+            )
             for key, value in (("location", Path(data.name).name), ("offset", data.tell()), ("length", array.nbytes)):
                 tensor.external_data.add(key=key, value=str(value))
             data.write(array)
@@ -58,13 +60,16 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
 
         for k in range(blocks):
             normal = node("LayerNormalization", position, vector(f"scale{k}"), vector(f"shift{k}"), output=f"normal{k}")
-            value, gate = (
-                node("Add", node("MatMul", normal, matrix(f"w_{name}{k}"), output=f"{name}{k}"), vector(f"b_{name}{k}"), output=f"{name}_biased{k}")
-                for name in ("value", "gate")
-            )  # fmt: skip
+            branches = []
+            for name in ("value", "gate"):
+                product = node("MatMul", normal, matrix(f"w_{name}{k}"), output=f"{name}{k}")
+                branches.append(node("Add", product, vector(f"b_{name}{k}"), output=f"{name}_biased{k}"))
+            value, gate = branches
             value = node("Identity", value, output=f"same{k}")
             gated = node("Mul", value, node("Sigmoid", gate, output=f"open{k}"), output=f"gated{k}")
-            back = node("Mul", node("MatMul", gated, matrix(f"w_back{k}"), output=f"back{k}"), "half", output=f"halved{k}")
+            back = node(
+                "Mul", node("MatMul", gated, matrix(f"w_back{k}"), output=f"back{k}"), "half", output=f"halved{k}"
+            )
             position = node("Add", position, node("Relu", back, output=f"positive{k}"), output=f"x{k + 1}")
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, WIDTH]) for name in ("x0", position))
     graph = helper.make_graph(nodes, "large", [x], [y], weights)
@@ -73,7 +78,7 @@ def write_model(path: Path, gigabytes: float, seed: int) -> int:
 
 
 class Peak(threading.Thread):
-    """Samples the memory of a process and its descendants until it ends: largest total and anonymous bytes, and when."""
+    """Samples the memory of a process and its descendants until it ends: most bytes, total and anonymous, and when."""
 
     def __init__(self, process: subprocess.Popen):
         super().__init__()
@@ -141,14 +146,17 @@ def watched(command: list[str]) -> dict:
         if process.returncode:
             raise RuntimeError(errors.read().strip().splitlines()[-1])
     return {
-        "seconds": seconds, "total": peak.total, "anonymous": peak.anonymous, "at_seconds": peak.when, "samples": peak.samples,
+        "seconds": seconds, "total": peak.total, "anonymous": peak.anonymous, "at_seconds": peak.when,
+        "samples": peak.samples,
     }  # fmt: skip
 
 
 def optimise(folder: Path, gigabytes: float, seed: int, overrides: list[str]) -> dict:
     model, out, run, again = (folder / name for name in ("large.onnx", "out.onnx", "run", "again.onnx"))
     size = write_model(model, gigabytes, seed)
-    command = [sys.executable, "run.py", "optimise", str(model), "--out", str(out), "--run", str(run), "--seed", str(seed)]
+    command = [
+        sys.executable, "run.py", "optimise", str(model), "--out", str(out), "--run", str(run), "--seed", str(seed),
+    ]  # fmt: skip
     memory = watched([*command, *OPTIONS, *overrides])
     result = read_json(run / "eval.json")
     figures = {
@@ -156,14 +164,19 @@ def optimise(folder: Path, gigabytes: float, seed: int, overrides: list[str]) ->
         "optimise": memory,
         "ratio_total": memory["total"] / size,
         "ratio_anonymous": memory["anonymous"] / size,
-        "stages": {s: read_json(run / f"{s}.json")["seconds"] for s in ("collect", "train-wm", "train-controller", "eval")},
+        "stages": {
+            s: read_json(run / f"{s}.json")["seconds"] for s in ("collect", "train-wm", "train-controller", "eval")
+        },
         "delivered": result["delivered"],
         "substitutions": {name: outcome["rules"] for name, outcome in result["candidates"].items()},
         "measured": {name: outcome["measured"] for name, outcome in result["candidates"].items()},
         "equal": validate(model, out, seeds=(100,)).ok,
     }
     if result["delivered"] != "original":
-        command = [sys.executable, "run.py", "replay", str(run / "eval" / "receipt.json"), "--model", str(model), "--out", str(again)]
+        command = [
+            sys.executable, "run.py", "replay", str(run / "eval" / "receipt.json"), "--model", str(model), "--out",
+            str(again),
+        ]  # fmt: skip
         memory = watched(command)
         same = file_hash(*model_files(again)[1:]) == file_hash(*model_files(out)[1:])
         figures |= {"replay": memory, "ratio_replay": memory["total"] / size, "replayed": same}
@@ -180,15 +193,27 @@ def main() -> int:
         figures = optimise(Path(folder), parsed.gigabytes, parsed.seed, parsed.overrides)
     limit = f"≤ {LIMIT} times the model"
     bars = [
-        bar("peak memory of optimise, mapped files included", figures["ratio_total"], "times the model", limit, figures["ratio_total"] <= LIMIT),
-        bar("peak anonymous memory of optimise", figures["ratio_anonymous"], "times the model", limit, figures["ratio_anonymous"] <= LIMIT),
-        bar("a rewritten model is delivered, equal to the original", figures["delivered"], "", "true", figures["equal"] and figures["delivered"] != "original"),
+        bar(
+            "peak memory of optimise, mapped files included", figures["ratio_total"], "times the model", limit,
+            figures["ratio_total"] <= LIMIT,
+        ),
+        bar(
+            "peak anonymous memory of optimise", figures["ratio_anonymous"], "times the model", limit,
+            figures["ratio_anonymous"] <= LIMIT,
+        ),
+        bar(
+            "a rewritten model is delivered, equal to the original", figures["delivered"], "", "true",
+            figures["equal"] and figures["delivered"] != "original",
+        ),
     ]  # fmt: skip
     if "replayed" in figures:
         bars += [
-            bar("peak memory of replay", figures["ratio_replay"], "times the model", limit, figures["ratio_replay"] <= LIMIT),
+            bar(
+                "peak memory of replay", figures["ratio_replay"], "times the model", limit,
+                figures["ratio_replay"] <= LIMIT,
+            ),
             bar("the receipt replays to the same weights", figures["replayed"], "", "true", figures["replayed"]),
-        ]
+        ]  # fmt: skip
     return finish("large_model", parsed, figures, bars)
 
 

@@ -1,4 +1,4 @@
-"""How many rules apply to each model of the zoo, and at how many places (the paper's Table 1 counts 40 to 288).
+"""How many rules apply to each model of the zoo, and at how many locations (the paper's Table 1 counts 40 to 288).
 
     python -m benchmarks.locations
 """
@@ -20,12 +20,21 @@ def count(name: str, rules: RuleSet, seed: int) -> dict:
     graph = load_graph(load(name, seed))
     counts = {rule.name: n for rule, n in zip(rules, MatchTable(rules, graph).counts.tolist(), strict=True) if n}
     nodes = sum(not node.constant for node in graph.nodes.values())
-    return {"opset": graph.opset(""), "nodes": nodes, "rules": len(counts), "locations": sum(counts.values()), "by_rule": counts}
+    return {
+        "opset": graph.opset(""),
+        "nodes": nodes,
+        "rules": len(counts),
+        "locations": sum(counts.values()),
+        "by_rule": counts,
+    }
 
 
 def table(figures: dict) -> str:
-    rows = [[name, *(result[key] for key in ("opset", "nodes", "rules", "locations"))] for name, result in figures["models"].items()]
-    return markdown(["model", "opset", "operators", "applicable rules", "places"], rows)
+    rows = [
+        [name, *(result[key] for key in ("opset", "nodes", "rules", "locations"))]
+        for name, result in figures["models"].items()
+    ]
+    return markdown(["model", "opset", "operators", "applicable rules", "locations"], rows)
 
 
 def main() -> int:

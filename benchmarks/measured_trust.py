@@ -4,8 +4,8 @@
 
 An A/A comparison must say `no difference shown`, one with the planted work `slower`. The work is a chain of matrix
 products that hangs on the model's input and is added to its output times zero. How much it is does not come from the
-comparison that is judged: ONNX Runtime's own profile of the planted model's runs tells the time of the planted kernels beside
-the rest of a run, and the number of rows is tuned until it is 5 %.
+comparison that is judged: ONNX Runtime's own profile of the planted model's runs states the time of the planted kernels
+beside the rest of a run, and the number of rows is tuned until it is 5 %.
 
 Resumable: each comparison lies in --folder. One takes as long as --seconds says, and what making its sessions takes.
 """
@@ -57,7 +57,9 @@ def planted(model: onnx.ModelProto, rows: int) -> onnx.ModelProto:
         "weight": rng.standard_normal((WIDTH, WIDTH), np.float32) / np.float32(WIDTH**0.5),
         "zero": np.float32(0),
     }
-    graph.initializer.extend(numpy_helper.from_array(np.asarray(array), PREFIX + name) for name, array in constants.items())
+    graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(array), PREFIX + name) for name, array in constants.items()
+    )
     steps = [
         ("Cast", [given.name], "float", {"to": onnx.TensorProto.FLOAT}),
         ("ReduceMean", [f"{PREFIX}float"], "mean", {"keepdims": 0}),
@@ -78,7 +80,8 @@ def planted_share(model: onnx.ModelProto, threads: int, sessions: int = SESSIONS
 
 
 def _share(model: onnx.ModelProto, threads: int) -> float:
-    inputs, clock = random_inputs(model, 0), time.thread_time if threads == 1 else time.perf_counter  # as `measure` does
+    # as `measure` does
+    inputs, clock = random_inputs(model, 0), time.thread_time if threads == 1 else time.perf_counter
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -130,16 +133,24 @@ def bars_of(result: dict[str, dict]) -> list[dict]:
         verdicts = [one["verdict"] for one in result.values() if one["expected"] == kind]
         right, needed = verdicts.count(kind), least * len(verdicts)
         bars.append(bar(f"called '{kind}', as is true", right, f"of {len(verdicts)}", f"≥ {needed:g}", right >= needed))
-    worst = max((abs(one["planted_share"] - SHARE) for one in result.values() if one["expected"] == PLANTED), default=0.0)
+    worst = max(
+        (abs(one["planted_share"] - SHARE) for one in result.values() if one["expected"] == PLANTED), default=0.0
+    )
     bars.append(bar("planted work, farthest from 5 %", 100 * worst, "points", f"≤ {100 * WITHIN:g}", worst <= WITHIN))
     return bars
 
 
 def table(result: dict[str, dict]) -> str:
-    lines = ["| model | truth | planted | measured ratio (95 % interval) | verdict | sessions |", "| --- | --- | ---: | --- | --- | ---: |"]
+    lines = [
+        "| model | truth | planted | measured ratio (95 % interval) | verdict | sessions |",
+        "| --- | --- | ---: | --- | --- | ---: |",
+    ]
     for one in result.values():
         low, high = one["interval"]
-        cells = (f"{100 * one['planted_share']:.2f} %", f"{one['ratio']:.3f} ({low:.3f} – {high:.3f})", one["verdict"], one["sessions"])
+        cells = (
+            f"{100 * one['planted_share']:.2f} %", f"{one['ratio']:.3f} ({low:.3f} – {high:.3f})", one["verdict"],
+            one["sessions"],
+        )  # fmt: skip
         lines.append(f"| {one['model']} | {one['expected']} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -150,7 +161,9 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=20.0, help="for the pairs of one comparison, at most")
     arguments.add_argument("--sessions", type=int, default=10, help="pairs of sessions of one comparison, at most")
     arguments.add_argument("--threads", type=int, default=1)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/measured_trust"), help="where comparisons are kept")
+    arguments.add_argument(
+        "--folder", type=Path, default=Path("runs/measured_trust"), help="where comparisons are kept"
+    )
     arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
     parsed = arguments.parse_args()
     jobs = {

@@ -1,10 +1,10 @@
 """500 wrong variants of the shipped rules, and what the prover makes of them.
 
 Whether a variant (benchmarks.variants) is wrong is not for its proof to say. The engine applies it to the cases and
-look-alikes of all rules (tests/rules), and ONNX Runtime runs the models before and after: outputs that differ, or a model
-that does not run, show that it is wrong. So do two different numbers, where the prover has written out both sides in plain
-numbers; an operator that is only not defined there does not. A variant that neither tells from its rule counts for
-nothing. The rules themselves are judged in the same way, and must not be found wrong.
+look-alikes of all rules (tests/rules), and ONNX Runtime runs the models before and after: outputs that differ, or a
+model that does not run, show that it is wrong. So do two different numbers, where the prover has written out both sides
+in plain numbers; an operator that is only not defined there does not. A variant that neither distinguishes from its
+rule counts for nothing. The rules themselves are judged in the same way, and must not be found wrong.
 
 All variants run in ONNX Runtime; the prover gets the first of those that it found wrong, and the first of the others.
 Resumable: what each chunk gave lies in --folder (after a change of the prover name another one).
@@ -67,7 +67,9 @@ def instances() -> list[Instance]:
     rules = load_rules()
     cases = [replace(case, dtype="float32") if case.dtype == "float64" else case for case in CASES]
     cases += [*_all_alike(cases, 2, turned=False), *_all_alike(cases, 3, turned=True)]
-    result = [_instance(name, partial(instantiate, case, rules)) for name, case in {str(case): case for case in cases}.items()]
+    result = [
+        _instance(name, partial(instantiate, case, rules)) for name, case in {str(case): case for case in cases}.items()
+    ]
     for rule, _, text, opset in LOOK_ALIKES:
         if "Random" not in text:
             result.append(_instance(f"{rule} {text}", partial(model, text.replace("double", "float"), opset)))
@@ -84,7 +86,7 @@ def _instance(name: str, make: Callable[[], onnx.ModelProto]) -> Instance | None
 
 
 def _all_alike(cases: list[Case], size: int, turned: bool) -> Iterator[Case]:
-    """The same cases with one size in the place of all but 1, so that shapes do not tell a variant from its rule.
+    """The same cases with one size instead of all but 1, so that shapes do not distinguish a variant from its rule.
 
     Where `turned`, permutations are others, which are not their own inverse.
     """
@@ -137,7 +139,7 @@ def judged(rule: Rule) -> tuple[int, str | None]:
 
 
 def applications(graph: Graph, rule: Rule) -> Iterator[Graph]:
-    """The graph after the rule, for every place at which it fires."""
+    """The graph after the rule, for every match."""
     try:
         matches = explain(graph, RuleSet((rule,)), rule.name)[0]
     except (TypeError, KeyError):  # a condition without what made it readable
@@ -170,8 +172,8 @@ def differs(one: np.ndarray, other: np.ndarray) -> str | None:
     return f"off by {error:.3g}, outputs to {scale:.3g}" if error > DIFFERENCE * scale else None
 
 
-def found_wrong(rules: list[Rule]) -> list[str]:
-    """Shipped rules that are told from themselves: if there are any, it is the judgement that is wrong."""
+def judged_wrong(rules: list[Rule]) -> list[str]:
+    """Shipped rules that differ from themselves: if there are any, it is the judgement that is wrong."""
     return [f"{rule.name}: {difference}" for rule in rules if (difference := judged(rule)[1])]
 
 
@@ -246,13 +248,19 @@ def examine(work: Work, tried: int, others: int) -> list[dict]:
     wrong = [n for n, result in enumerate(judgements) if result["difference"]]
     rest = [n for n, result in enumerate(judgements) if not result["difference"]]
     taken = sorted(wrong[:tried] + rest[:others])
-    return [examined(variants[n], judgements[n], result) for n, result in zip(taken, work.all_of(prove, taken, 10), strict=True)]
+    return [
+        examined(variants[n], judgements[n], result)
+        for n, result in zip(taken, work.all_of(prove, taken, 10), strict=True)
+    ]
 
 
 def summary(result: list[dict]) -> dict:
     groups = {name: [v for v in result if group(v) == name] for name in GROUPS}
     wrong = groups["wrong"] + groups["wrong and proved"]
-    kinds = {kind: Counter(group(v) for v in result if v["kind"] == kind) for kind in dict.fromkeys(v["kind"] for v in result)}
+    kinds = {
+        kind: Counter(group(v) for v in result if v["kind"] == kind)
+        for kind in dict.fromkeys(v["kind"] for v in result)
+    }
     return {
         "variants": len(result),
         "groups": {name: len(members) for name, members in groups.items()},
@@ -273,15 +281,24 @@ def _brief(variant: dict, *keys: str) -> dict:
 
 
 def table(figures: dict) -> str:
-    heads = {"wrong, rejected": "wrong", "wrong and proved": "wrong and proved", "equal, proved": "proved", "not told apart": "not told apart"}
+    heads = {
+        "wrong, rejected": "wrong",
+        "wrong and proved": "wrong and proved",
+        "equal, proved": "proved",
+        "not told apart": "not told apart",
+    }
     kinds = figures["kinds"] | {"all": figures["groups"]}
-    return markdown(["kind", *heads], [[kind, *(result.get(key, 0) for key in heads.values())] for kind, result in kinds.items()])
+    return markdown(
+        ["kind", *heads], [[kind, *(result.get(key, 0) for key in heads.values())] for kind, result in kinds.items()]
+    )
 
 
 def main() -> int:
     made = parser(__doc__, "runs/mutations")
-    made.add_argument("--rules", nargs="*", default=[], metavar="NAME", help="variants of these rules alone")
-    made.add_argument("--tried", type=int, default=TRIED, metavar="N", help="at most so many that ONNX Runtime found wrong")
+    made.add_argument("--rules", nargs="*", default=[], metavar="NAME", help="only variants of these rules")
+    made.add_argument(
+        "--tried", type=int, default=TRIED, metavar="N", help="at most so many that ONNX Runtime found wrong"
+    )
     made.add_argument("--others", type=int, default=OTHERS, metavar="N", help="at most so many that it did not")
     made.add_argument("--workers", type=int, default=2, metavar="N", help="processes that work at once")
     options = made.parse_args()
@@ -289,8 +306,8 @@ def main() -> int:
     work = Work(names, options.folder / "-".join([str(options.tried), str(options.others), *names]), options.workers)
     rules, variants = chosen(names)
     figures = {"all_variants": len(variants)} | summary(examine(work, options.tried, options.others))
-    figures |= {"rules": len(rules), "rules_found_wrong": found_wrong(rules)}
-    n_wrong, n_missed, n_misjudged = (len(figures[key]) for key in ("wrong", "wrong_and_proved", "rules_found_wrong"))
+    figures |= {"rules": len(rules), "rules_judged_wrong": judged_wrong(rules)}
+    n_wrong, n_missed, n_misjudged = (len(figures[key]) for key in ("wrong", "wrong_and_proved", "rules_judged_wrong"))
     bars = [
         bar("wrong variants", n_wrong, "variants", f"≥ {WRONG}", n_wrong >= WRONG),
         bar("wrong variants that are proved", n_missed, "variants", "0", n_missed == 0),

@@ -168,7 +168,7 @@ def compare(expected, result, rtol: float, atol: float, values: bool = True) -> 
     """Raises Difference unless two values have one type and shape and, unless `values` is false, are equal.
 
     Floats may differ by atol + rtol × the largest finite number of the tensor; with rtol and atol 0 every bit counts.
-    NaN and infinities must stand in the same places. Everything else must be equal.
+    NaN and infinities must stand at the same indices. Everything else must be equal.
     """
     if isinstance(expected, list) and isinstance(result, list):
         if len(expected) != len(result):

@@ -1,4 +1,4 @@
-"""Every test of the onnx package that ONNX Runtime passes: load → save → run, and again after random substitutions.
+"""Every test of the onnx package that ONNX Runtime passes: load → save → run, and again after random rewrites.
 
 For each data set of a case, with the symbolic dimensions bound to the sizes of the data:
 
@@ -6,13 +6,14 @@ For each data set of a case, with the symbolic dimensions bound to the sizes of 
    not run, with the reason.
 2. The graph is loaded and saved: every node must be one of the original's, its attributes byte for byte, and every
    output must have the bits that the original gave.
-3. Up to 20 random valid substitutions are applied: the ONNX checker must accept the result, and its outputs must be
+3. Up to 20 random valid rewrites are applied: the ONNX checker must accept the result, and its outputs must be
    equal: integers and texts exactly, floats within 1e-4 of the largest number (wider for 16 bits), NaN where NaN was.
 
 Cases whose version ONNX Runtime does not know yet are tried again under the newest one that it does: most operators
 have not changed, and where one has, ONNX Runtime does not pass the test. Then all of it once more with every input but
 the first turned into a weight, which gives the rules constants to fold.
-Where a model draws random numbers, types and shapes of the outputs are compared alone, and the case is counted apart.
+Where a model draws random numbers, types and shapes of the outputs are all that is compared, and the case is counted
+apart.
 """
 
 import hashlib
@@ -37,9 +38,9 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet, load_rules
 
-SUBSTITUTIONS = 20
+REWRITES = 20
 IR_VERSION, OPSET = 13, 26  # the newest that ONNX Runtime 1.31 knows
-TOLERANCE = 1e-4  # after substitutions, relative
+TOLERANCE = 1e-4  # after rewrites, relative
 TOLERANCES = {"float16": 4e-3, "bfloat16": 3e-2}
 # What ONNX Runtime says when it does not run a model, and how that is counted.
 REASONS = {
@@ -60,7 +61,7 @@ class Outcome(NamedTuple):
 
     verdict: str
     reason: str = ""
-    applied: tuple[str, ...] = ()  # names of the substitutions
+    applied: tuple[str, ...] = ()  # names of the rewrites
 
 
 class NotRun(Exception):
@@ -95,7 +96,7 @@ def run_original(case: Case, inputs: list, expected: list) -> list:
 
 
 def round_trip(case: Case, rules: RuleSet, seed: int, inputs: list, before: list) -> list[str]:
-    """The names of the substitutions that left the outputs equal. Raises Difference where they, or saving, did not."""
+    """The names of the rewrites that left the outputs equal. Raises Difference where they, or saving, did not."""
     graph = load_graph(case.model, symbolic_sizes(case.model, inputs))
     saved = to_model(graph)
     carried_through(case.model, saved)
@@ -138,10 +139,10 @@ def _text(node: onnx.NodeProto) -> bytes:
 
 
 def substituted(graph: Graph, rules: RuleSet, seed: str) -> tuple[Graph, list[str]]:
-    """The graph after random substitutions, and what they are called."""
+    """The graph after random rewrites, and what they are called."""
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]))
     state, applied = Task(graph, rules, AnalyticCost()).initial, []
-    for _ in range(SUBSTITUTIONS):
+    for _ in range(REWRITES):
         actions = state.valid_actions()[:-1]
         if not len(actions):
             break
@@ -225,9 +226,18 @@ def figures_of(results: dict[tuple[str, str, str], Outcome]) -> dict:
 
 def table(figures: dict) -> str:
     """The forms of the tests, and why some do not run."""
-    verdicts = {"runs": "cases", "equal": "equal", "equal in type and shape (random)": "equal in type and shape", "failed": "failed"}
-    verdicts |= {"not run by ONNX Runtime": "not run", "with substitutions": "rewritten", "substitutions": "substitutions"}
-    rows = [[form, *(result.get(key, 0) for key in verdicts.values())] for form, result in figures.items() if "cases" in result]
+    verdicts = {
+        "runs": "cases",
+        "equal": "equal",
+        "equal in type and shape (random)": "equal in type and shape",
+        "failed": "failed",
+    }
+    verdicts |= {"not run by ONNX Runtime": "not run", "with rewrites": "rewritten", "rewrites": "substitutions"}
+    rows = [
+        [form, *(result.get(key, 0) for key in verdicts.values())]
+        for form, result in figures.items()
+        if "cases" in result
+    ]
     why = markdown(["why not run", "tests"], figures["not_run"].items())
     return markdown(["tests, form", *verdicts], rows) + "\n\n" + why
 

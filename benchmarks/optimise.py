@@ -39,9 +39,13 @@ MEASURE = 20.0  # seconds of the measurement of its own
 def optimise(name: str, parsed) -> dict:
     """Runs the command as a user would, then checks what it wrote with nothing taken from the run itself."""
     run, out = parsed.folder / f"{name}.run", parsed.folder / f"{name}.onnx"
-    command = [sys.executable, "run.py", "optimise", name, "--out", str(out), "--run", str(run), "--seed", str(parsed.seed)]
+    command = [
+        sys.executable, "run.py", "optimise", name, "--out", str(out), "--run", str(run), "--seed", str(parsed.seed),
+    ]  # fmt: skip
     started = time.monotonic()
-    done = subprocess.run([*command, *(["--learn"] if parsed.learn else []), *parsed.overrides], stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [*command, *(["--learn"] if parsed.learn else []), *parsed.overrides], stderr=subprocess.PIPE, text=True
+    )
     seconds = time.monotonic() - started
     if done.returncode:
         return {"seconds": seconds, "error": done.stderr.strip().splitlines()[-1]}
@@ -91,7 +95,10 @@ def checked(path: Path) -> bool:
 def replayed(run: Path, original: Path, out: Path, folder: Path) -> bool:
     """Whether another process, with another hash seed, makes the same bytes from the receipt."""
     again = folder / "replayed.onnx"
-    command = [sys.executable, "run.py", "replay", str(run / "eval" / "receipt.json"), "--model", str(original), "--out", str(again)]
+    command = [
+        sys.executable, "run.py", "replay", str(run / "eval" / "receipt.json"), "--model", str(original), "--out",
+        str(again),
+    ]  # fmt: skip
     done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "12345"}, capture_output=True)
     same = done.returncode == 0 and again.read_bytes() == out.read_bytes()
     again.unlink(missing_ok=True)
@@ -105,14 +112,20 @@ def bars_of(name: str, result: dict, limit: float) -> list[dict]:
     return [
         bar(f"{name}: time", result["seconds"], "s", f"≤ {limit:.0f}", result["seconds"] <= limit),
         bar(f"{name}: passes the checker", result["checker"], "", "true", result["checker"]),
-        bar(f"{name}: equal, same interface", result["max_relative_error"], "relative error", "≤ 1e-4", result["equal"]),
-        bar(f"{name}: estimated cost", result["estimated_ratio"], "of the original's", "≤ 1", result["estimated_ratio"] <= 1),
+        bar(
+            f"{name}: equal, same interface", result["max_relative_error"], "relative error", "≤ 1e-4", result["equal"],
+        ),
+        bar(
+            f"{name}: estimated cost", result["estimated_ratio"], "of the original's", "≤ 1",
+            result["estimated_ratio"] <= 1,
+        ),
         bar(
             f"{name}: receipt replays, or the original is returned", result["replayed"] if gained else None, "", "true",
             result["replayed"] if gained else result["returned_original"],
         ),
         bar(
-            f"{name}: measured anew", again["ratio"] if again else None, "of the original's latency", "not shown to be slower",
+            f"{name}: measured anew", again["ratio"] if again else None, "of the original's latency",
+            "not shown to be slower",
             again is None or again["verdict"] != "slower",
         ),
     ]  # fmt: skip
@@ -130,7 +143,8 @@ def table(figures: dict) -> str:
             continue
         best, again = result["candidates"].get(result["delivered"]), result["again"]
         cells = [
-            name, result["delivered"], f"{best['estimated_improvement_percent']:.2f} %" if best else "–", ratio(best and best["measured"]), ratio(again),
+            name, result["delivered"], f"{best['estimated_improvement_percent']:.2f} %" if best else "–",
+            ratio(best and best["measured"]), ratio(again),
             f"{again['original_ms']:.2f} → {again['candidate_ms']:.2f}" if again else "–", memory(again),
             "{} → {}".format(*result["nodes"]), f"{result['seconds']:.0f}",
         ]  # fmt: skip
@@ -140,13 +154,17 @@ def table(figures: dict) -> str:
 
 def ratio(measured: dict | None) -> str:
     """Candidate / original latency with its 95 % interval, and what may be said of it."""
-    return "{:.3f} ({:.3f} – {:.3f}), {}".format(measured["ratio"], *measured["interval"], measured["verdict"]) if measured else "–"
+    return (
+        "{:.3f} ({:.3f} – {:.3f}), {}".format(measured["ratio"], *measured["interval"], measured["verdict"])
+        if measured
+        else "–"
+    )
 
 
 def memory(measured: dict | None) -> str:
     """What a session of each adds to the process."""
-    told = [measured[f"{side}_memory_bytes"] for side in ("original", "candidate")] if measured else [None]
-    return "–" if None in told else "{:.0f} → {:.0f}".format(*[n / 1e6 for n in told])
+    memory = [measured[f"{side}_memory_bytes"] for side in ("original", "candidate")] if measured else [None]
+    return "–" if None in memory else "{:.0f} → {:.0f}".format(*[n / 1e6 for n in memory])
 
 
 def main() -> int:

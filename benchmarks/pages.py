@@ -1,13 +1,15 @@
-"""The pages that are written by the machine: docs/results/README.md, what docs/RESULTS.md shows of docs/results/*.json (what each was
-made with, its bars and its tables), and configs/default.yaml.
+"""Writes docs/results/README.md, what docs/RESULTS.md shows of docs/results/*.json (conditions, bars, tables), and
+configs/default.yaml.
 
     python -m benchmarks.pages            write all three
     python -m benchmarks.pages --check    exit with 1 if one of them is not what would be written
 
-In docs/RESULTS.md all that stands between `<!-- begin: NAME -->` and `<!-- end -->` is written from NAME.json: its rule set and its
-bars. Where a second word follows the name, it is what that function of the benchmark makes of the figures (Markdown).
+In docs/RESULTS.md all that stands between `<!-- begin: NAME -->` and `<!-- end -->` is written from NAME.json: its rule
+set and its bars. Where a second word follows the name, it is what that function of the benchmark makes of the figures
+(Markdown).
 
-A result is stale if its rules are not those of today, or if it does not tell any; `"rules": null` says that rules do not matter to it.
+A result is stale if its rules are not those of today, or if it states none; `"rules": null` says that rules do not
+matter to it.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from rlflow.runs.options import PAGE, page
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- begin: (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-NOT_TOLD = {"hash": None}
+NOT_STATED = {"hash": None}
 LONGEST = 26  # bars that RESULTS.md shows one by one; of more, those that do not hold
 
 
@@ -31,10 +33,10 @@ LONGEST = 26  # bars that RESULTS.md shows one by one; of more, those that do no
 
 
 def rules_of(result: dict) -> dict | None:
-    """{"hash", "count"} of the rules that it was made with; NOT_TOLD; None if they do not matter to it."""
+    """{"hash", "count"} of the rules that it was made with; NOT_STATED; None if they do not matter to it."""
     if "benchmark" not in result and "hash" in result:  # of `run.py rules prove`, which lists them
         return {"hash": result["hash"], "count": len(result["rules"])}
-    return result.get("rules", NOT_TOLD)
+    return result.get("rules", NOT_STATED)
 
 
 def is_stale(result: dict, today: dict) -> bool:
@@ -46,7 +48,7 @@ def rules_in_words(result: dict) -> str:
     rules = rules_of(result)
     if rules is None:
         return "–"
-    return "not told" if rules is NOT_TOLD else f"{rules['hash'][:SHORT]} ({rules['count']})"
+    return "not stated" if rules is NOT_STATED else f"{rules['hash'][:SHORT]} ({rules['count']})"
 
 
 def revision(result: dict) -> str:
@@ -90,14 +92,20 @@ def index(results: dict[str, dict], today: dict) -> str:
         ]
         for name, result in results.items()
     ]  # fmt: skip
-    missed = [[name, bar["name"], with_unit(bar), bar["limit"]] for name, result in results.items() for bar in result.get("bars", []) if not bar["holds"]]
+    missed = [
+        [name, bar["name"], with_unit(bar), bar["limit"]]
+        for name, result in results.items()
+        for bar in result.get("bars", [])
+        if not bar["holds"]
+    ]
     return f"""# Results, and what they were made with
 
-Written by `python -m benchmarks.pages` from the JSON files of this folder; [RESULTS.md](../RESULTS.md) says what they mean.
+Written by `python -m benchmarks.pages` from the JSON files of this folder; [RESULTS.md](../RESULTS.md) says what they
+mean.
 
-The rule set of today is {today["hash"][:SHORT]} ({today["count"]} rules). A result that was made with another one is **STALE**, and so is one
-that does not tell ("not told"): run its command again, with `--json docs/results/NAME.json`. "–": rules do not matter to it. Stale now:
-{len(stale)} of {len(results)}.
+The rule set of today is {today["hash"][:SHORT]} ({today["count"]} rules). A result that was made with another one is
+**STALE**, and so is one that does not state its rules ("not stated"): run its command again, with
+`--json docs/results/NAME.json`. "–": rules do not matter to it. Stale now: {len(stale)} of {len(results)}.
 
 {markdown(["result", "command", "rules", "state", "revision", "bars that hold"], rows, words=5)}
 
@@ -110,26 +118,33 @@ that does not tell ("not told"): run its command again, with `--json docs/result
 def block(name: str, result: dict, today: dict) -> str:
     """What stands in docs/RESULTS.md of a result as a whole."""
     state = "**stale**" if is_stale(result, today) else "current"
-    made = {"–": "does not depend on the rules", "not told": f"does not tell its rules: {state}"}
+    made = {"–": "does not depend on the rules", "not stated": f"does not state its rules: {state}"}
     words = rules_in_words(result)
-    told = f"[{name}.json](results/{name}.json) {made.get(words, f'was made with the rules {words}: {state}')}."
+    text = f"[{name}.json](results/{name}.json) {made.get(words, f'was made with the rules {words}: {state}')}."
     bars = result.get("bars", [])
     if not bars:
-        return told
+        return text
     shown = bars if len(bars) <= LONGEST else [bar for bar in bars if not bar["holds"]]
-    told += f" Bars that hold: {held(result)}" + ("." if shown == bars or not shown else "; the others:")
-    return "\n\n".join([told, bars_table(shown)] if shown else [told])
+    text += f" Bars that hold: {held(result)}" + ("." if shown == bars or not shown else "; the others:")
+    return "\n\n".join([text, bars_table(shown)] if shown else [text])
 
 
 def refilled(text: str, results: dict[str, dict], today: dict) -> str:
-    """docs/RESULTS.md with its blocks written anew. Raises ValueError if one has no end, KeyError if there is no such result."""
+    """docs/RESULTS.md with its blocks written anew.
 
-    def fill(outcome: re.Match) -> str:
-        begin, name, function, end = outcome.groups()
+    Raises ValueError if one has no end, KeyError if there is no such result.
+    """
+
+    def fill(match: re.Match) -> str:
+        begin, name, function, end = match.groups()
         result = results[name]
-        return f"{begin}{made_by(result, function)(result['figures']) if function else block(name, result, today)}\n{end}"
+        return (
+            f"{begin}{made_by(result, function)(result['figures']) if function else block(name, result, today)}\n{end}"
+        )
 
-    if text.count("<!-- begin: ") != len(BLOCK.findall(text)) or text.count("<!-- begin: ") != text.count("<!-- end -->"):
+    if text.count("<!-- begin: ") != len(BLOCK.findall(text)) or text.count("<!-- begin: ") != text.count(
+        "<!-- end -->"
+    ):
         raise ValueError("a block of RESULTS.md has no end, or no beginning")
     return BLOCK.sub(fill, text)
 

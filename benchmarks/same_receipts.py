@@ -3,9 +3,10 @@
     python -m benchmarks.same_receipts --json BEFORE.json                         in the one version
     python -m benchmarks.same_receipts --json AFTER.json --before BEFORE.json     in the other
 
-For every graph `optimise --seed 0`, and collect → train-wm → train-controller → eval with the planner; both with the analytic
-cost and with limits that count steps, not seconds, so that every byte is decided by the seed. Each of them is the `python run.py`
-of the folder that the command is started in. Besides the receipts, the actions of all candidates are compared, and the file.
+For every graph `optimise --seed 0`, and collect → train-wm → train-controller → eval with the planner; both with the
+analytic cost and with limits that count steps, not seconds, so that every byte is decided by the seed. Each of them is
+the `python run.py` of the folder that the command is started in. Besides the receipts, the actions of all candidates
+are compared, and the file.
 """
 
 import hashlib
@@ -22,7 +23,9 @@ from rlflow.common.files import read_json
 MODELS = (*LIGHT, *PAPER)
 COMMON = ["cost.name=analytic", "eval.measure_seconds=0", "eval.seeds=[0]", "workers=1"]
 SEARCH = ["search.interactions=2000", "search.seconds=3600"]
-STAGES = ["collect.episodes=12", "env.max_steps=30", "controller.planner.steps=1500", "eval.samples=1", "eval.greedy_steps=5"]
+STAGES = [
+    "collect.episodes=12", "env.max_steps=30", "controller.planner.steps=1500", "eval.samples=1", "eval.greedy_steps=5",
+]  # fmt: skip
 
 
 def main() -> int:
@@ -48,7 +51,10 @@ def fingerprints(model: str, folder: Path, seed: int) -> dict:
     """SHA-256 of what both ways leave."""
     folder.mkdir(parents=True, exist_ok=True)
     out, run = folder / "optimised.onnx", folder / "run"
-    _command("optimise", model, "--out", out, "--run", folder / "optimise", "--seed", seed, "--seconds", 5400, *COMMON, *SEARCH)
+    _command(
+        "optimise", model, "--out", out, "--run", folder / "optimise", "--seed", seed, "--seconds", 5400, *COMMON,
+        *SEARCH,
+    )  # fmt: skip
     _command("collect", "--model", model, "--run", run, "--seed", seed, *COMMON, *STAGES)
     for stage in ("train-wm", "train-controller", "eval"):
         _command(stage, "--run", run)
@@ -57,16 +63,19 @@ def fingerprints(model: str, folder: Path, seed: int) -> dict:
 
 
 def _left(run: Path) -> dict:
-    outcome, receipt = read_json(run / "eval.json"), run / "eval" / "receipt.json"
+    evaluated, receipt = read_json(run / "eval.json"), run / "eval" / "receipt.json"
     return {
-        "delivered": outcome["delivered"],
-        "actions": _sha256(json.dumps(outcome["actions"], sort_keys=True).encode()),
-        "receipt": _sha256(receipt.read_bytes()) if outcome["delivered"] != "original" else None,
+        "delivered": evaluated["delivered"],
+        "actions": _sha256(json.dumps(evaluated["actions"], sort_keys=True).encode()),
+        "receipt": _sha256(receipt.read_bytes()) if evaluated["delivered"] != "original" else None,
     }
 
 
 def _command(*arguments) -> None:
-    subprocess.run([sys.executable, "run.py", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "run.py", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def _sha256(content: bytes) -> str:

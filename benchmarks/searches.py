@@ -1,17 +1,17 @@
 """All searches beside each other, on the six graphs of the papers and the nine light models.
 
-For every model and search, with the profiled cost: how far the estimate falls, substitutions carried out, seconds, why it
+For every model and search, with the profiled cost: how far the estimate falls, rewrites carried out, seconds, why it
 stopped, how long it took to reach the best of TASO's backtracking, and how far its result is from the best
 (rlflow.search.bound). The best result of all is measured against the original.
 
     python -m benchmarks.searches --model bert_base          one model
     python -m benchmarks.searches --table                    Markdown of docs/RESULTS.md
-    python -m benchmarks.searches --only bound               that step alone, where the searches are done
+    python -m benchmarks.searches --only bound               only that step, where the searches are done
 
 Seconds are those of searching: time that the cost model spends on an operator that it has not met before (it is looked
 up in the database, or timed) is left out, for all searches alike, and an untimed descent comes first, so that none pays
 for what the process loads. TASO has 10 minutes a model (it needs them on all but the smallest), random play as
-many substitutions as TASO, the others a minute: up to 14 minutes a model, and the bound's and the measurement's.
+many rewrites as TASO, the others a minute: up to 14 minutes a model, and the bound's and the measurement's.
 
 Resumable: every step of every model is a file of --folder.
 """
@@ -36,7 +36,7 @@ from rlflow.search.bound import lower_bound
 from rlflow.search.search import Limits, run_search
 
 MODELS = (*PAPER, *LIGHT)
-METHODS = ("taso", *(name for name in SEARCHES if name != "taso"))  # random play gets as many substitutions as TASO took
+METHODS = ("taso", *(name for name in SEARCHES if name != "taso"))  # random play gets as many rewrites as TASO took
 STEPS = (*METHODS, "bound", "measured")
 SLOW = ("taso", "random")  # they have --taso-seconds; the others --seconds
 NEW_SECONDS = 1e-3  # a cost that takes longer than this was looked up or timed; known ones take microseconds
@@ -104,13 +104,23 @@ class Bench:
         return min(METHODS, key=lambda method: self.step(method)["best_ps"])
 
     def bound(self) -> dict | None:
-        """No graph in the scope costs less; None of a cost that is no sum over single operators, as the profiled one."""
+        """No graph in the scope costs less; None of a cost that is no sum over operators, as the profiled one."""
         task = self.spec.make_task()
         if task.cost.reach:
             return None
-        graphs = {state.graph.hash: state.graph for method in METHODS for state in [follow(task, self.step(method)["actions"])]}
+        graphs = {
+            state.graph.hash: state.graph
+            for method in METHODS
+            for state in [follow(task, self.step(method)["actions"])]
+        }
         result = lower_bound(task, self.parsed.bound_seconds, list(graphs.values()))
-        return {"lower_bound_ps": result.lower_bound_ps, "best_ps": result.best_ps, "scope": result.scope, "stop": result.stop, "seconds": result.seconds}
+        return {
+            "lower_bound_ps": result.lower_bound_ps,
+            "best_ps": result.best_ps,
+            "scope": result.scope,
+            "stop": result.stop,
+            "seconds": result.seconds,
+        }
 
     def measured(self) -> dict:
         """The best search's result against the original: are they equal, and which is faster."""
@@ -154,7 +164,7 @@ def reached(trace: list, best_ps: int) -> float | None:
 
 
 def speed(result: dict, taso_time: str) -> float | None:
-    """Time in which beam or annealing, whichever was faster, reached TASO's best, as a share of `taso_time` of TASO's figures."""
+    """Time in which the faster of beam and annealing reached TASO's best, as a share of TASO's own `taso_time`."""
     searches = result["searches"]
     times = [searches[m]["seconds_to_taso_best"] for m in ("beam", "annealing") if m in searches]
     times = [seconds for seconds in times if seconds is not None]
@@ -170,20 +180,33 @@ def bars_of(figures: dict) -> list[dict]:
     gaps = [gap(result) for result in figures.values()]
     close = sum(share is not None and share <= GAP for share in gaps)
     needed = math.ceil(GAP_SHARE * len(figures))
-    result = [bar("the best result is proved to be within 1 % of the best", close, "models", f"≥ {needed}", close >= needed)]
-    for taso_time, words in (("seconds", "of TASO's time"), ("seconds_to_own_best", "of the time after which TASO had it")):
+    result = [
+        bar("the best result is proved to be within 1 % of the best", close, "models", f"≥ {needed}", close >= needed)
+    ]
+    for taso_time, words in (
+        ("seconds", "of TASO's time"),
+        ("seconds_to_own_best", "of the time after which TASO had it"),
+    ):
         shares = [speed(f, taso_time) for f in figures.values()]
         fast = sum(share is not None and share <= FRACTION for share in shares)
-        result.append(bar(f"beam or annealing has TASO's best in a tenth {words}", fast, "models", f"≥ {FAST_MODELS}", fast >= FAST_MODELS))
+        result.append(
+            bar(
+                f"beam or annealing has TASO's best in a tenth {words}", fast, "models", f"≥ {FAST_MODELS}",
+                fast >= FAST_MODELS,
+            )
+        )  # fmt: skip
     for name, measured in ((name, f["measured"]) for name, f in figures.items() if f["measured"]):
-        result.append(bar(f"{name}: the best result is equal to the original", measured["equal"], "", "true", measured["equal"]))
+        result.append(
+            bar(f"{name}: the best result is equal to the original", measured["equal"], "", "true", measured["equal"])
+        )
     return result
 
 
 def table(figures: dict) -> str:
     """The rows of docs/RESULTS.md."""
     lines = [
-        "| model | search | estimated gain | gap to the bound | substitutions tried | seconds | of which until TASO's best | stop | measured ratio |",
+        "| model | search | estimated gain | gap to the bound | rewrites tried | seconds | of which until TASO's best "
+        "| stop | measured ratio |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for name, result in figures.items():
@@ -191,9 +214,12 @@ def table(figures: dict) -> str:
         for method, search in result["searches"].items():
             ratio = ""
             if measured and measured["method"] == method:
-                ratio = "{:.3f} ({:.3f} – {:.3f}), {}".format(measured["ratio"], *measured["interval"], measured["verdict"])
+                ratio = "{:.3f} ({:.3f} – {:.3f}), {}".format(
+                    measured["ratio"], *measured["interval"], measured["verdict"]
+                )
             cells = [
-                name, method, f"{search['improvement_percent']:.2f} %", shown(search["gap"], "{:.2%}"), str(search["interactions"]),
+                name, method, f"{search['improvement_percent']:.2f} %", shown(search["gap"], "{:.2%}"),
+                str(search["interactions"]),
                 f"{search['seconds']:.1f}", shown(search["seconds_to_taso_best"], "{:.2f}"), search["stop"], ratio,
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
@@ -207,9 +233,13 @@ def shown(value: float | None, form: str) -> str:
 def main() -> int:
     arguments = parser(__doc__, "runs/searches")
     arguments.add_argument("--model", action="append", choices=MODELS, help="one model only; repeatable")
-    arguments.add_argument("--only", action="append", choices=STEPS, help="one step only, and those that it needs; repeatable")
+    arguments.add_argument(
+        "--only", action="append", choices=STEPS, help="one step only, and those that it needs; repeatable"
+    )
     arguments.add_argument("--seconds", type=float, default=60.0, help="of greedy, best-first, beam and annealing")
-    arguments.add_argument("--taso-seconds", type=float, default=600.0, help="of TASO's backtracking, and of random play")
+    arguments.add_argument(
+        "--taso-seconds", type=float, default=600.0, help="of TASO's backtracking, and of random play"
+    )
     arguments.add_argument("--bound-seconds", type=float, default=600.0, help="of the lower bound")
     arguments.add_argument("--measure-seconds", type=float, default=20.0, help="of the measurement of the best result")
     arguments.add_argument("--cost", default="profiled", help="analytic for a try")

@@ -1,9 +1,10 @@
 """TensorFlow's own inference beside ONNX Runtime's (Table 2 of the paper): time and memory of a run, one thread each.
 
 Two networks of Keras, with random weights, in three forms that are the same function: the frozen TensorFlow graph, the
-ONNX model, and that one optimised by greedy descent on the estimated cost. Times are of interleaved runs: the three run by turns, in
-one process; a session is made anew for every part of a round, in one order and then in the other. Memory is of a process of its own each: what the model adds to
-the resident memory of the imports, at the fullest moment of its runs.
+ONNX model, and that one optimised by greedy descent on the estimated cost. Times are of interleaved runs: the three run
+by turns, in one process; a session is made anew for every part of a round, in one order and then in the other. Memory
+is of a process of its own each: what the model adds to the resident memory of the imports, at the fullest moment of its
+runs.
 
 Resumable: what each network gave lies in --folder.
 """
@@ -33,11 +34,15 @@ FEWEST = 3  # runs of each side in a part of an iteration
 
 def compare(name: str, folder: Path, arguments) -> dict:
     """All figures of one network."""
-    paths = {"tensorflow": folder / f"{name}.pb", "original": folder / f"{name}.onnx", "optimised": folder / f"{name}-optimised.onnx"}
+    paths = {
+        "tensorflow": folder / f"{name}.pb",
+        "original": folder / f"{name}.onnx",
+        "optimised": folder / f"{name}-optimised.onnx",
+    }
     result = {"parameters": single(export, name, folder, arguments.seed)}
     result |= single(optimise, paths["original"], paths["optimised"], arguments.cost, arguments.search_seconds)
     pixels = NETWORKS[name][1]
-    result |= single(timed, paths, pixels, arguments.rounds, arguments.seconds, arguments.seed)
+    result |= single(timed, paths, pixels, arguments.pairs, arguments.seconds, arguments.seed)
     result["memory_bytes"] = {side: single(added_memory, side, paths[side], pixels, arguments.seed) for side in SIDES}
     return result
 
@@ -53,11 +58,15 @@ def optimise(source: Path, target: Path, cost: str, seconds: float) -> dict:
     result = greedy(task.initial, 1000, seconds)
     save_graph(result.state.graph, target)
     before, after = task.initial.runtime_ms, result.state.runtime_ms
-    return {"cost": cost, "substitutions": len(result.actions), "estimated_improvement_percent": 100 * (1 - after / before)}
+    return {
+        "cost": cost,
+        "substitutions": len(result.actions),
+        "estimated_improvement_percent": 100 * (1 - after / before),
+    }
 
 
 def runner(side: str, path: Path) -> Callable[[np.ndarray], np.ndarray]:
-    """A function of an image, float32 [1, pixels, pixels, 3]; the layout of ONNX is made of it beforehand by `given`."""
+    """A function of an image, float32 [1, pixels, pixels, 3]; `given` makes ONNX's layout of it."""
     if side == "tensorflow":
         return load_frozen(path)
     running = session(path, threads=1)
@@ -70,26 +79,34 @@ def given(side: str, pixels: int, seed: int) -> np.ndarray:
     return image if side == "tensorflow" else np.ascontiguousarray(image.transpose(0, 3, 1, 2))
 
 
-def timed(paths: dict[str, Path], pixels: int, rounds: int, seconds: float, seed: int) -> dict:
+def timed(paths: dict[str, Path], pixels: int, pairs: int, seconds: float, seed: int) -> dict:
     """milliseconds (median of each side), ratios with their 95 % intervals, and how far the outputs are apart."""
     images = {side: given(side, pixels, seed) for side in SIDES}
     frozen = runner("tensorflow", paths["tensorflow"])
     parts: list[np.ndarray] = []  # seconds [runs, sides]
-    for part in range(2 * rounds):  # `ratio_of` takes two of them for a round
+    for part in range(2 * pairs):  # `ratio_of` takes two of them for a pair
         order = SIDES if part % 2 == 0 else SIDES[::-1]
         run = {side: frozen if side == "tensorflow" else runner(side, paths[side]) for side in order}
         outputs = {side: [run[side](images[side]) for _ in range(2)][-1] for side in order}  # the first run allocates
-        parts.append(_by_turns(run, images, order, seconds / (2 * rounds)))
+        parts.append(_by_turns(run, images, order, seconds / (2 * pairs)))
     times = dict(zip(SIDES, np.concatenate(parts).T, strict=True))
     return {
-        "difference": {side: float(np.abs(outputs[side] - outputs["tensorflow"]).max() / outputs["tensorflow"].std()) for side in SIDES[1:]},
-        "rounds": rounds, "runs": len(times["tensorflow"]),
+        "difference": {
+            side: float(np.abs(outputs[side] - outputs["tensorflow"]).max() / outputs["tensorflow"].std())
+            for side in SIDES[1:]
+        },
+        "rounds": pairs, "runs": len(times["tensorflow"]),
         "milliseconds": {side: _spread(1e3 * values) for side, values in times.items()},
-        "ratios": {f"{a} / {b}": _ratio(parts, a, b, seed) for a, b in (("original", "tensorflow"), ("optimised", "tensorflow"), ("optimised", "original"))},
+        "ratios": {
+            f"{a} / {b}": _ratio(parts, a, b, seed)
+            for a, b in (("original", "tensorflow"), ("optimised", "tensorflow"), ("optimised", "original"))
+        },
     }  # fmt: skip
 
 
-def _by_turns(run: dict[str, Callable], images: dict[str, np.ndarray], order: tuple[str, ...], seconds: float) -> np.ndarray:
+def _by_turns(
+    run: dict[str, Callable], images: dict[str, np.ndarray], order: tuple[str, ...], seconds: float
+) -> np.ndarray:
     """Seconds of the runs, [runs, sides], the sides as in SIDES."""
     rows, end = [], time.perf_counter() + seconds
     while len(rows) < FEWEST or time.perf_counter() < end:
@@ -114,7 +131,7 @@ def _ratio(parts: list[np.ndarray], numerator: str, denominator: str, seed: int)
 
 
 def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
-    """In a fresh process, Linux alone: bytes of resident memory above the imports, at the fullest moment of three runs."""
+    """In a fresh process, on Linux only: bytes of resident memory above the imports, at most, in three runs."""
     if side == "tensorflow":
         import tensorflow  # noqa: F401  before what it takes is counted
     image = given(side, pixels, seed)
@@ -137,8 +154,14 @@ def _resident(key: str) -> int:
 def bars_of(name: str, result: dict) -> list[dict]:
     worst, slowest = max(result["difference"].values()), result["ratios"]["optimised / original"]
     return [
-        bar(f"{name}: all three are the same function", worst, "standard deviations of the outputs", f"≤ {TOLERANCE}", worst <= TOLERANCE),
-        bar(f"{name}: optimised not slower than the original", slowest["ratio"], "of its time", "no regression shown", slowest["verdict"] != "slower"),
+        bar(
+            f"{name}: all three are the same function", worst, "standard deviations of the outputs", f"≤ {TOLERANCE}",
+            worst <= TOLERANCE,
+        ),
+        bar(
+            f"{name}: optimised not slower than the original", slowest["ratio"], "of its time", "no regression shown",
+            slowest["verdict"] != "slower",
+        ),
     ]  # fmt: skip
 
 
@@ -147,13 +170,15 @@ def main() -> int:
     made.add_argument("--model", action="append", choices=list(NETWORKS), help="one network only; repeatable")
     made.add_argument("--cost", default="profiled", help="what greedy descent lowers (default: profiled)")
     made.add_argument("--search-seconds", type=float, default=60.0, help="for greedy descent")
-    made.add_argument("--rounds", type=int, default=5, help="of timing")
-    made.add_argument("--seconds", type=float, default=60.0, help="for all rounds of a network together")
+    made.add_argument("--pairs", type=int, default=5, help="session pairs of timing")
+    made.add_argument("--seconds", type=float, default=60.0, help="for all pairs of a network together")
     arguments = made.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     names = arguments.model or list(NETWORKS)
     figures = each(names, arguments.folder, lambda name: compare(name, arguments.folder, arguments))
-    return finish("tensorflow_inference", arguments, figures, [b for name in names for b in bars_of(name, figures[name])])
+    return finish(
+        "tensorflow_inference", arguments, figures, [b for name in names for b in bars_of(name, figures[name])]
+    )
 
 
 if __name__ == "__main__":

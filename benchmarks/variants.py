@@ -1,6 +1,6 @@
-"""Rules that are wrong on purpose: every one differs from a shipped rule in one place.
+"""Rules that are wrong on purpose: every one differs from a shipped rule in one thing.
 
-A condition is dropped or weakened; operands or outputs change places; an operator, an attribute, a factor is lost; an
+A condition is dropped or weakened; operands or outputs are swapped; an operator, an attribute, a factor is lost; an
 axis, a permutation, a list, a number or the order of a concatenation is another one. Some come out equal all the same.
 """
 
@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlflow.rules.expressions import compile_expression
-from rlflow.rules.language import Bind, Condition, Literal, Op, Output, Rule, Var, print_rule
 from rlflow.rules.match import COMMUTATIVE
+from rlflow.rules.patterns import Bind, Literal, Op, Output, Var, print_rule
+from rlflow.rules.rule import Condition, Rule
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
@@ -27,7 +28,10 @@ class Variant(NamedTuple):
 
 
 def spread(rules: Iterable[Rule], count: int | None = None) -> list[Variant]:
-    """All variants, or so many: one of each rule, then another of each, …, of kinds that take turns. In a fixed order."""
+    """All variants, or so many: one of each rule, then another of each, …, of kinds that take turns.
+
+    In a fixed order.
+    """
     each = [variants(rule, first) for first, rule in enumerate(rules)]
     return list(itertools.islice(in_turn(each), count))
 
@@ -61,14 +65,14 @@ def clauses_of(rule: Rule) -> list[str]:
 
 
 def with_clause(rule: Rule, position: int, clause: str | None) -> str:
-    """The text of the rule with another clause at a place, or none."""
+    """The text of the rule with another clause at a position, or none."""
     lines = rule.text.split("\n  ")
     lines[position + 2 : position + 3] = [] if clause is None else [clause]
     return "\n  ".join(lines)
 
 
 def conditions_of(rule: Rule) -> Iterator[tuple[int, int, str, str]]:
-    """(number of the condition, place among the clauses, its expression, ` else ` and its reason)."""
+    """(number of the condition, position among the clauses, its expression, ` else ` and its reason)."""
     positions = [position for position, clause in enumerate(clauses_of(rule)) if clause.startswith("if ")]
     for number, position in enumerate(positions):
         body = clauses_of(rule)[position].removeprefix("if ")
@@ -88,7 +92,10 @@ def weakened_conditions(rule: Rule) -> Iterator[tuple[str, Rule]]:
             weak = Condition(compile_expression(tree, rule.name), rule.conditions[number].reason)
             conditions = (*rule.conditions[:number], weak, *rule.conditions[number + 1 :])
             clause = f"if {ast.unparse(tree)}{reason}"
-            yield f"{text} → {ast.unparse(tree)}", made(rule, conditions=conditions, text=with_clause(rule, position, clause))
+            yield (
+                f"{text} → {ast.unparse(tree)}",
+                made(rule, conditions=conditions, text=with_clause(rule, position, clause)),
+            )
 
 
 def weaker(node: ast.expr) -> Iterator[ast.expr]:
@@ -118,7 +125,7 @@ def changed(text: str, change: Callable[[ast.expr], Iterable[ast.expr]]) -> Iter
 
 
 class _Put(ast.NodeTransformer):
-    """Another node in the place of one."""
+    """Another node instead of one."""
 
     def __init__(self, old: ast.AST, new: ast.AST):
         self.old, self.new = old, new
@@ -157,7 +164,10 @@ def of_expressions(change: Callable[[ast.expr], Iterable[ast.expr]]) -> Callable
                 for tree in changed(text, change):
                     lets = tuple((n, compile_expression(tree, rule.name) if n == name else let) for n, let in rule.lets)
                     new = f"let {name} = {ast.unparse(tree)}"
-                    yield f"{clause} → {ast.unparse(tree)}", made(rule, lets=lets, text=with_clause(rule, position, new))
+                    yield (
+                        f"{clause} → {ast.unparse(tree)}",
+                        made(rule, lets=lets, text=with_clause(rule, position, new)),
+                    )
 
     return result
 

@@ -1,6 +1,6 @@
-"""Controllers: whoever acts. They see batched latent observations and cannot tell a dream from reality.
+"""Controllers: whoever acts. Step by step they see batched latent observations and cannot tell a dream from reality.
 
-To add one: write one file with a `Controller` subclass (`controllers/base.py`) and add its line here.
+To add one: write one file with a `Controller` subclass (`controllers/base.py`), or a `Learner` for one-shot tasks, and add its line here.
 """
 
 import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)
@@ -13,5 +13,6 @@ CONTROLLERS = Registry(
         "cma-es": "controllers.cma_es:CMAES",
         "ppo": "controllers.ppo:PPO",
         "planner": "controllers.planner:Planner",
+        "linear-scores": "controllers.linear_scores:LinearScores",
     },
 )

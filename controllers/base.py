@@ -76,37 +76,37 @@ class LatentShapes:
         return cls(z, h, n_xfer_ids, locations, kinds, stop, digest[:16])
 
 
-class Controller:
-    """Base class. A subclass states `name` and `Config` and fills the methods that raise NotImplementedError."""
+class Observes(StrEnum):
+    """What a controller is shown."""
+
+    LATENT = "latent"  # the observation above: dreaming or awake, through a world model
+    GRAPH = "graph"  # the GraphArrays of a one-shot instance
+    CANDIDATES = "candidates"  # the graphs that each valid action leads to (`StepEnv.candidates`)
+
+
+def check_observes(kind: type, wanted: Observes, shape: str) -> None:
+    """Raises RLFlowError if a controller is shown something else than what a task of this shape shows."""
+    if kind.observes != wanted:
+        raise RLFlowError(f"the controller '{kind.name}' observes {kind.observes}, and a task that is {shape} shows {wanted}; choose another controller.name")
+
+
+class Learner:
+    """What all controllers are: something with options that learns, and whose training goes on after a kill.
+
+    A subclass states `name` and `Config` and fills the methods that raise NotImplementedError. `shapes` is a dataclass of the sizes
+    that it depends on.
+    """
 
     name: str  # as registered in controllers/__init__.py
     Config: type  # its dataclass of options
+    observes: Observes
     BUDGET: tuple[str, ...] = ()  # the options that a resumed training may change
     uses_tensorflow = False
 
-    def __init__(self, config, observation_space, action_space, seed: int = 0):
-        self.config = config
-        self.shapes = LatentShapes.of(observation_space, action_space)
-        self.match_classes, self.mean_rewards = observation_space["class_counts"].match_classes, observation_space["class_counts"].mean_rewards  # [K] each
-        self.seed = seed
+    def __init__(self, config, shapes, seed: int = 0):
+        self.config, self.shapes, self.seed = config, shapes, seed
         self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
         self.training_seed: int | None = None
-
-    def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
-        """The actions, int64 [B, 2]: the most probable ones, or sampled with `rng`."""
-        raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer, location)")
-
-    def train(
-        self, make_env: MakeEnv, seed: int, folder: Path, log: Log | None = None, progress: Progress | None = None
-    ) -> dict:
-        """Trains on copies of an environment until a typed stop, and goes on where `folder` holds a checkpoint.
-
-        Returns {"stop_reason": StopReason, "detail": str, "best_return": float, "iterations": int,
-        "env_steps": int}: the mean return of the best controller, the updates or generations, and all steps
-        that were played, evaluations included. Afterwards `act` plays the best controller that was seen, and
-        `folder` holds it.
-        """
-        raise NotImplementedError("train(make_env, seed, folder, log=None, progress=None) -> dict of results")
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that was learnt, and all that is needed to go on learning bit for bit."""
@@ -154,6 +154,33 @@ class Controller:
                 )
             self.load(folder)
         self.training_seed = seed
+
+
+class Controller(Learner):
+    """Who acts step by step, by the latent observation."""
+
+    observes = Observes.LATENT
+
+    def __init__(self, config, observation_space, action_space, seed: int = 0):
+        super().__init__(config, LatentShapes.of(observation_space, action_space), seed)
+        counted = observation_space["class_counts"]
+        self.match_classes, self.mean_rewards = counted.match_classes, counted.mean_rewards  # [K] each
+
+    def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The actions, int64 [B, 2]: the most probable ones, or sampled with `rng`."""
+        raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer, location)")
+
+    def train(
+        self, make_env: MakeEnv, seed: int, folder: Path, log: Log | None = None, progress: Progress | None = None
+    ) -> dict:
+        """Trains on copies of an environment until a typed stop, and goes on where `folder` holds a checkpoint.
+
+        Returns {"stop_reason": StopReason, "detail": str, "best_return": float, "iterations": int,
+        "env_steps": int}: the mean return of the best controller, the updates or generations, and all steps
+        that were played, evaluations included. Afterwards `act` plays the best controller that was seen, and
+        `folder` holds it.
+        """
+        raise NotImplementedError("train(make_env, seed, folder, log=None, progress=None) -> dict of results")
 
     def open(self, make_env: MakeEnv, n: int) -> VectorEnv:
         """n copies, checked to be of the shapes and of the autoreset mode that training relies on."""

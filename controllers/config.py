@@ -17,6 +17,7 @@ CONFIGS = Registry(
         "cma-es": "controllers.config:CMAESConfig",
         "ppo": "controllers.config:PPOConfig",
         "planner": "controllers.config:PlannerConfig",
+        "linear-scores": "controllers.config:LinearScoresConfig",
     },
 )
 
@@ -26,10 +27,13 @@ class IterationOptions:
     """Iterations of learning the world model (`train-wm --iterations N`)."""
 
     count: int = option(
-        1, "after the first one a controller learns in the dream so far and plays the real graph, for the model to learn from"
+        1,
+        "after the first one a controller learns in the dream so far and plays the real graph, for the model to learn "
+        "from",
     )
     interactions: int = option(
-        10_000, "steps of the real environment in all iterations together, those of `collect` included; no step counts twice"
+        10_000,
+        "steps of the real environment in all iterations together, those of `collect` included; no step counts twice",
     )
 
 
@@ -39,13 +43,15 @@ class ControllerOptions:
 
     groups: ClassVar[Registry] = CONFIGS
 
-    name: str = option("planner", "planner, ppo, cma-es or random")
+    name: str = option("planner", "planner, ppo, cma-es or random; linear-scores for one-shot tasks")
     max_steps: int = option(500, "steps after which its episode on the real graph is cut")
     train_on: str = option(
         "dream", "dream, or real: on the real graph itself, without learning from dreams (the model-free baseline)",
         choices=("dream", "real"),
     )  # fmt: skip
-    interactions: int = option(10_000, "real: steps of the real environment at most, all copies and evaluations together")
+    interactions: int = option(
+        10_000, "real: steps of the real environment at most, all copies and evaluations together"
+    )
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,9 @@ class RandomConfig:
 class CMAESConfig:
     """Evolution of the weights of a small policy."""
 
-    generations: int = option(40, "budget; after a new start with twice as many individuals each counts as 2, then 4, …")
+    generations: int = option(
+        40, "budget; after a new start with twice as many individuals each counts as 2, then 4, …"
+    )
     popsize: int = option(32, "individuals in a generation of the first start", at_least=4)
     dreams: int = option(4, "episodes whose mean return is an individual's fitness")
     policy: str = option(
@@ -86,11 +94,14 @@ class PPOConfig:
     """Gradients of the policy."""
 
     policy: str = option(
-        "match-classes", "match-classes (chooses among those that are there) or two-stage (the paper's: a rule, then a location)",
+        "match-classes",
+        "match-classes (chooses among those that are there) or two-stage (the paper's: a rule, then a location)",
         choices=("match-classes", "two-stage"),
-    )  # fmt: skip
+    )
     greedy_prior: float = option(
-        5.0, "match-classes: logits by which it prefers, before it learns, one of usual mean reward to NO-OP", at_least=0
+        5.0,
+        "match-classes: logits by which it prefers, before it learns, one of usual mean reward to NO-OP",
+        at_least=0,
     )
     updates: int = option(60, "budget")
     envs: int = option(32, "environments played side by side")
@@ -100,7 +111,9 @@ class PPOConfig:
     learning_rate: float = option(0.001, "Adam's, at the first update")
     anneal: bool = option(True, "let the learning rate fall linearly to 0")
     gamma: float = option(0.995, "discount per step", at_least=0, at_most=1)
-    gae_lambda: float = option(0.95, "of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step", at_least=0, at_most=1)
+    gae_lambda: float = option(
+        0.95, "of the generalised advantage estimate; 1 is Monte Carlo, 0 one-step", at_least=0, at_most=1
+    )
     clip: float = option(0.2, "the probability ratio is clipped to 1 ± clip")
     entropy_weight: float = option(0.003, "of the bonus for the entropy (of both stages), in nats", at_least=0)
     value_weight: float = option(0.5, "of the squared error of the value head", at_least=0)
@@ -123,12 +136,27 @@ class PlannerConfig:
 
     steps: int = option(10_000, "rewrites that may be tried in the dream")
     annealing: float = option(0.5, "share of them for annealing, after beam search", at_least=0, at_most=1)
-    uncertainty_limit: float = option(0.25, "steps of which the world model is more uncertain are not planned", at_least=0)
+    uncertainty_limit: float = option(
+        0.25, "steps of which the world model is more uncertain are not planned", at_least=0
+    )
     beam_search: BeamOptions = options_from("search.beam", BeamOptions)
     annealing_search: AnnealingOptions = options_from("search.annealing", AnnealingOptions)
 
     def __post_init__(self):
         check(self, "the planner")
+
+
+@dataclass(frozen=True)
+class LinearScoresConfig:
+    """Evolution of a linear score of each node's options, for one-shot tasks."""
+
+    generations: int = option(60, "budget; after a new start with twice as many individuals each is twice as large")
+    popsize: int = option(16, "individuals in a generation of the first start", at_least=4)
+    sigma0: float = option(0.5, "standard deviation of the first generation's weights")
+    patience: int = option(10, "generations of equal fitness that are tolerated")
+
+    def __post_init__(self):
+        check(self, "linear-scores")
 
 
 def controller_config(config: Mapping):

@@ -90,7 +90,7 @@ class Planner(Controller):
     def search(self, start, seed: int, teller: "Teller") -> str:
         """Takes the plan that is cheapest of those that the searches find; returns what is to be said of it."""
         known, way = numbered(start, start.remembered())
-        best, plans = start.cost.runtime_ps, [(known.cost.runtime_ps, way, "playing the real graph")]
+        best, plans = start.objective, [(known.objective, way, "playing the real graph")]
         shares = (
             ("beam", 1 - self.config.annealing, self.config.beam_search), ("annealing", self.config.annealing, self.config.annealing_search),
         )  # fmt: skip
@@ -102,15 +102,15 @@ class Planner(Controller):
                 result = run_search(method, origin, Limits(interactions=limit), seed, teller, **asdict(options))
                 better = [(self.env_steps + steps, runtime) for _, steps, runtime in result.trace if runtime < best]
                 self.env_steps += result.interactions
-                best = min(best, result.state.cost.runtime_ps)
+                best = min(best, result.state.objective)
                 teller.tell([(steps, {"best_runtime_ms": runtime / 1e9}) for steps, runtime in (*better, (self.env_steps, best))])
-                plans.append((result.state.cost.runtime_ps, before + result.actions, f"{method}, which ended by '{result.stop}'"))
+                plans.append((result.state.objective, before + result.actions, f"{method}, which ended by '{result.stop}'"))
         _, actions, finder = min(plans, key=lambda plan: plan[0])
         path, counts, state = needed(start, actions), [], start
         numbers = numbered(start, path)[1]
         for xfer_id, location in numbers:
             counts.append(np.append(state.counts, 1).astype(np.int32))
-            state = state.follow(state.table.location(xfer_id, location))
+            state = state.follow(state.match(xfer_id, location))
         self.plan = Plan(np.array(numbers, np.int64).reshape(-1, 2), np.array(counts, np.int32).reshape(-1, self.shapes.n_xfer_ids), state.gained)
         return f"{len(numbers)} substitutions, found by {finder}"
 
@@ -156,15 +156,15 @@ def needed(start, actions: list[tuple[int, int]]) -> Path | None:
     through it alone, if the end is no dearer then."""
     kept, gains, state = [], [], start
     for xfer_id, location in actions:
-        match = state.table.location(xfer_id, location)
+        match = state.match(xfer_id, location)
         state, before = state.follow(match), state
         kept.append(match)
-        gains.append(before.cost.runtime_ps - state.cost.runtime_ps)
+        gains.append(before.objective - state.objective)
     for match in [match for match, gain in zip(kept, gains, strict=True) if gain <= 0]:
         if match in kept:
             k = kept.index(match)
             without, end = followed(start, kept[:k] + kept[k + 1 :])
-            kept, state = (without, end) if end.cost.runtime_ps <= state.cost.runtime_ps else (kept, state)
+            kept, state = (without, end) if end.objective <= state.objective else (kept, state)
     path = None
     for match in kept:
         path = match, path

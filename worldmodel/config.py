@@ -8,7 +8,9 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.options import check, option, options_of
 from rlflow.common.registry import Registry
 
-CONFIGS = Registry("world model", {"mdn-rnn": "worldmodel.config:MDNRNNConfig", "edits": "worldmodel.config:EditsConfig"})
+CONFIGS = Registry(
+    "world model", {"mdn-rnn": "worldmodel.config:MDNRNNConfig", "edits": "worldmodel.config:EditsConfig"}
+)
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,14 @@ class WorldModelConfig:
     uses_tensorflow: ClassVar[bool] = False
     groups: ClassVar[Registry] = CONFIGS
 
-    name: str = option("edits", "which world model: edits (predicts what each rewrite changes) or mdn-rnn (the paper's)")
+    name: str = option(
+        "edits", "which world model: edits (predicts what each rewrite changes) or mdn-rnn (the paper's)"
+    )
     mode: str = option(
-        "offline", "offline: learn from `collect`; online (mdn-rnn): fresh mini-batches, each used once (the paper's way)",
+        "offline",
+        "offline: learn from `collect`; online (mdn-rnn): fresh mini-batches, each used once (the paper's way)",
         choices=("offline", "online"),
-    )  # fmt: skip
+    )
     holdout: float = option(0.1, "fraction of the episodes kept for the fidelity table", at_least=0, at_most=0.9)
     checkpoint_seconds: float = option(30.0, "a checkpoint is written this often")
     threads: int = option(0, "TensorFlow's threads inside one operator; 0 leaves the choice to TensorFlow", at_least=0)
@@ -51,24 +56,32 @@ class MDNRNNConfig(WorldModelConfig):
     message_passing_steps: int = option(5, "message passing of the graph network (paper: 5)")
     hidden: int = option(256, "H, units of the LSTM (paper: 256)")
     gaussians: int = option(8, "K, components of the mixture of each latent dimension (paper: 8)")
-    sigma_temperature: bool = option(True, "the temperature scales the variances too, not the mixture's logits alone (paper)")
+    sigma_temperature: bool = option(
+        True, "the temperature scales the variances too, not the mixture's logits alone (paper)"
+    )
     reward_network: bool = option(
-        False, "a network of its own for the reward, from latent state and action (suggested by the paper), instead of a head on the LSTM"
+        False,
+        "a network of its own for the reward, from latent state and action (suggested by the paper), instead of a "
+        "head on the LSTM",
     )
     mask_heads: bool = option(
-        True, "predict location counts and masks; else a dream goes on with those of its start (the paper asked the real environment)"
+        True,
+        "predict location counts and masks; else a dream goes on with those of its start (the paper asked the real "
+        "environment)",
     )
     action: str = option(
         "numbers",
-        "what says where an action is: numbers (of locations) or meaning (the encoder's embeddings of the matched nodes; in a dream, "
-        "which has no nodes, their mean for this rule and location in the data)",
+        "what says where an action is: numbers (of locations) or meaning (the encoder's embeddings of the matched nodes; in "
+        "a dream, which has no nodes, their mean for this rule and location in the data)",
         choices=("numbers", "meaning"),
     )
-    members: int = option(1, "MDN-RNNs side by side; the first one dreams, and how much the others differ is its uncertainty")
+    members: int = option(
+        1, "MDN-RNNs side by side; the first one dreams, and how much the others differ is its uncertainty"
+    )
     encoder: str = option(
         "trained",
-        "trained (before the dynamics, from what its decoder must predict of the graphs), joint (with the dynamics, whose loss "
-        "reaches it) or untrained (the paper's)",
+        "trained (before the dynamics, from what its decoder must predict of the graphs), joint (with the dynamics, "
+        "whose loss reaches it) or untrained (the paper's)",
         choices=("trained", "joint", "untrained"),
     )
     encoder_steps: int = option(400, "gradient steps of the encoder (offline, trained)", at_least=0)
@@ -76,7 +89,8 @@ class MDNRNNConfig(WorldModelConfig):
     batch_graphs: int = option(16, "graphs in an encoder mini-batch")
     batch_episodes: int = option(10, "episodes in an MDN-RNN mini-batch (paper: 10)")
     max_sequence: int = option(
-        40, "steps that gradients flow through; a longer episode gives a random window, warmed up by the steps before it"
+        40,
+        "steps that gradients flow through; a longer episode gives a random window, warmed up by the steps before it",
     )
     learning_rate: float = option(0.002, "at the start of each phase")
     final_learning_rate: float = option(0.00001, "at its end", at_least=0)
@@ -84,7 +98,9 @@ class MDNRNNConfig(WorldModelConfig):
     gradient_clip: float = option(1.0, "largest global norm of a gradient")
     evaluate_every: int = option(50, "steps between two looks at the held-out loss, if patience is not 0")
     patience: int = option(
-        0, "looks without a better held-out loss after which the training stops, and the best weights are kept; 0: never", at_least=0
+        0,
+        "looks without a better held-out loss after which the training stops, and the best weights are kept; 0: never",
+        at_least=0,
     )
 
     def __post_init__(self):
@@ -92,7 +108,9 @@ class MDNRNNConfig(WorldModelConfig):
         if self.encoder == "joint" and (self.action != "numbers" or self.members > 1 or self.mode == "online"):
             raise RLFlowError("mdn-rnn: encoder=joint goes with action=numbers, members=1 and mode=offline alone")
         if self.patience and (self.mode == "online" or not self.holdout):
-            raise RLFlowError("mdn-rnn: patience needs held-out episodes from the start: mode=offline, and a holdout above 0")
+            raise RLFlowError(
+                "mdn-rnn: patience needs held-out episodes from the start: mode=offline, and a holdout above 0"
+            )
 
     @property
     def encoder_updates(self) -> int:
@@ -108,6 +126,7 @@ class MDNRNNConfig(WorldModelConfig):
 class EditsConfig(WorldModelConfig):
     """Predicts what each rewrite changes."""
 
+    name: str = "edits"
     latent: int = option(32, "dimensions of the latent state z")
 
     def __post_init__(self):
@@ -124,14 +143,16 @@ class EditsConfig(WorldModelConfig):
 class DreamOptions:
     """The dream that controllers learn in."""
 
-    temperatures: tuple[float, ...] = option((1.0,), "one controller is trained in the dream at each of these", at_least=0, distinct=True)
+    temperatures: tuple[float, ...] = option(
+        (1.0,), "one controller is trained in the dream at each of these", at_least=0, distinct=True
+    )
     max_steps: int = option(
         100, "steps after which a dream is cut; where the world model's errors add up (mdn-rnn), 20 is better"
     )
     uncertainty_limit: float | None = option(
         0.25,
-        "a step of which the world model is more uncertain ends the dream, and what it promises is not paid (edits: 1 nobody knows what it "
-        "does, 0.5 known by analogy and makes what was never met, 0.25 its like was seen, but not here); null: never",
+        "a step of which the world model is more uncertain ends the dream, and what it promises is not paid (edits: 1 nobody "
+        "knows what it does, 0.5 known by analogy and makes what was never met, 0.25 its like was seen, but not here); null: never",
         at_least=0,
     )
     uncertainty_penalty: float = option(0.0, "what a unit of uncertainty takes off the reward of its step", at_least=0)
@@ -141,7 +162,7 @@ COMMON = tuple(options_of(WorldModelConfig))
 
 
 def world_model_config(section: Mapping) -> WorldModelConfig:
-    """The options of the world model that the section `world_model` names, of its common part and of that model's own."""
+    """The options of the world model that the section `world_model` names: those that all have, and its own."""
     common = {name: section[name] for name in COMMON}
     return CONFIGS.get(section["name"])(**common, **section[section["name"]])
 

@@ -82,7 +82,8 @@ class DreamVectorEnv(VectorEnv):
 
     def __init__(
         self, model: WorldModel, start: RewriteState, num_envs: int, max_steps: int = DreamOptions.max_steps,
-        temperature: float = DreamOptions.temperatures[0], uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
+        temperature: float = DreamOptions.temperatures[0],
+        uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
         uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
     ):
         self.num_envs = num_envs
@@ -122,7 +123,8 @@ class DreamEnv(gymnasium.Env):
 
     def __init__(
         self, model: WorldModel, start: RewriteState, max_steps: int = DreamOptions.max_steps,
-        temperature: float = DreamOptions.temperatures[0], uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
+        temperature: float = DreamOptions.temperatures[0],
+        uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
         uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
     ):
         self.observation_space = spaces.observation_space(model)

@@ -10,7 +10,8 @@ import numpy as np
 
 
 def nasnet_mobile(path: Path, seed: int) -> None:
-    """NASNetMobile by Keras 3's own ONNX export, float32 [1, 224, 224, 3]; statistics are drawn, so that nothing is 0 or 1 by chance."""
+    """NASNetMobile by Keras 3's own ONNX export, float32 [1, 224, 224, 3]; statistics are drawn, so that nothing is 0
+    or 1 by chance."""
     import keras
 
     from benchmarks.keras_models import draw_statistics
@@ -32,7 +33,8 @@ def distilbert_float16(path: Path, seed: int) -> None:
     tokens, mask = torch.randint(0, 30000, (1, 128)), torch.ones(1, 128, dtype=torch.int64)
     with torch.no_grad():
         torch.onnx.export(
-            model, (tokens, mask), str(path), input_names=["input_ids", "attention_mask"], output_names=["last_hidden_state"],
+            model, (tokens, mask), str(path), input_names=["input_ids", "attention_mask"],
+            output_names=["last_hidden_state"],
             opset_version=18, dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
 

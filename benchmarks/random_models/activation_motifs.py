@@ -79,7 +79,9 @@ def hard_curve(s: Sketch) -> None:
             s.op("HardSwish", x)
             return
         case "operator":
-            y = s.op("HardSigmoid", x, alpha=s.pick([1 / 6, 1 / 6, 1 / 6, 0.25]), beta=s.pick([0.5, 0.5, 0.5, 0.25]), bound=1)
+            y = s.op(
+                "HardSigmoid", x, alpha=s.pick([1 / 6, 1 / 6, 1 / 6, 0.25]), beta=s.pick([0.5, 0.5, 0.5, 0.25]), bound=1
+            )
         case form:
             top = s.pick([6.0, 6.0, 6.0, 5.0])
             late = {"min": np.asarray(0, x.dtype), "max": np.asarray(top, x.dtype)}

@@ -36,7 +36,7 @@ def scores(s: Sketch, q: Tensor, k: Tensor) -> Tensor:
 
 
 def heads(s: Sketch) -> None:
-    """Attention of several heads, their places and features by exporters' reshapes and transposes."""
+    """Attention of several heads, their positions and features by exporters' reshapes and transposes."""
     batch, positions, count, depth = (int(n) for n in s.rng.integers(1, 4, 4))
     sizes = [batch, positions, count, depth]
 

@@ -1,4 +1,4 @@
-"""Motifs of convolutional networks: on images [N, C, …] with one to three axes of places."""
+"""Motifs of convolutional networks: on images [N, C, …] with one to three spatial axes."""
 
 from math import prod
 
@@ -10,7 +10,7 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def image(s: Sketch) -> Tensor:
-    """A tensor with more than one channel; mostly two axes of places."""
+    """A tensor with more than one channel; mostly two spatial axes."""
     rank = s.pick([3, 4, 4, 4, 4, 5])
     return s.find(
         lambda t: t.dtype == s.float and 3 <= len(t.shape) <= 5 and prod(t.shape) > 0 and t.shape[1] > 1,
@@ -33,12 +33,12 @@ def window(s: Sketch, x: Tensor, kernel: list[int], dilated: bool, widest: int =
     if dilated and s.chance(0.12):
         drawn["dilations"] = [s.pick([1, 2]) for _ in kernel]
     if min(spans(x, kernel, drawn)) < 0:
-        raise Misfit  # ONNX infers one place where there is none
+        raise Misfit  # ONNX infers one element where there is none
     return drawn
 
 
 def spans(x: Tensor, kernel: list[int], window: dict) -> np.ndarray:
-    """How far the window can be shifted along each axis of places."""
+    """How far the window can be shifted along each spatial axis."""
     pads = np.reshape(window.get("pads", [0, 0] * len(kernel)), (2, -1)).sum(axis=0)
     return np.array(x.shape[2:]) + pads - 1 - (np.array(kernel) - 1) * window.get("dilations", 1)
 
@@ -47,7 +47,9 @@ def conv(s: Sketch, x: Tensor, kernel: list[int], bias: bool, attributes: dict, 
     """Of so many output channels, or of some number."""
     group = attributes.get("group", 1)
     inner = x.shape[1] // group
-    channels = channels or (x.shape[-1] if x.shape[-1] % group == 0 and s.chance(0.15) else group * s.pick([1, 2, 3, 4]))
+    channels = channels or (
+        x.shape[-1] if x.shape[-1] % group == 0 and s.chance(0.15) else group * s.pick([1, 2, 3, 4])
+    )
     fan_in = inner * prod(kernel)
     w = s.weight((channels, inner, *kernel), fan_in)
     inputs = [x, w] + ([s.weight((channels,))] if bias else [])
@@ -191,7 +193,7 @@ def joined_pools(s: Sketch) -> None:
 
 
 def normalised(s: Sketch) -> None:
-    """BatchNormalization alone, of any rank, then what joins it."""
+    """BatchNormalization by itself, of any rank, then what joins it."""
     x = image(s) if s.chance(0.7) else s.real(low=2, high=5)
     y = batch_norm(s, x)
     for _ in range(s.pick([0, 1, 2])):

@@ -101,7 +101,9 @@ def sum_of_products(s: Sketch) -> None:
     weights = [columns(s, x) if s.chance(0.5) else s.input((x.shape[-1], s.pick([2, 3]))) for _ in range(2)]
     if s.chance(0.9):
         weights[1] = s.like(weights[0]) if not weights[0].constant else s.weight(weights[0].shape, x.shape[-1])
-    pairs = s.pick([[(x, weights[0]), (x, weights[1])], [(x, weights[0]), (y, weights[0])], [(x, weights[0]), (y, weights[1])]])
+    pairs = s.pick(
+        [[(x, weights[0]), (x, weights[1])], [(x, weights[0]), (y, weights[0])], [(x, weights[0]), (y, weights[1])]]
+    )
     commuted(s, "Add" if s.chance(0.9) else "Sub", *(matmul(s, *pair) for pair in pairs))
 
 
@@ -161,7 +163,7 @@ def products_of_parts(s: Sketch) -> None:
 
 
 def exchanged(s: Sketch, x: Tensor) -> Tensor:
-    """Rows and columns change places, or other axes do."""
+    """Rows and columns are swapped, or other axes do."""
     rank = len(x.shape)
     return transpose(s, x, [*range(rank - 2), rank - 1, rank - 2] if s.chance(0.9) else s.permutation(rank))
 

@@ -1,8 +1,8 @@
 """What random models are put together from: substructures that the rules match, almost match, or meet on the way.
 
 A motif draws on a `Sketch`. Most choose between forms that a rule takes and look-alikes that it must refuse; wherever
-it does not matter, the attributes, the order of operands and the shapes that broadcast are drawn, too. Here are those of
-single elements and of layout, and what motifs have in common; each other family has a module of its own.
+it does not matter, the attributes, the order of operands and the shapes that broadcast are drawn, too. Here are those
+of single elements and of layout, and what motifs have in common; each other family has a module of its own.
 """
 
 from math import prod
@@ -157,12 +157,13 @@ def choice(s: Sketch) -> None:
 
 # Casts to these lose nothing.
 WIDER = {
-    "float16": ["float32", "float64"], "float32": ["float64"], "float64": [], "int32": ["int64", "float64"], "int64": ["float64"],
+    "float16": ["float32", "float64"], "float32": ["float64"], "float64": [], "int32": ["int64", "float64"],
+    "int64": ["float64"],
 }  # fmt: skip
 
 
 def casts(s: Sketch) -> None:
-    """One cast or two; what loses something is done to exact elements alone, else rounding could fall out otherwise."""
+    """One cast or two; what loses something is done only to exact elements, else rounding could fall out otherwise."""
     x = s.number()
     wider = WIDER[x.dtype.name]
     narrower = ["float32", "float16"] if x.exact and x.dtype.kind == "f" else ["float32"] if x.dtype.kind == "i" else []
@@ -186,7 +187,11 @@ def clamps(s: Sketch) -> None:
             raise Misfit  # ONNX Runtime has no kernel
         else:
             low, high = s.pick([(0.0, 1.5), (0.0, 1.5), (0.0, 1.0), (-0.5, 0.125), (0.25, 1.0)])
-            x = s.op("Clip", x, late={"min": np.asarray(low, x.dtype), "max": np.asarray(high, x.dtype) if s.chance(0.8) else None})
+            x = s.op(
+                "Clip",
+                x,
+                late={"min": np.asarray(low, x.dtype), "max": np.asarray(high, x.dtype) if s.chance(0.8) else None},
+            )
 
 
 def clamped_sum(s: Sketch) -> None:
@@ -216,9 +221,10 @@ def perm_of(s: Sketch, rank: int) -> list[int] | None:
 
 def between(s: Sketch, x: Tensor) -> Tensor:
     """Nothing, or what moves through a change of layout."""
+    activations = ["Relu", "Relu", "Sigmoid", "Tanh"] if x.shape else ["Relu"]
     return s.pick([
         lambda: x, lambda: x,
-        lambda: one(s, s.pick(["Relu", "Relu", "Sigmoid", "Tanh"] if x.shape else ["Relu"]), x) if x.dtype.kind == "f" else x,
+        lambda: one(s, s.pick(activations), x) if x.dtype.kind == "f" else x,
         lambda: commuted(s, s.pick(["Mul", "Mul", "Add"]), x, s.weight(s.pick([(), (1,), (1, 1)]), dtype=x.dtype)),
     ])()  # fmt: skip
 
@@ -366,5 +372,6 @@ def top(s: Sketch) -> None:
 MOTIFS = {  # → how often, relative to all others
     constants_chain: 6, two: 3, several: 2, constant_outward: 3, factored: 2, unary: 6, square: 2, choice: 1, casts: 1,
     clamps: 1.5, clamped_sum: 0.7, equals: 0.7,
-    transposes: 4, reshapes: 4, squeezes: 3, transposed_sum: 2, moves: 3, moved: 1, reduction: 2, reductions: 2, top: 0.5,
+    transposes: 4, reshapes: 4, squeezes: 3, transposed_sum: 2, moves: 3, moved: 1, reduction: 2, reductions: 2,
+    top: 0.5,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """A random graph while it is being drawn: it knows types, sizes and bounds, and takes back what does not fit.
 
-A motif (benchmarks.random_models.motifs) draws on it through `op`; if a shape, a size or a bound does not work out, that raises
-`Misfit`, and the whole motif is taken back.
+A motif (benchmarks.random_models.motifs) draws on it through `op`; if a shape, a size or a bound does not work out,
+that raises `Misfit`, and the whole motif is taken back.
 """
 
 from math import prod
@@ -37,7 +37,7 @@ class Misfit(Exception):
 
 class Tensor(NamedTuple):
     """`bound`: the largest absolute value that an element can have. `exact`: no operator has rounded it, nor can a
-    substitution make one; so the order of its elements is certain."""
+    rewrite make one; so the order of its elements is certain."""
 
     name: str
     dtype: np.dtype

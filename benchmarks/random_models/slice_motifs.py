@@ -9,8 +9,12 @@ from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
 
 def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
-    """The places first … last − 1; by steps of one, which need not be said, or of two."""
-    late = {"starts": np.array([first]), "ends": np.array([last]), "axes": np.array([axis - len(x.shape) if s.chance(0.2) else axis])}
+    """The indices first … last − 1; by steps of one, which need not be said, or of two."""
+    late = {
+        "starts": np.array([first]),
+        "ends": np.array([last]),
+        "axes": np.array([axis - len(x.shape) if s.chance(0.2) else axis]),
+    }
     if s.opset < 10 or s.chance(0.85):
         return s.op("Slice", x, late=late)
     step = 1 if s.chance(0.8) else 2
@@ -18,7 +22,7 @@ def cut(s: Sketch, x: Tensor, axis: int, first: int, last: int) -> Tensor:
 
 
 def part(s: Sketch, x: Tensor, axis: int | None = None) -> Tensor:
-    """Some places of some axis, or of the one that is asked for."""
+    """Some indices of some axis, or of the one that is asked for."""
     axis = int(s.rng.integers(len(x.shape))) if axis is None else axis
     size = x.shape[axis]
     if size == 0:
@@ -46,7 +50,11 @@ def sliced_pair(s: Sketch) -> None:
         exponents = s.rng.choice([0.5, 2.0, 1.0], [n if s.chance(0.4) else 1 for n in x.shape])
         y = s.op("Pow", x, s.constant(exponents, x.dtype), bound=x.bound**2)
     else:
-        other = s.like(x) if s.chance(0.5) else s.input([n if s.chance(0.4) else 1 for n in x.shape][int(s.chance(0.2)) :], x.dtype)
+        other = (
+            s.like(x)
+            if s.chance(0.5)
+            else s.input([n if s.chance(0.4) else 1 for n in x.shape][int(s.chance(0.2)) :], x.dtype)
+        )
         if kind == "Div":
             other = positive(s, calm(s, other, 8)) if other.shape else scalar(s, x, 0.5)
         y = s.op(kind, x, other, **{"bound": 2 * x.bound} if kind == "Div" else {})
@@ -111,7 +119,7 @@ def cuts_of_two(s: Sketch) -> None:
 
 
 def choices(s: Sketch) -> None:
-    """One Gather or two; a list of places, or a single one."""
+    """One Gather or two; a list of indices, or a single one."""
     x = s.number(low=1)
     axis = int(s.rng.integers(len(x.shape)))
     for _ in range(s.pick([1, 2, 2, 2])):

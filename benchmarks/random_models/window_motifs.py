@@ -26,7 +26,13 @@ def conv_sum(s: Sketch) -> None:
     kernel, bias = kernel_for(s, x), s.chance(0.5)
     attributes = conv_attributes(s, x, kernel, grouped=0.1)
     group = attributes.get("group", 1)
-    y = x if s.chance(0.4) else s.like(x) if s.chance(0.7) else s.input([x.shape[0], group * s.pick([2, 3]), *x.shape[2:]])
+    y = (
+        x
+        if s.chance(0.4)
+        else s.like(x)
+        if s.chance(0.7)
+        else s.input([x.shape[0], group * s.pick([2, 3]), *x.shape[2:]])
+    )
     channels = group * s.pick([1, 2, 3])
     if y.shape == x.shape and s.chance(0.35):
         w = s.weight((channels, x.shape[1] // group, *kernel), prod(kernel) * x.shape[1])
@@ -107,7 +113,9 @@ def padded(s: Sketch) -> None:
             kernel = kernel_for(s, x)
             conv(s, x, kernel, s.chance(0.5), conv_attributes(s, x, kernel))
         case kind:
-            attributes = pool_attributes(s, kind, x) if s.chance(0.5) else {"kernel_shape": [s.pick([2, 3])] * positions}
+            attributes = (
+                pool_attributes(s, kind, x) if s.chance(0.5) else {"kernel_shape": [s.pick([2, 3])] * positions}
+            )
             if min(spans(x, attributes["kernel_shape"], attributes)) < 0:
                 raise Misfit
             pool(s, kind, x, attributes)
@@ -138,7 +146,7 @@ def pooled_parts(s: Sketch) -> None:
 
 
 def pools(s: Sketch) -> None:
-    """Maxima of maxima, of windows around their places or not; one window over everything."""
+    """Maxima of maxima, of windows around their elements or not; one window over everything."""
     x = image(s)
     if s.chance(0.4):
         kind = s.pick(["MaxPool", "AveragePool"])
@@ -164,7 +172,7 @@ def scaled_pool(s: Sketch) -> None:
 
 
 def conv_changed(s: Sketch) -> None:
-    """A convolution of what was scaled or moved by a constant per channel; one that a number scales, at any of its ends."""
+    """A convolution of what a constant per channel scaled or moved; one that a number scales, at any end."""
     x = image(s)
     kernel = kernel_for(s, x)
     attributes = conv_attributes(s, x, kernel) if s.chance(0.5) else {}

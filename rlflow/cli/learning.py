@@ -6,7 +6,6 @@ from controllers.real_env import train_for_real
 from rlflow.cli.wiring import events, make_controller
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar
-from rlflow.env.rewriting import GraphRewriteEnv
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.config import world_model_config
 from worldmodel.dream import DreamVectorEnv
@@ -29,7 +28,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 
     folder: where its checkpoint lies.  name: of its events.
     """
-    dream, options, spec = run.config.dream, run.config.controller, run.env_spec()
+    dream, options, spec = run.config.dream, run.config.controller, run.spec
 
     def make_dream(n):
         return DreamVectorEnv(
@@ -37,7 +36,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         )
 
     def make_real():
-        return LatentEnv(GraphRewriteEnv(run.task, spec.make_reward(), spec.max_steps), model)
+        return LatentEnv(spec.make_env(run.task, spec.max_steps), model)
 
     controller = make_controller(run, model)
     with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:

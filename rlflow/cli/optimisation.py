@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from controllers.config import controller_config
-from rlflow.cli.outcome import check_and_choose, copy_fault_report, write_up
+from rlflow.cli.outcome import copy_fault_report, write_up
 from rlflow.cli.wiring import check_apart
 from rlflow.common.progress import say
 from rlflow.deliver import anytime, best_so_far
@@ -65,7 +65,8 @@ def _choose(run, best, measure_seconds: float, go_on) -> dict:
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
 
     def work() -> dict:
-        return check_and_choose(run, best.candidates(), run.path / "eval", seconds, go_on=go_on) | {"dreamt": []}
+        folder, options = run.path / "eval", {"measure_seconds": seconds, "go_on": go_on}
+        return run.spec.deliver(run.task, best.candidates(), folder, run.config, **options) | {"dreamt": []}
 
     return run.stage("eval", work)
 

@@ -55,7 +55,7 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
 
     measure: against the original, for `eval.measure_seconds`; a slower result is not delivered.
     """
-    from rlflow.cli.outcome import check_and_choose, copy_fault_report
+    from rlflow.cli.outcome import copy_fault_report
     from rlflow.common.files import copy_file
     from rlflow.deliver.candidates import Candidate
     from rlflow.graph.onnx_copy import copy_model
@@ -67,7 +67,8 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     with progress_bar(None, method, " rewrites") as bar:
         answer = run_search(method, run.task.initial, limits, config.seed, bar, **options[method])
     candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
-    outcome = check_and_choose(run, [candidate], run.path, config.eval.measure_seconds if measure else 0.0)
+    seconds = config.eval.measure_seconds if measure else 0.0
+    outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
     copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
     copy_fault_report(outcome, out)
     if outcome["delivered"] != "original":

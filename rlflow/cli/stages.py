@@ -10,9 +10,10 @@ import numpy as np
 from controllers.evaluation import best_of
 from controllers.iterations import learn_in_iterations
 from controllers.recording import recorded
+from rlflow.cli import one_shot
 from rlflow.cli.iterations import RunIterations, report_iteration
 from rlflow.cli.learning import learn_to_act, learn_world_model
-from rlflow.cli.outcome import check_and_choose, write_up
+from rlflow.cli.outcome import write_up
 from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
@@ -20,6 +21,7 @@ from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.deliver.candidates import Candidate, follow
 from rlflow.search.greedy import greedy
+from rlflow.tasks.base import ONE_SHOT, LocalState
 from worldmodel.fidelity import fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
 from worldmodel.latent_env import LatentEnv
@@ -48,12 +50,13 @@ def learn(run, result=None) -> dict:
 
 def collect(run) -> dict:
     """Random episodes of the real environment, on disk."""
+    one_shot.refuse(run, "collect")
     options = run.config.collect
 
     def work() -> dict:
         with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect") as writer:
             return rollouts.collect(
-                run.env_spec(), run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
+                run.spec, run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
                 writer.scalars, options.executor,
             )  # fmt: skip
 
@@ -64,7 +67,8 @@ def collect(run) -> dict:
 
 def train_world_model(run) -> dict:
     """The world model, from disk or online; in several iterations, from the episodes of controllers too."""
-    spec, config, options = run.env_spec(), run.config, run.config.iterations
+    one_shot.refuse(run, "train-wm")
+    spec, config, options = run.spec, run.config, run.config.iterations
 
     def stream(batch: int, first: int) -> Iterator:
         return rollouts.online_batches(spec, batch, config.workers, config.seed, first, config.collect.executor)
@@ -85,7 +89,9 @@ def train_world_model(run) -> dict:
 
 
 def train_controller(run) -> dict:
-    """One controller per temperature, inside the dream alone."""
+    """One controller per temperature, inside the dream alone; of a one-shot task, one on its instance."""
+    if run.spec.shape == ONE_SHOT:
+        return one_shot.train_controller(run)
     run.require("train-wm")
     config, model = run.config, load_world_model(run)
 
@@ -112,6 +118,8 @@ def evaluate(run, result=None) -> dict:
 
     result: `rlflow.deliver.best_so_far.BestSoFar` of searches before: its candidates compete, the controller's goes into it.
     """
+    if run.spec.shape == ONE_SHOT:
+        return one_shot.evaluate(run)
     trained = run.require("train-controller")
     model = load_world_model(run)
 
@@ -119,12 +127,14 @@ def evaluate(run, result=None) -> dict:
         environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
         tries = [_act(run, model, environment, temperature) for temperature in run.config.dream.temperatures]
         controller = _controllers_candidate(run, trained, tries, started)
-        candidates = [controller, _greedy(run), _random(run, controller.interactions)]
+        candidates = [controller, _random(run, controller.interactions)]
+        if isinstance(run.task.initial, LocalState):
+            candidates.insert(1, _greedy(run))
         if result is not None:
             names = [candidate.name for candidate in candidates]
             candidates += [candidate for candidate in result.candidates() if candidate.name not in names]
             result.offer(controller)
-        outcome = check_and_choose(run, candidates, run.path / "eval", run.config.eval.measure_seconds)
+        outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config)
         outcome["dreamt"] = _dream_and_reality(run, trained, tries)
         return outcome
 
@@ -158,7 +168,7 @@ def _greedy(run) -> Candidate:
 
 def _random(run, interactions: int) -> Candidate:
     """The best of random play with as many interactions as the controller had."""
-    started, steps = time.monotonic(), run.env_spec().max_steps
+    started, steps = time.monotonic(), run.spec.max_steps
     actions, played = rollouts.best_random(run.task, run.path / "episodes", interactions, steps, run.config.seed)
     return Candidate("random", follow(run.task, actions), actions, played, time.monotonic() - started)
 
@@ -217,7 +227,7 @@ def _random_episodes(run) -> tuple[list | None, list]:
         held_out = [episode for episode in held_out if id(episode) in own]
         if held_out:
             return training, held_out
-    spec, unused = run.env_spec(), trained["interactions"]
+    spec, unused = run.spec, trained["interactions"]
     reward, fresh = spec.make_reward(), []
     for number in range(unused, unused + FRESH):  # seeds that no training has drawn
         rng = np.random.default_rng([config.seed, number])

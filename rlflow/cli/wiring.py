@@ -30,9 +30,11 @@ def check_names(config) -> None:
     from rlflow.costs import COSTS
     from rlflow.env.rewards import REWARDS
     from rlflow.rules.language import load_rules
+    from rlflow.tasks import TASKS
     from worldmodel import WORLD_MODELS
     from worldmodel.config import world_model_config
 
+    TASKS.check(config.task.name)
     CONTROLLERS.check(config.controller.name)
     COSTS.check(config.cost.name)
     REWARDS.check(config.env.reward)
@@ -92,19 +94,19 @@ def load_world_model(run, folder: Path | None = None):
 
 def controllers_environment(run):
     """The real environment, in episodes as long as a controller's may be."""
-    from rlflow.env.rewriting import GraphRewriteEnv
-
-    return GraphRewriteEnv(run.task, run.env_spec().make_reward(), run.config.controller.max_steps)
+    return run.spec.make_env(run.task, run.config.controller.max_steps)
 
 
 def make_controller(run, model):
     """An untrained one, for the spaces of the world model."""
     from controllers import CONTROLLERS
+    from controllers.base import Observes, check_observes
     from controllers.config import controller_config
     from worldmodel import spaces
     from worldmodel.training import prepare_tensorflow
 
     kind = CONTROLLERS.get(run.config.controller.name)
+    check_observes(kind, Observes.LATENT, "step by step")
     if kind.uses_tensorflow:
         prepare_tensorflow(run.config.seed, run.config.world_model.threads)
     config, observation_space = controller_config(run.config), spaces.observation_space(model)

@@ -26,7 +26,7 @@ class Episode:
       counts: int32 [T + 1, N], locations per rule, at most max_locations.
       graphs: T + 1 GraphArrays.
       index: position in the collection; with the run's seed it determines the episode.
-      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the substitution matched; empty for NO-OP.
+      matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
       copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
     """
@@ -75,7 +75,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
 
 
 def _parts(episode: Episode, name: str) -> list[np.ndarray]:
-    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; empty ones where it has none."""
+    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; maybe empty."""
     if name == "edits":
         return [np.zeros(0, np.int64) if episode.edits is None else episode.edits]
     return [np.zeros(0, np.int32)] * len(episode) if episode.matched is None else episode.matched
@@ -86,7 +86,7 @@ def read_shard(path: Path | str) -> list[Episode]:
     arrays = read_arrays(path)
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
-        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not tell: every step was played
+        arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
         for names, length in (
             (("index", "copied"), len(steps)),
             (("actions", "rewards", "terminated", "truncated"), steps.sum()),

@@ -38,7 +38,7 @@ EXECUTORS = Registry(
 )
 TRIES = 3  # so many workers may die of a job
 CONNECT_SECONDS = 10.0  # within which a cluster must answer
-CANCEL_SECONDS = 0.5  # within which a job on a cluster is told that nobody waits for it
+CANCEL_SECONDS = 0.5  # within which a job on a cluster learns that nobody waits for it
 
 
 class Job(NamedTuple):

@@ -12,5 +12,6 @@ class CollectOptions:
     episodes: int = option(96, "random episodes to play (offline mode)", at_most=10**7)
     executor: str = option("local", "where the workers run: local (this machine) or ray (a cluster: docs/EXTENDING.md)")
     also: tuple[str, ...] = option(
-        (), "folders of other runs, from whose random episodes the world model learns too: one dream for all their models"
+        (),
+        "folders of other runs, from whose random episodes the world model learns too: one dream for all their models",
     )

@@ -1,6 +1,6 @@
 """Collecting episodes of the random agent in the real environment, in parallel and resumably.
 
-Episode k of a run depends on the run's seed and k alone, so that the number of workers, where they run, the
+Episode k of a run depends only on the run's seed and k, so that the number of workers, where they run, the
 death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
 """
 
@@ -45,9 +45,10 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
 
 
 def record(
-    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0, copied: int = 0,
+    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0,
+    copied: int = 0,
 ) -> Episode:  # fmt: skip
-    """The episode of these valid actions, which lead from each state to the next; NO-OP, which changes nothing, ends it."""
+    """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
     rewards, matched, no_op = [], [], task.encoding_spec.n_rules
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
         if xfer_id == no_op or not isinstance(before, LocalState):
@@ -62,7 +63,8 @@ def record(
     edits = edits_of(states, actions) if isinstance(states[0], RewriteState) else None
     return Episode(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
-        np.array([state.objective / task.per_unit for state in states], np.float64), np.array([state.counts for state in states], np.int32),
+        np.array([state.objective / task.per_unit for state in states], np.float64),
+        np.array([state.counts for state in states], np.int32),
         [state.arrays() for state in states], index, matched, edits, copied,
     )  # fmt: skip
 
@@ -116,7 +118,7 @@ def collect(
 
     Args:
       folder: where the workers write the shards; with several machines, one that they share.
-      progress: a tqdm-like object that is told of every finished episode.
+      progress: a tqdm-like object that is updated after every finished episode.
       log: called with (episodes on disk, scalars) after every shard.
       executor: see rlflow.collect.executors.
 

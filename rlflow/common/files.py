@@ -55,7 +55,10 @@ def check_writable(path: Path | str) -> None:
 
 @contextmanager
 def new_file(path: Path | str) -> Iterator[BinaryIO]:
-    """A file to write to; it takes its name when the block ends without an error. Raises RLFlowError if the disk refuses."""
+    """A file to write to; it takes its name when the block ends without an error.
+
+    Raises RLFlowError if the disk refuses.
+    """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,8 +78,8 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def _temporary(path: Path) -> BinaryIO:
-    """A new file beside `path`, locked while it is open: a lock ends with its process, and no process number tells as much, as
-    several hosts and containers may share a folder."""
+    """A new file beside `path`, locked while it is open: a lock ends with its process, and no process number says as
+    much, as several hosts and containers may share a folder."""
     while True:
         file = open(path.with_name(f".{path.name}.{secrets.token_hex(4)}.part"), "xb")
         with suppress(OSError):  # of disks without locks, where nothing is taken for abandoned
@@ -129,7 +132,10 @@ def read_arrays(path: Path | str) -> dict[str, np.ndarray]:
 
 
 def file_hash(*paths: Path | str) -> str:
-    """SHA-256 of a file's bytes, or of those of several, one after the other. Raises RLFlowError if one cannot be read."""
+    """SHA-256 of a file's bytes, or of those of several, one after the other.
+
+    Raises RLFlowError if one cannot be read.
+    """
     digest = hashlib.sha256()
     for path in paths:
         try:

@@ -5,7 +5,8 @@
         width: int = option(8, "graphs that are kept at each depth")
         radius: int = option(1, "edges between two rewrites of a chain", at_least=0)
 
-They are the one source of what is allowed and of what holds where nobody says anything: configs/default.yaml is written from them.
+They are the one source of what is allowed and of what holds where nobody says anything: configs/default.yaml is written from
+them, and configs are checked by them. The type of a value is the field's: `tuple[int, ...]` is a list, `str | None` may be null.
 """
 
 import math
@@ -75,7 +76,13 @@ class Option:
 
 
 def option(
-    default, help: str, *, at_least: float | None = None, at_most: float = math.inf, choices: tuple[str, ...] = (), distinct: bool = False
+    default,
+    help: str,
+    *,
+    at_least: float | None = None,
+    at_most: float = math.inf,
+    choices: tuple[str, ...] = (),
+    distinct: bool = False,
 ):
     """A field of a dataclass of options; see `Option`."""
     declared = {"help": help, "at_least": at_least, "at_most": at_most, "choices": choices, "distinct": distinct}

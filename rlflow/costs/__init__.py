@@ -61,7 +61,7 @@ class TimeIsUp(Exception):
 
 @contextmanager
 def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
-    """In the block the model begins no timing after the deadline (time.monotonic()): its `node_cost` raises TimeIsUp instead."""
+    """In the block no timing begins after the deadline (time.monotonic()): `node_cost` raises TimeIsUp instead."""
     model.deadline = deadline
     try:
         yield

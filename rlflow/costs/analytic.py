@@ -37,7 +37,8 @@ MOVES = PICKS | frozenset((
 # FLOPs an element of the first input (of the output for what is not listed).
 PER_INPUT = {
     "Softmax": 5, "LogSoftmax": 5, "LayerNormalization": 8, "InstanceNormalization": 8, "GroupNormalization": 8,
-    "RMSNormalization": 5, "SkipLayerNormalization": 9, "MeanVarianceNormalization": 8, "BatchNormalization": 2, "LpNormalization": 3, "LRN": 6,
+    "RMSNormalization": 5, "SkipLayerNormalization": 9, "MeanVarianceNormalization": 8, "BatchNormalization": 2,
+    "LpNormalization": 3, "LRN": 6,
     "GlobalAveragePool": 1, "GlobalMaxPool": 1, "GlobalLpPool": 2, "ArgMax": 1, "ArgMin": 1, "TopK": 1, "CumSum": 1,
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ BUDGET_MS = 100.0
 
 
 def calibrate(database: TimingDatabase, threads: int) -> Machine:
-    """Measures the constants of this machine, keeps them in place of older ones, and returns them."""
+    """Measures the constants of this machine, keeps them instead of older ones, and returns them."""
     with database.lock():
         start = time_model(empty_model(), threads, BUDGET_MS).median
         product = time_model(_product(), threads, BUDGET_MS)
@@ -66,7 +66,10 @@ class RooflineCost(AnalyticCost):
 
 def _product() -> onnx.ModelProto:
     weight = np.random.default_rng(0).random((SIDE, SIDE), np.float32)
-    return _model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [SIDE, SIDE]}, [SIDE, SIDE], [numpy_helper.from_array(weight, "w")])
+    return _model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [SIDE, SIDE]}, [SIDE, SIDE],
+        [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
 
 
 def _sum() -> onnx.ModelProto:

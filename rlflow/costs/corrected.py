@@ -1,10 +1,11 @@
 """The corrected cost: an estimate whose operators are scaled, each kind by a factor learned from measured graphs.
 
-    latency ≈ Σ factor[kind of node] · estimate(node) + overhead · launches
+    latency ≈ Σ factor[kind of operator] · estimate(node) + overhead · launches
 
-A sum over nodes again, so that it can take the estimate's place in the environment. The factors are fitted to end-to-end
-latencies of a few dozen graphs by ridge regression of the *relative* error: every factor is drawn to a common one, the common one
-to 1, the overhead to 0. What is not a sum over operators (layouts that the whole graph shares) it cannot correct.
+A sum over nodes again, so that it can stand in for the estimate in the environment. The factors are fitted to
+end-to-end latencies of a few dozen graphs by ridge regression of the *relative* error: every factor is drawn to a
+common one, the common one to 1, the overhead to 0. What is not a sum over operators (layouts that the whole graph
+shares) it cannot correct.
 """
 
 from collections import Counter, defaultdict
@@ -73,7 +74,8 @@ class Correction:
     Attributes:
       common: factor of kinds that no measured graph had.  factors: of the others.  overhead_ps: for each launch.
       strength: of the ridge.  models, graphs: how many it was learned from.
-      error: mean and greatest |corrected / measured − 1| on models that were left out of the fit; None of a single model.
+      error: mean and greatest |corrected / measured − 1| on models that were left out of the fit; None of a single
+        model.
       threads, machine, onnxruntime: where it holds.
     """
 
@@ -134,10 +136,18 @@ class CorrectedCost:
         """
         path = correction_path(threads, database)
         if not path.exists():
-            raise RLFlowError(f"there is no correction of costs for threads={threads} ({path}); fit one, or use cost.name=profiled")
+            raise RLFlowError(
+                f"there is no correction of costs for threads={threads} ({path}); fit one, or use cost.name=profiled"
+            )
         correction = Correction.load(path)
-        if (correction.threads, correction.machine, correction.onnxruntime) != (threads, machine(), onnxruntime.__version__):
-            raise RLFlowError(f"{path} was made on another machine, for other threads or another ONNX Runtime; make it anew")
+        if (correction.threads, correction.machine, correction.onnxruntime) != (
+            threads,
+            machine(),
+            onnxruntime.__version__,
+        ):
+            raise RLFlowError(
+                f"{path} was made on another machine, for other threads or another ONNX Runtime; make it anew"
+            )
         return cls(ProfiledCost.open(threads, database), correction)
 
     @property
@@ -167,7 +177,7 @@ def read_measurements(path: Path | str) -> tuple[list[Measurement], int]:
     """
     result = read_json(path)
     try:
-        outcome = [
+        measurements = [
             Measurement(name, one["parts_ps"], one["launches"], one["measured_ms"])
             for name, model in result["figures"]["models"].items() for one in model["graphs"]
         ]  # fmt: skip
@@ -177,7 +187,7 @@ def read_measurements(path: Path | str) -> tuple[list[Measurement], int]:
         raise RLFlowError(f"{path} is no result of benchmarks.cost_trust: {error!r}") from error
     if where != (machine(), onnxruntime.__version__):
         raise RLFlowError(f"{path} was measured on another machine or with another ONNX Runtime")
-    return outcome, threads
+    return measurements, threads
 
 
 # -- learning --------------------------------------------------------------------------------------
@@ -193,8 +203,11 @@ def fit(measurements: Sequence[Measurement], threads: int = 1) -> Correction:
     strength, errors = _choose(measurements)
     result = _solve(measurements, strength)
     return Correction(
-        **result, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements), threads=threads,
-        error=None if errors is None else {"mean": float(np.mean(np.abs(errors))), "greatest": float(np.max(np.abs(errors)))},
+        **result, strength=strength, models=len({m.model for m in measurements}), graphs=len(measurements),
+        threads=threads,
+        error=None if errors is None else {
+            "mean": float(np.mean(np.abs(errors))), "greatest": float(np.max(np.abs(errors))),
+        },
     )  # fmt: skip
 
 
@@ -216,7 +229,7 @@ def _choose(measurements: Sequence[Measurement]) -> tuple[float, np.ndarray | No
 
 
 def _solve(measurements: Sequence[Measurement], strength: float) -> dict:
-    """common, factors and overhead_ps with the least mean squared relative error plus ridge, every model counting the same."""
+    """common, factors and overhead_ps with the least mean squared relative error plus ridge; models count equally."""
     kinds = sorted({kind for m in measurements for kind in m.parts_ps})
     counts = Counter(m.model for m in measurements)
     rows = np.array([[m.parts_ps.get(kind, 0) for kind in kinds] + [m.launches] for m in measurements], float)
@@ -236,7 +249,7 @@ def _solve(measurements: Sequence[Measurement], strength: float) -> dict:
 
 
 def _bounded(equations: np.ndarray, aims: np.ndarray) -> np.ndarray:
-    """Least squares with every unknown in [LEAST, MOST] and the last one ≥ 0: what leaves its bounds is fixed at them."""
+    """Least squares with every unknown in [LEAST, MOST] and the last one ≥ 0: what leaves its bounds stays there."""
     low, high = np.full(equations.shape[1], LEAST), np.full(equations.shape[1], MOST)
     low[-1], high[-1] = 0, np.inf
     free, result = np.ones(len(low), bool), np.zeros(len(low))

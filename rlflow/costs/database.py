@@ -1,6 +1,6 @@
 """The database of timings: one row a signature, machine, number of threads and version of ONNX Runtime.
 
-A SQLite file that several processes may share; it is a cache, so that a file of an older form is emptied.
+A SQLite file that several processes may share; it is a cache, so that a file of an older format is emptied.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from rlflow.common.progress import say
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 2  # of the form below and of what a signature means: timings of another version are of other things
+VERSION = 2  # of the format below and of what a signature means: timings of another version are of other things
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
@@ -36,7 +36,7 @@ def default_path() -> Path:
 
 
 class TimingDatabase:
-    """Raises RLFlowError, from any method, if the file is damaged, is of a newer form or cannot be written."""
+    """Raises RLFlowError, from any method, if the file is damaged, is of a newer format or cannot be written."""
 
     def __init__(self, path: Path | str | None = None):
         self.path = Path(path or default_path())
@@ -44,7 +44,9 @@ class TimingDatabase:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version > VERSION:
-            raise RLFlowError(f"the cost database {self.path} is of a newer RLFlow (form {version}, not {VERSION}); name another")
+            raise RLFlowError(
+                f"the cost database {self.path} is of a newer RLFlow (format {version}, not {VERSION}); name another"
+            )
         if version < VERSION:
             self._renew(tables > 0)
 
@@ -57,10 +59,15 @@ class TimingDatabase:
             connection.execute(TABLE)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         if used:
-            say(f"the timings in {self.path} were of an older form of RLFlow; they are dropped and will be taken anew")
+            say(
+                f"the timings in {self.path} were of an older format of RLFlow; they are dropped and will be taken anew"
+            )
 
     def look_up(self, signature: str, threads: int) -> Timing | None:
-        query = "SELECT median_ns, low_ns, high_ns, repeats FROM timings WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
+        query = (
+            "SELECT median_ns, low_ns, high_ns, repeats FROM timings"
+            " WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
+        )
         with self.connected() as connection:
             row = connection.execute(query, (signature, threads, machine(), onnxruntime.__version__)).fetchone()
         return Timing(*row) if row else None
@@ -82,7 +89,9 @@ class TimingDatabase:
         """All rows, or those of so many threads, or of machines whose name holds the text."""
         where, values = _where(threads, machine)
         with self.connected() as connection:
-            result = connection.execute(f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values).fetchall()
+            result = connection.execute(
+                f"SELECT {','.join(COLUMNS)} FROM timings{where} ORDER BY 1, 2, 3, 4", values
+            ).fetchall()
         return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
@@ -126,10 +135,12 @@ def _where(threads: int | None, machine: str | None) -> tuple[str, list]:
 
 
 def summary(rows: list[dict]) -> list[dict]:
-    """For each kind of kernel, threads, machine and version: how many timings, their median in µs, first and last date."""
+    """For each kind of kernel, threads, machine and version: count of timings, median in µs, first and last date."""
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
-        groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(row)
+        groups.setdefault((operators(row["signature"]), row["threads"], row["machine"], row["onnxruntime"]), []).append(
+            row
+        )
     return [
         {
             **dict(zip(("operator", "threads", "machine", "onnxruntime"), key, strict=True)),
@@ -150,9 +161,15 @@ def operators(signature: str) -> str:
 
 def summary_table(result: list[dict]) -> str:
     """Markdown."""
-    lines = ["| operator | threads | machine | onnxruntime | timings | median, µs | from | to |", "| --- |" + " --- |" * 7]
+    lines = [
+        "| operator | threads | machine | onnxruntime | timings | median, µs | from | to |",
+        "| --- |" + " --- |" * 7,
+    ]
     for row in result:
-        shown = (row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"], f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10])
+        shown = (
+            row["operator"], row["threads"], row["machine"], row["onnxruntime"], row["count"],
+            f"{row['median_us']:.1f}", row["first"][:10], row["last"][:10],
+        )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, shown))} |")
     return "\n".join(lines)
 

@@ -92,7 +92,9 @@ class Groups:
     def _convolution(self, node: Node) -> list[Node]:
         """[Pad] Conv [what folds into it] [a sum, in blocks] [activation]; a scale in blocks is a convolution, too."""
         graph, blocked = self.graph, self.layout.runs_blocked(node)
-        if node.op in ("BatchNormalization", "Mul") and (not blocked or self.layout.folds(node) or len(varying(graph, node)) > 1):
+        if node.op in ("BatchNormalization", "Mul") and (
+            not blocked or self.layout.folds(node) or len(varying(graph, node)) > 1
+        ):
             return [node]
         nodes = [*self._padding(node), node]
         if node.op == "FusedConv":
@@ -116,7 +118,12 @@ class Groups:
         return [*self._padding(node), node]
 
     def _activation(self, node: Node, reader: Node | None, kinds: frozenset[str]) -> list[Node]:
-        fits = reader is not None and reader.domain == "" and reader.op in kinds and varying(self.graph, reader) == [node.outputs[0]]
+        fits = (
+            reader is not None
+            and reader.domain == ""
+            and reader.op in kinds
+            and varying(self.graph, reader) == [node.outputs[0]]
+        )
         return [reader] if fits else []
 
     def _is_summand(self, node: Node, total: Node) -> bool:
@@ -157,7 +164,12 @@ class Groups:
         return [*nodes, reader] if self._is_scale(reader) else nodes
 
     def _is_bias(self, product: Node, reader: Node | None) -> bool:
-        if reader is None or reader.op != "Add" or len(varying(self.graph, reader)) != 1 or self._rank(product.inputs[1]) != 2:
+        if (
+            reader is None
+            or reader.op != "Add"
+            or len(varying(self.graph, reader)) != 1
+            or self._rank(product.inputs[1]) != 2
+        ):
             return False
         (bias,) = [t for t in reader.inputs if t != product.outputs[0]]
         width = self.graph.types[product.inputs[1]].shape[1:]
@@ -169,7 +181,11 @@ class Groups:
             rank = self._rank(node.inputs[0])
             swaps = rank is not None and node.attribute("perm") == (*range(rank - 2), rank - 1, rank - 2)
             readers = self.graph.consumers.get(node.outputs[0], ())
-            return swaps and node.outputs[0] not in self.graph.outputs and all(self.graph.nodes[r].op in PRODUCTS for r in readers)
+            return (
+                swaps
+                and node.outputs[0] not in self.graph.outputs
+                and all(self.graph.nodes[r].op in PRODUCTS for r in readers)
+            )
         if not self._is_scale(node) or only_reader(self.graph, node.outputs[0]) is None:
             return False
         elsewhere = (near for near in self._anchors_near(node) if near.op not in PRODUCTS)
@@ -202,8 +218,18 @@ class Groups:
             return [erf]
         x = inside.inputs[0]
         other = next((tensor for tensor in times.inputs if tensor != plus.outputs[0]), None)
-        half = only_reader(graph, times.outputs[0]) if other == x else producer(graph, other) if other is not None else None
-        if not self._is_scale(half) or half.op != "Mul" or (other != x and (half.inputs.count(x) != 1 or only_reader(graph, other) is not times)):
+        half = (
+            only_reader(graph, times.outputs[0])
+            if other == x
+            else producer(graph, other)
+            if other is not None
+            else None
+        )
+        if (
+            not self._is_scale(half)
+            or half.op != "Mul"
+            or (other != x and (half.inputs.count(x) != 1 or only_reader(graph, other) is not times))
+        ):
             return [erf]
         nodes = [inside, erf, plus, times, half] if other == x else [half, inside, erf, plus, times]
         return self._offset(x, nodes) + nodes
@@ -220,7 +246,12 @@ class Groups:
         scale = producer(self.graph, x)
         if other == x:
             return [sigmoid, times]
-        fits = self._is_scale(scale) and scale.op == "Mul" and other in scale.inputs and only_reader(self.graph, x) is sigmoid
+        fits = (
+            self._is_scale(scale)
+            and scale.op == "Mul"
+            and other in scale.inputs
+            and only_reader(self.graph, x) is sigmoid
+        )
         return [scale, sigmoid, times] if fits else [sigmoid]
 
     def _written_normalisation(self, root: Node) -> list[Node]:
@@ -246,7 +277,11 @@ class Groups:
             return []
         x, mean = deviation.inputs[0], producer(self.graph, deviation.inputs[1])
         offset = only_reader(self.graph, nodes[-1].outputs[0])
-        fits = self._is(mean, "ReduceMean") and mean.inputs[0] == x and only_reader(self.graph, mean.outputs[0]) is deviation
+        fits = (
+            self._is(mean, "ReduceMean")
+            and mean.inputs[0] == x
+            and only_reader(self.graph, mean.outputs[0]) is deviation
+        )
         if not fits or not self._is(offset, "Add") or len(varying(self.graph, offset)) != 1:
             return []
         whole = [mean, deviation, *nodes, offset]
@@ -264,26 +299,33 @@ class Groups:
         if len({self.graph.types.get(t) for t in (*total.inputs, x)}) != 1:
             return []
         offsets = (self._offset(tensor, [total]) for tensor in total.inputs)
-        return [*next((result for result in offsets if result and self.graph.is_constant(result[0].inputs[1])), []), total]
+        return [
+            *next((result for result in offsets if result and self.graph.is_constant(result[0].inputs[1])), []),
+            total,
+        ]
 
     def _offset(self, x: int, nodes: list[Node]) -> list[Node]:
-        """The sum with one constant number for each feature that gives x, where `nodes` alone read it."""
+        """The sum with one constant number for each feature that gives x, where only `nodes` read it."""
         add = producer(self.graph, x)
         if not self._is(add, "Add") or not self._read_by(x, nodes) or len(varying(self.graph, add)) != 1:
             return []
         before = producer(self.graph, varying(self.graph, add)[0])
         if before is not None and before.op in _GROW and add in self._group(before):
             return []
-        kind = self.graph.types.get(x)
+        type_ = self.graph.types.get(x)
         shapes = [self.graph.types[t].shape for t in add.inputs if self.graph.is_constant(t)]
-        return [add] if kind is not None and kind.shape is not None and shapes == [kind.shape[-1:]] else []
+        return [add] if type_ is not None and type_.shape is not None and shapes == [type_.shape[-1:]] else []
 
     # -- slices ------------------------------------------------------------------------------------
 
     def _slices(self, node: Node) -> tuple[Node, ...]:
-        """The slices that take a tensor apart without a rest, in order: one Split. Else the node alone."""
+        """The slices that take a tensor apart without a rest, in order: one Split. Else the node by itself."""
         graph, x = self.graph, node.inputs[0]
-        parts = [(self._extent(reader), reader) for reader in map(graph.nodes.get, graph.consumers[x]) if self._is(reader, "Slice")]
+        parts = [
+            (self._extent(reader), reader)
+            for reader in map(graph.nodes.get, graph.consumers[x])
+            if self._is(reader, "Slice")
+        ]
         (axis, *_), end = self._extent(node) or (None,), 0
         if axis is None:
             return (node,)
@@ -297,8 +339,16 @@ class Groups:
 
     def _extent(self, node: Node) -> tuple[int, int, int] | None:
         """(axis, first, last + 1) of a Slice of one axis, all counted from 0; None if they are not known."""
-        kind, slots = self.graph.types.get(node.inputs[0]), [self.graph.constants.get(tensor) for tensor in node.inputs[1:]]
-        if kind is None or kind.shape is None or len(slots) < 3 or any(slot is None or slot.type.size != 1 for slot in slots):
+        kind, slots = (
+            self.graph.types.get(node.inputs[0]),
+            [self.graph.constants.get(tensor) for tensor in node.inputs[1:]],
+        )
+        if (
+            kind is None
+            or kind.shape is None
+            or len(slots) < 3
+            or any(slot is None or slot.type.size != 1 for slot in slots)
+        ):
             return None
         first, last, axis, *step = [int(slot.load().reshape(-1)[0]) for slot in slots]
         size = kind.shape[axis]
@@ -322,7 +372,11 @@ class Groups:
 
     def _number(self, node: Node, slots: tuple[int, ...]) -> int | None:
         """The constant input, among `slots`, that is one number and leaves the shape of the other as it is."""
-        result = [node.inputs[k] for k in slots if self.graph.is_constant(node.inputs[k]) and self.graph.types[node.inputs[k]].size == 1]
+        result = [
+            node.inputs[k]
+            for k in slots
+            if self.graph.is_constant(node.inputs[k]) and self.graph.types[node.inputs[k]].size == 1
+        ]
         return result[0] if result and len(varying(self.graph, node)) == 1 else None
 
     def _read_by(self, tensor: int, nodes: list[Node]) -> bool:

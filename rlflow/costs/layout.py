@@ -20,7 +20,7 @@ DEPTH = 2
 BY_FOUR = 4  # channels that a reorder and a depthwise kernel take at once
 CONVOLUTIONS = frozenset(("Conv", "FusedConv"))
 POOLS = frozenset(("MaxPool", "AveragePool"))
-ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carriers of whole blocks alone
+ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carriers of whole blocks only
 SUMS = frozenset(("Add", "Sum", "Mul"))
 REMOVED = frozenset(("Identity", "Dropout"))
 CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
@@ -74,7 +74,9 @@ def is_removed(graph: Graph, node: Node) -> bool:
     """Whether ONNX Runtime removes the node when it loads a graph: Identity, and Dropout in inference."""
     if node.domain != "" or node.op not in REMOVED:
         return False
-    return node.op == "Identity" or not (any(map(graph.is_used, node.outputs[1:])) or any(t != ABSENT for t in node.inputs[2:]))
+    return node.op == "Identity" or not (
+        any(map(graph.is_used, node.outputs[1:])) or any(t != ABSENT for t in node.inputs[2:])
+    )
 
 
 def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
@@ -98,7 +100,12 @@ def folds(graph: Graph, node: Node, more: int = FOLDS) -> Node | None:
 def pads(graph: Graph, node: Node) -> Node | None:
     """The convolution or pooling that does the work of a Pad itself: the only one that reads what it gives."""
     reader = only_reader(graph, node.outputs[0])
-    if reader is None or reader.op not in ("Conv", *POOLS) or reader.domain != "" or reader.attribute("auto_pad", b"NOTSET") != b"NOTSET":
+    if (
+        reader is None
+        or reader.op not in ("Conv", *POOLS)
+        or reader.domain != ""
+        or reader.attribute("auto_pad", b"NOTSET") != b"NOTSET"
+    ):
         return None
     same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
     return reader if same and reader.inputs[0] == node.outputs[0] else None
@@ -149,8 +156,9 @@ class Layout:
         return before is not None and self.runs_blocked(before)
 
     def reads_blocked(self, node: Node) -> bool:
-        """Whether the operator reads blocks: as it gives them, but for the borders that need no reorder of their own."""
-        if node.op == "Transpose":  # the order of axes after which images have their channels last is one of blocks, too
+        """Whether the operator reads blocks: as it gives them, except borders that need no reorder of their own."""
+        # the order of axes after which images have their channels last is one of blocks, too
+        if node.op == "Transpose":
             return node.attribute("perm", ()) == NHWC and self.is_blocked(node.inputs[0])
         if node.op == "Pad":
             reader = pads(self.graph, node)
@@ -170,7 +178,11 @@ class Layout:
             elif any(map(self.reads_blocked, readers)):
                 yield "ReorderInput", graph.types[tensor]
         for tensor in varying(graph, node):
-            if tensor not in graph.producers and _is_image(graph.types.get(tensor)) and node.id == self._first_in_blocks(tensor):
+            if (
+                tensor not in graph.producers
+                and _is_image(graph.types.get(tensor))
+                and node.id == self._first_in_blocks(tensor)
+            ):
                 yield "ReorderInput", graph.types[tensor]
 
     def _first_in_blocks(self, tensor: int) -> int | None:

@@ -54,9 +54,9 @@ def ratio_of(sessions: Sequence[Sequence[float]], seed: int) -> Ratio:
 
     Two sessions of one file can differ for as long as they live, so that pairs of one session are not
     independent; and the one that was made second is often 2 % faster or slower than the first, whichever file
-    it holds. So a session and the next one, made in the other order, are a session pair, and session pairs are what is drawn (of a
-    session pair alone its sessions). With few of them plain percentiles are too narrow: the deviations are widened
-    by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
+    it holds. So a session and the next one, made in the other order, are a session pair, and session pairs are what is
+    drawn (of a single session pair its sessions). With few of them plain percentiles are too narrow: the deviations are
+    widened by sqrt(n / (n - 1)) · t / 1.96, with Student's t (Hesterberg's expanded percentile interval).
 
     Args:
       sessions: for each of at least two sessions its pairs' ratios, candidate / original.
@@ -150,7 +150,7 @@ def run_memory(model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray
     """Bytes that a model adds to the resident memory of a fresh process, at the fullest moment of its runs.
 
     That is its weights, the copies that kernels pack of them, activations, outputs and ONNX Runtime's own; the file's
-    content while it is read is not counted. None where the system does not tell (other than Linux with glibc).
+    content while it is read is not counted. None where the system does not say (other than Linux with glibc).
 
     Raises RLFlowError if the model cannot be run, or the process dies of it.
     """
@@ -212,7 +212,9 @@ def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: 
     return runs
 
 
-def _one_after_the_other(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
+def _one_after_the_other(
+    models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int
+) -> list[list[Run]]:
     """As `_side_by_side`, but only one session lives at a time."""
     runs: list[list[Run]] = [[], []]
     running = _warm(models[first], inputs, threads)
@@ -245,8 +247,8 @@ def _goes_on(done: list, end: float) -> bool:
 
 
 def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], threads: int) -> Run:
-    # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where other
-    # processes take turns on the core, theirs is not counted.
+    # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where
+    # other processes take turns on the core, theirs is not counted.
     clock = time.thread_time if threads == 1 else time.perf_counter
     interrupted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     start = clock()

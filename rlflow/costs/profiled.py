@@ -1,8 +1,8 @@
 """The profiled cost: every distinct kernel is timed once in ONNX Runtime, on this machine.
 
 What is timed is what ONNX Runtime executes: operators that it fuses are timed together (`rlflow.costs.groups`) and
-paid for at one of them, the anchor; operators that it runs in blocks are timed in blocks, and reorders at the borders of
-such regions have timings of their own (`rlflow.costs.layout`). Timings are kept in `rlflow.costs.database`.
+paid for at one of them, the anchor; operators that it runs in blocks are timed in blocks, and reorders at the borders
+of such regions have timings of their own (`rlflow.costs.layout`). Timings are kept in `rlflow.costs.database`.
 """
 
 import math
@@ -36,7 +36,7 @@ class ProfiledCost:
     and only on what lies behind operators of `passes`: nothing is fused across others, and they need no other's layout.
 
     Attributes:
-      fallbacks: signature → why the operators could not be timed alone and have the calibrated roofline's.
+      fallbacks: signature → why the operators could not be timed by themselves and have the calibrated roofline's.
       deadline: see `timing_until`.
 
     Raises RLFlowError, from any method, if the database cannot be used; TimeIsUp.
@@ -82,7 +82,10 @@ class ProfiledCost:
             if first.op in VIEWS:
                 return NodeCost(VIEW_PS, 0, 0, 1)
         blocked = groups.blocked_inputs(group)
-        key = (group_signature(graph, group), tuple([tensor in blocked for node in group for tensor in node.inputs]) if blocked else ())
+        key = (
+            group_signature(graph, group),
+            tuple([tensor in blocked for node in group for tensor in node.inputs]) if blocked else (),
+        )
         cost = self._memo.get(key)
         if cost is None:
             cost = self._memo[key] = self._timed(groups, group, blocked, text(key))

@@ -35,7 +35,10 @@ def group_signature(graph: Graph, group: tuple[Node, ...]) -> tuple:
     positions: dict[int, int] = {}
     return tuple(
         [
-            (signature(graph, node), tuple([positions.setdefault(tensor, len(positions)) for tensor in (*node.inputs, *node.outputs)]))
+            (
+                signature(graph, node),
+                tuple([positions.setdefault(tensor, len(positions)) for tensor in (*node.inputs, *node.outputs)]),
+            )
             for node in group
         ]
     )

@@ -1,4 +1,4 @@
-"""How long ONNX Runtime takes for a group of operators alone: a small model, optimised as a user's, and run.
+"""How long ONNX Runtime takes for a group of operators by itself: a small model, optimised as a user's, and run.
 
 Blocked operators are timed in blocks. The group's small model gets a convolution in front of every blocked input;
 ONNX Runtime optimises it as it would the whole graph; then the part before those inputs and the reorders behind
@@ -47,14 +47,17 @@ class Timing(NamedTuple):
         ordered = np.sort(np.asarray(times, float))
         around = Z * len(ordered) ** 0.5 / 2  # the median's rank is binomial
         low, high = int(len(ordered) / 2 - around), int(np.ceil(len(ordered) / 2 + around))
-        return cls(float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, len(ordered) - 1)]), len(ordered))
+        return cls(
+            float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, len(ordered) - 1)]),
+            len(ordered),
+        )  # fmt: skip
 
 
 # -- models ----------------------------------------------------------------------------------------
 
 
 def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
-    """A model of the nodes alone: constants stay constants (weights get random content), the rest are inputs.
+    """A model of nothing but the nodes: constants stay constants (weights get random content), the rest are inputs.
 
     Raises CannotRunAlone for a subgraph or an input of unknown shape.
     """
@@ -111,9 +114,13 @@ def reorder_model(op: str, kind: TensorType) -> onnx.ModelProto:
 
 
 def _model(nodes, inputs, outputs, weights=()) -> onnx.ModelProto:
-    given, made = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values] for values in (inputs, outputs))
+    given, made = (
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values] for values in (inputs, outputs)
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(NCHWC, 1)]
-    return helper.make_model(helper.make_graph(nodes, "alone", given, made, list(weights)), opset_imports=opsets, ir_version=8)
+    return helper.make_model(
+        helper.make_graph(nodes, "alone", given, made, list(weights)), opset_imports=opsets, ir_version=8
+    )
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -132,7 +139,9 @@ def in_blocks(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> onnx.Mo
         (given,) = [value for value in graph.input if value.name == name]
         graph.output.append(given)  # a second reader, so that nothing is fused into the convolution
         graph.input.remove(given)
-        graph.input.append(helper.make_tensor_value_info(f"image of {name}", kind.dtype, [kind.shape[0], 1, *kind.shape[2:]]))
+        graph.input.append(
+            helper.make_tensor_value_info(f"image of {name}", kind.dtype, [kind.shape[0], 1, *kind.shape[2:]])
+        )
         weight = np.ones((kind.shape[1], 1, 1, 1), np.float32)
         graph.initializer.append(onnx.numpy_helper.from_array(weight, f"weight of {name}"))
         graph.node.insert(0, helper.make_node("Conv", [f"image of {name}", f"weight of {name}"], [name]))
@@ -145,7 +154,10 @@ def _without_borders(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> 
     made = {tensor: node for node in graph.node for tensor in node.output}
     images = {f"image of {name}": kind for name, kind in blocked.items()}
     borders = [node for node in graph.node if node.input and node.input[0] in images]
-    inputs = [helper.make_tensor_value_info(n.output[0], TensorProto.FLOAT, blocked_shape(images[n.input[0]])) for n in borders]
+    inputs = [
+        helper.make_tensor_value_info(n.output[0], TensorProto.FLOAT, blocked_shape(images[n.input[0]]))
+        for n in borders
+    ]
     inputs += [value for value in graph.input if value.name not in images]
     outputs = []
     for value in graph.output:

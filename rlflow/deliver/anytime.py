@@ -1,4 +1,4 @@
-"""The searches under a time budget: each keeps its best so far as it goes, and which of their candidates are then checked."""
+"""The searches under a time budget, each of which keeps its best so far; which candidates are then checked."""
 
 import math
 import time
@@ -21,20 +21,23 @@ SPARE = 20.0  # and so many times what a look takes: a path is followed again to
 
 
 class Watch:
-    """Looks at a running search now and then: shows and keeps its best so far. Every rewrite is reported to it, as to tqdm."""
+    """Looks at a running search now and then: shows and keeps its best so far.
+
+    Every rewrite is reported to it, as to tqdm.
+    """
 
     def __init__(self, best: BestSoFar, name: str, bar, left: Callable[[], float]):
         """left: seconds that the searches still have."""
         self.best, self.name, self.bar, self.left = best, name, bar, left
-        self.search, self.kept, self.next_look = None, best.task.initial.cost.runtime_ps, 0.0
+        self.search, self.kept, self.next_look = None, best.task.initial.objective, 0.0
 
     def update(self, n: int) -> None:
         self.bar.update(n)
         if self.search is None or self.search.seconds < self.next_look:
             return
         began = self.search.seconds
-        if self.search.best.cost.runtime_ps < self.kept:
-            self.kept = self.search.best.cost.runtime_ps
+        if self.search.best.objective < self.kept:
+            self.kept = self.search.best.objective
             state, actions = numbered(self.search.start, self.search.best_path)
             self.best.offer(Candidate(self.name, state, actions, self.search.interactions, began))
         self.bar.set_postfix_str(f"{self.best}, {max(self.left(), 0):.0f} s left", refresh=False)
@@ -45,7 +48,8 @@ class Watch:
 
 
 def methods(cost: CostModel) -> tuple[str, ...]:
-    """Those of METHODS that add something: by the analytic cost, or with other constants of it, the descent is greedy's own."""
+    """Those of METHODS that add something: by the analytic cost, or with other constants of it, the descent is greedy's
+    own."""
     return METHODS[1:] if isinstance(cost, AnalyticCost) else METHODS
 
 

@@ -1,4 +1,4 @@
-"""The best candidate so far of every search: on disk as soon as it is known, so that the same command goes on from there."""
+"""The best candidate so far of every search, on disk as soon as it is known: the same command goes on from there."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,9 @@ class BestSoFar:
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
-        return Candidate(name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"]))
+        return Candidate(
+            name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"])
+        )
 
     def offer(self, candidate: Candidate, stop: str | None = None, asked: Mapping | None = None) -> None:
         """Keeps a candidate unless its search had a better one already.
@@ -38,7 +40,7 @@ class BestSoFar:
           stop: why its search ended; None while it goes on.  asked: its options, and the `seconds` that it was given.
         """
         before = self._candidates.get(candidate.name)
-        if before is None or candidate.state.cost.runtime_ps <= before.state.cost.runtime_ps:
+        if before is None or candidate.state.objective <= before.state.objective:
             self._candidates[candidate.name] = before = candidate
         self.records[candidate.name] = {
             "actions": [list(action) for action in before.actions], "estimated_ms": before.state.runtime_ms,
@@ -57,7 +59,7 @@ class BestSoFar:
 
     def candidates(self) -> list[Candidate]:
         """The cheapest first."""
-        return sorted(self._candidates.values(), key=lambda candidate: candidate.state.cost.runtime_ps)
+        return sorted(self._candidates.values(), key=lambda candidate: candidate.state.objective)
 
     def gain(self, candidate: Candidate) -> float:
         """Percent by which its estimate is below the original's."""

@@ -11,7 +11,8 @@ class Budget(NamedTuple):
     """What the seconds of one command are for; checks that have begun are finished.
 
     Attributes:
-      searches: until the searches end.  looking: until nothing is looked for any more, None where searches are all there is.
+      searches: until the searches end.  looking: until nothing is looked for any more, None where searches are all
+        there is.
       end: the clock (time.monotonic) when all is over.
     """
 
@@ -21,7 +22,8 @@ class Budget(NamedTuple):
 
     @classmethod
     def of(cls, seconds: float | None, learn: bool, started: float) -> "Budget":
-        """seconds: None for the default.  learn: whether a controller learns after the searches.  started: when the clock was so."""
+        """seconds: None for the default.  learn: whether a controller learns after the searches.  started: when the
+        clock was so."""
         seconds = seconds or (900.0 if learn else 120.0)
         end = started + seconds
         return cls(seconds / 30, 0.9 * seconds, end) if learn else cls(seconds * 2 / 3, None, end)

@@ -1,30 +1,43 @@
-"""Candidates for delivery: a rewritten graph, the actions that lead to it, and who came to it."""
+"""Candidates for delivery: a state and the actions that lead to it, or a decision; and who came to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlflow.env.state import RewriteState, Task
+import numpy as np
+
+from rlflow.tasks.base import State, Task
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A rewritten graph and who found it.
+    """Step by step: a state (a rewritten graph), and who came to it.
 
     Attributes:
-      name: "controller", "random" or a search; the order of candidates breaks ties.
+      name: "controller", "random" or the name of a search; the order of candidates breaks ties.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
-      interactions: steps of the real environment that were spent on finding it.
-      seconds: time that was spent on finding it.
+      interactions: steps of the real environment that were spent on it.
+      seconds: time that was spent on it.
     """
 
     name: str
-    state: RewriteState
+    state: State
     actions: Sequence[tuple[int, int]]
     interactions: int
     seconds: float
 
 
-def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[RewriteState]:
+@dataclass(frozen=True)
+class Decision:
+    """One-shot: a decision, int64 [n], its objective, and who came to it with how many evaluations in how many seconds."""
+
+    name: str
+    decision: np.ndarray
+    objective: int
+    interactions: int
+    seconds: float
+
+
+def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:
     """The initial state and the one after each of the valid actions."""
     states = [task.initial]
     for xfer_id, location in actions:
@@ -32,7 +45,7 @@ def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[Rewrite
     return states
 
 
-def follow(task: Task, actions: Sequence[tuple[int, int]]) -> RewriteState:
+def follow(task: Task, actions: Sequence[tuple[int, int]]) -> State:
     """The state at the end of a list of valid actions."""
     return states_along(task, actions)[-1]
 

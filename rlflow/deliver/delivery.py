@@ -137,7 +137,7 @@ def _check(
     task: Task, candidate: Candidate, comparison: Comparison, source: Path, folder: Path,
     options: DeliveryOptions, shapes: dict,
 ) -> tuple[Candidate, dict]:  # fmt: skip
-    """The candidate without what makes it unequal; what the checks say of that: equality, and latency beside the original."""
+    """The candidate without what makes it unequal; what is then known: equality, and latency beside the original."""
     path = folder / f"candidate-{candidate.name}.onnx"
 
     def compare(state: RewriteState) -> Findings:
@@ -196,7 +196,7 @@ def _describe(task: Task, candidate: Candidate) -> dict:
 
 def _choose(initial: RewriteState, candidates: Sequence[Candidate], result: dict[str, dict]) -> tuple[str, str]:
     """(name of the candidate or "original", why)."""
-    better = [c for c in candidates if c.state.cost.runtime_ps < initial.cost.runtime_ps]
+    better = [c for c in candidates if c.state.objective < initial.objective]
     equal = [c for c in better if result[c.name]["equal"]]
     if not equal:
         if better or any(result[c.name]["left_out"] for c in candidates):
@@ -207,7 +207,7 @@ def _choose(initial: RewriteState, candidates: Sequence[Candidate], result: dict
     if not kept:
         return "original", "the candidates were estimated to be faster but measured to be slower"
     shown = [c for c in kept if verdicts[c.name] == "faster"]
-    best = min(shown or kept, key=lambda c: c.state.cost.runtime_ps)
+    best = min(shown or kept, key=lambda c: c.state.objective)
     return best.name, "lowest estimated runtime of those that are equal and " + (
         "measured to be faster" if shown else "not measured to be slower"
     )

@@ -22,5 +22,7 @@ class EvalOptions:
     greedy_seconds: float = option(60.0, "and for how long", at_least=0)
     measure_seconds: float = option(10.0, "end-to-end timing of each candidate; 0 leaves it out", at_least=0)
     sessions: int = option(6, "pairs of ONNX Runtime sessions")
-    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of the inputs that outputs are compared on", at_least=0, distinct=True)
+    seeds: tuple[int, ...] = option(
+        (0, 1, 2), "seeds of the inputs that outputs are compared on", at_least=0, distinct=True
+    )
     tolerance: float = option(0.0001, "largest relative error of an output, in units of its largest value")

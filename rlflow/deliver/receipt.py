@@ -47,7 +47,8 @@ def make_receipt(
         "exact_rules_only": exact,
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
         "actions": [
-            {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)} for x, k in actions
+            {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)}
+            for x, k in actions
         ],
         "result_hash": result.hash,
         "model_sha256": model_hash(result),
@@ -111,5 +112,6 @@ def check_result(receipt: dict, graph: Graph) -> None:
         raise RLFlowError("the replay ends at another graph than the receipt says")
     if model_hash(graph) != receipt["model_sha256"]:
         raise RLFlowError(
-            f"the replay ends at the same graph but its folded weights differ; the receipt was made with {receipt.get('versions')}"
+            "the replay ends at the same graph but its folded weights differ; the receipt was made with "
+            f"{receipt.get('versions')}"
         )

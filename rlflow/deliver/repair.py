@@ -1,9 +1,9 @@
 """A candidate that is not equal to the original: which rewrites are to blame, and what is left without them.
 
-A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out, and the rest
-is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime is at fault:
-then outputs part with its own optimisations alone. What it is known to do wrong is seen in the graph, without a run
-(`rlflow.deliver.validate.known_faults`).
+A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out,
+and the rest is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime
+is at fault: then outputs part only with its own optimisations. What it is known to do wrong is seen in the graph,
+without a run (`rlflow.deliver.validate.known_faults`).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class LeftOut:
     """A rewrite that was left out.
 
     Attributes:
-      step: its place among the candidate's rewrites, counted from 0.  rule, location: what it was.
+      step: its position among the candidate's rewrites, counted from 0.  rule, location: what it was.
       blame: "rule", "onnxruntime", or "needed" for what matched what another one had made.
       message: what was wrong after it.
     """
@@ -54,7 +54,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
 
     Args:
       actions: valid (xfer_id, location) pairs.
-      compare: what is found when a state's model is compared with the original.
+      compare: what comparing a state's model with the original gives.
     """
     repair = _Repair(task, actions)
     chain = repair.without_known_faults()
@@ -70,7 +70,11 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
             middle = (equal + wrong) // 2
             result = compare(chain.states[middle])
             equal, wrong, findings = (middle, wrong, findings) if result.ok else (equal, middle, result)
-        repair.blame(chain.steps[wrong - 1], "onnxruntime" if findings.blames_onnxruntime else "rule", findings.failures()[0].message)
+        repair.blame(
+            chain.steps[wrong - 1],
+            "onnxruntime" if findings.blames_onnxruntime else "rule",
+            findings.failures()[0].message,
+        )
         before, chain = chain, repair.without_known_faults()
         findings = compare(chain.states[-1])
     if not findings.ok:
@@ -82,7 +86,7 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
 class _Chain(NamedTuple):
     """Rewrites of the candidate that can be made without those that are left out, and the states along them."""
 
-    steps: list[int]  # places in the candidate
+    steps: list[int]  # positions in the candidate
     actions: list[tuple[int, int]]
     states: list[RewriteState]  # one more
 
@@ -157,7 +161,9 @@ class _Repair:
         """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
         self._leave_out(step, blame, message)
         xfer_id = self.actions[step][0]
-        blamed = sum(self.actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items())
+        blamed = sum(
+            self.actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items()
+        )
         if blamed >= TWICE:
             for other, (rule, _) in enumerate(self.actions):
                 if rule == xfer_id and other not in self.out:
@@ -181,24 +187,48 @@ class _Repair:
         return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])
 
 
-def write_fault_report(path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet) -> None:
+def write_fault_report(
+    path: Path, model: str, machine: str, versions: dict[str, str], candidates: dict[str, dict], rules: RuleSet
+) -> None:
     """What a maintainer needs to know, without the model: to be read, and sent.
 
     Args:
-      candidates: name → what `rlflow.deliver.delivery.deliver` found of it; those without anything left out are not spoken of.
+      candidates: name → what `rlflow.deliver.delivery.deliver` says of it; those without anything left out are not
+        spoken of.
     """
     lines = [f"# Rewrites after which {model} was not equal", ""]
-    lines += ["They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part with its own optimisations alone; else a rule is.", ""]
+    lines += [
+        "They were left out. ONNX Runtime is to blame (`onnxruntime`) where outputs part only with its own "
+        "optimisations; else a rule is.",
+        "",
+    ]
     for name, result in candidates.items():
         blamed = [each for each in result["left_out"] if each["blame"] != "needed"]
         if blamed:
-            lines += [f"## Found by {name}", "", "| step | rule | location | to blame | what was wrong after it |", "| ---: | --- | ---: | --- | --- |"]
-            lines += [f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |" for each in blamed]
-            lines += ["", f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.", ""]
+            lines += [
+                f"## Found by {name}",
+                "",
+                "| step | rule | location | to blame | what was wrong after it |",
+                "| ---: | --- | ---: | --- | --- |",
+            ]
+            lines += [
+                f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |"
+                for each in blamed
+            ]
+            lines += [
+                "",
+                f"{len(result['left_out']) - len(blamed)} others needed what these made, or were not tried.",
+                "",
+            ]
     names = {each["rule"] for result in candidates.values() for each in result["left_out"] if each["blame"] != "needed"}
     lines += ["## The rules", ""]
     for rule in rules:
         if rule.name in names:
             lines += ["```", rule.text, "```", ""]
-    lines += ["## Conditions", "", f"- machine: {machine}", *(f"- {package} {version}" for package, version in versions.items())]
+    lines += [
+        "## Conditions",
+        "",
+        f"- machine: {machine}",
+        *(f"- {package} {version}" for package, version in versions.items()),
+    ]
     write_text(path, "\n".join(lines) + "\n")

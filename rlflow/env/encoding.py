@@ -36,7 +36,7 @@ def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
 
 
 def node_features(graph: Graph, node: Node, cost: NodeCost) -> tuple[float, ...]:
-    """What a graph network is told of one operator (NODE_FEATURES numbers, sizes as log(1 + x)).
+    """What a graph network sees of one operator (NODE_FEATURES numbers, sizes as log(1 + x)).
 
     Cost (runtime in ns, FLOPs, bytes, launches), number of inputs, of constant inputs, of outputs and of
     readers, rank and size of the first output and its last four dimensions, window height and width,
@@ -109,7 +109,11 @@ def _entry(graph: Graph, node: Node, cost: NodeCost) -> NodeEntry:
         if sender is not None and not graph.nodes[sender].constant:
             kind = graph.types.get(tensor)
             senders.append(sender)
-            edges += (float(slot), log1p(kind.nbytes if kind is not None else 0), float(len(graph.consumers[tensor]) > 1))
+            edges += (
+                float(slot),
+                log1p(kind.nbytes if kind is not None else 0),
+                float(len(graph.consumers[tensor]) > 1),
+            )
     op = OPS.get((node.domain, node.op), OTHER_OP)
     row = struct.pack(f"{NODE_FEATURES}f", *node_features(graph, node, cost))
     return NodeEntry(op, row, tuple(senders), struct.pack(f"{len(edges)}f", *edges))

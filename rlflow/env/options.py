@@ -10,7 +10,9 @@ class EnvOptions:
     """The real environment."""
 
     rules: tuple[str, ...] = option((), "rule families (files in rlflow/rules/); empty for all")
-    exact: bool = option(False, "of those, only the rules that change no rounding; results are compared bit for bit (`optimise --exact`)")
+    exact: bool = option(
+        False, "of those, only the rules that change no rounding; results are compared bit for bit (`optimise --exact`)"
+    )
     standard_operators_only: bool = option(
         False, "leave out the rules that introduce operators of other domains, such as com.microsoft"
     )
@@ -18,8 +20,10 @@ class EnvOptions:
     max_steps: int = option(60, "steps after which a random episode is cut")
     reward: str = option(
         "relative",
-        "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime) or new-runtime (its level); "
-        "the world model `edits` refuses combined: it knows runtimes alone",
+        "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime) or new-runtime (its "
+        "level); the world model `edits` refuses combined: it knows runtimes alone",
     )
-    alpha: float = option(0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0)
+    alpha: float = option(
+        0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0
+    )
     beta: float = option(0.2, "weight of the memory accesses in `combined`", at_least=0)

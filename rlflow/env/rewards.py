@@ -1,4 +1,4 @@
-"""Rewards: what one step of the real environment was worth.
+"""Rewards: what one step of the real environment earns.
 
 A reward is a function of the states before and after a valid step and of the initial state. An invalid
 action gets `INVALID_REWARD` whatever the reward function (RLFlow, equations 2 and 3).
@@ -44,7 +44,8 @@ def relative(before: RewriteState, after: RewriteState, initial: RewriteState) -
 def new_runtime(before: RewriteState, after: RewriteState, initial: RewriteState) -> float:
     """RT_0 − RT_t in ms: how far the new graph is below the unchanged one, at every step anew.
 
-    The paper compares a "new runtime reward" (R2 in its figure 5) and gives no formula. Taken from RT_0 it is 0 for NO-OP, as the others.
+    The paper compares a "new runtime reward" (R2 in its figure 5) and gives no formula. Taken from RT_0 it is 0 for
+    NO-OP, as the others.
     """
     return initial.runtime_ms - after.runtime_ms
 

@@ -122,7 +122,7 @@ class StepEnv(gym.Env):
         self.state, self._steps = saved
 
     def recall(self, action, after: State):
-        """What `step` gives for a valid substitution, which is known to lead to the state `after`: nothing is carried out."""
+        """What `step` gives for a valid choice that is known to lead to the state `after`: nothing is carried out."""
         before, self.state, self._steps = self.state, after, self._steps + 1
         reward, ended = float(self.reward(before, after, self.task.initial)), not self._masks()[0].any()
         truncated = not ended and self._steps >= self.max_steps
@@ -130,12 +130,12 @@ class StepEnv(gym.Env):
 
     def fork(self) -> "StepEnv":
         """An environment of its own in the same state; the task, which nothing changes, is shared."""
-        twin = copy.copy(self)
-        twin.action_space, twin._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
-        return twin
+        other = copy.copy(self)
+        other.action_space, other._np_random = copy.deepcopy(self.action_space), copy.deepcopy(self._np_random)
+        return other
 
     def candidates(self) -> list[tuple[int, int, GraphArrays]]:
-        """(xfer_id, location, GraphArrays) of every graph that one valid substitution leads to."""
+        """(xfer_id, location, GraphArrays) of every graph that one valid choice leads to."""
         actions = valid_actions(self.state.counts, stop=False)
         return [(int(x), int(k), self.state.apply(x, k).arrays()) for x, k in actions if self._allowed(x, k)]
 

@@ -77,7 +77,9 @@ def _attention(context) -> None:
     if not all(kind is not None and len(kind.tensor_type.shape.dim) == 3 for kind in (query, key, value)):
         _give(context, query and helper.make_tensor_type_proto(query.tensor_type.elem_type, None))
         return  # packed, or with heads as an axis: its shape stays unknown
-    (batch, length, width), (_, keys, key_width), (_, values, _) = (k.tensor_type.shape.dim for k in (query, key, value))
+    (batch, length, width), (_, keys, key_width), (_, values, _) = (
+        k.tensor_type.shape.dim for k in (query, key, value)
+    )
     heads = _integer(context, "num_heads")
     pairs = ((width, key_width), (keys, values), *((batch, k.tensor_type.shape.dim[0]) for k in (key, value)))
     if heads < 1 or any(a.dim_value != b.dim_value for a, b in pairs if a.dim_value and b.dim_value):
@@ -139,7 +141,8 @@ OPERATORS = {
     "BiasGelu": Operator("A B", "C", {}, _like_first),
     "QuickGelu": Operator("X", "Y", dict(alpha=1.702), _like_first),
     "SkipLayerNormalization": Operator(
-        "input skip gamma beta? bias?", "output mean? inv_std_var? input_skip_bias_sum?", dict(epsilon=1e-12), _like_first
+        "input skip gamma beta? bias?", "output mean? inv_std_var? input_skip_bias_sum?", dict(epsilon=1e-12),
+        _like_first
     ),
     "FusedMatMul": Operator("A B", "Y", dict(alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0), _matmul),
     "FusedGemm": Operator(
@@ -176,7 +179,9 @@ def _attribute(name: str, default) -> defs.OpSchema.Attribute:
 def _register() -> None:
     for name, operator in OPERATORS.items():
         if not defs.has(name, DOMAIN):
-            inputs, outputs = ([_parameter(text) for text in names.split()] for names in (operator.inputs, operator.outputs))
+            inputs, outputs = (
+                [_parameter(text) for text in names.split()] for names in (operator.inputs, operator.outputs)
+            )
             schema = defs.OpSchema(
                 name, DOMAIN, VERSION, inputs=inputs, outputs=outputs,
                 type_constraints=[("T", FLOATS, ""), ("M", ["tensor(int32)"], "")],

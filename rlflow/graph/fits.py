@@ -1,4 +1,4 @@
-"""What operators ask of their inputs beyond what ONNX's shape inference looks at (its version 1.23 lets these pass)."""
+"""What operators ask of their inputs beyond what ONNX's shape inference checks (its version 1.23 lets these pass)."""
 
 from math import prod
 
@@ -8,7 +8,11 @@ from rlflow.graph.model import TensorType
 
 
 def misfit(
-    op: str, attributes: dict, inputs: list[TensorType | None], values: list[np.ndarray | None], outputs: tuple[TensorType, ...]
+    op: str,
+    attributes: dict,
+    inputs: list[TensorType | None],
+    values: list[np.ndarray | None],
+    outputs: tuple[TensorType, ...],
 ) -> str | None:
     """Why the inputs do not fit the operator, None if nothing is seen.
 
@@ -25,7 +29,12 @@ def misfit(
         return "a part of negative size"
     if op == "Transpose" and "perm" in attributes and sorted(attributes["perm"]) != list(range(len(shape))):
         return "no permutation of the axes"
-    if op == "Squeeze" and len(values) > 1 and values[1] is not None and len({k % len(shape) for k in values[1]}) < values[1].size:
+    if (
+        op == "Squeeze"
+        and len(values) > 1
+        and values[1] is not None
+        and len({k % len(shape) for k in values[1]}) < values[1].size
+    ):
         return "an axis is named twice"
     if op == "Gemm" and len(inputs) > 2 and inputs[2] is not None and not _spreads(inputs[2].shape, outputs[0].shape):
         return "the third input does not fit"

@@ -19,7 +19,7 @@ ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
 
 def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) -> None:
-    """Raises RLFlowError if a tensor has a negative size, an element type that ONNX lacks, or more than `limit` bytes."""
+    """Raises RLFlowError if a tensor has a negative size, a type that ONNX lacks, or more than `limit` bytes."""
     for name, kind in types.items():
         if kind.dtype not in ELEMENT_TYPES:
             raise RLFlowError(f"tensor '{name}' has the element type {kind.dtype}, which ONNX does not know")
@@ -28,7 +28,8 @@ def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) 
         size = math.prod(kind.shape or ()) * itemsize(kind.dtype)
         if size > limit:
             raise RLFlowError(
-                f"tensor '{name}' {list(kind.shape)} would take {size / 2**30:.3g} GiB, the limit is {limit / 2**30:.3g} GiB"
+                f"tensor '{name}' {list(kind.shape)} would take {size / 2**30:.3g} GiB, the limit is "
+                f"{limit / 2**30:.3g} GiB"
             )
 
 
@@ -97,7 +98,9 @@ def check_declarations(model: onnx.ModelProto) -> None:
         raise RLFlowError(f"the model declares output '{twice[0]}' twice")
     for function in model.functions:
         if function.domain == contrib.DOMAIN and function.name in contrib.OPERATORS:
-            raise RLFlowError(f"the model has its own function {function.domain}.{function.name}, an operator of ONNX Runtime's")
+            raise RLFlowError(
+                f"the model has its own function {function.domain}.{function.name}, an operator of ONNX Runtime's"
+            )
     versions: dict[str, int] = {}
     for opset in model.opset_import:
         domain = "" if opset.domain == "ai.onnx" else opset.domain
@@ -105,4 +108,6 @@ def check_declarations(model: onnx.ModelProto) -> None:
             raise RLFlowError(f"the model imports two opsets of the domain '{domain}'")
     for node in model.graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
-            raise RLFlowError(f"the Constant that gives '{node.output[0]}' must have one value, not {len(node.attribute)}")
+            raise RLFlowError(
+                f"the Constant that gives '{node.output[0]}' must have one value, not {len(node.attribute)}"
+            )

@@ -19,7 +19,8 @@ from rlflow.graph import contrib
 from rlflow.graph.order import Edit, Order, after, walk
 
 ABSENT = -1  # an omitted optional input or output of a node
-RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}  # ONNX Runtime's own, which a model need not import before a rule uses it
+# ONNX Runtime's own, which a model need not import before a rule uses it
+RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
 
 # Operators whose value may differ from run to run, so that they are never constant.
 RANDOM_OPS = frozenset(
@@ -123,7 +124,7 @@ class Node:
         return default
 
     def key(self) -> tuple:
-        """What the operator computes from its inputs; equal for two nodes that differ only in place."""
+        """What the operator computes from its inputs; equal for two nodes that differ only in where they stand."""
         return self.domain, f"{self.op}:{self.overload}" if self.overload else self.op, self.attributes
 
 
@@ -207,7 +208,7 @@ class Graph:
         return bool(self.consumers.get(tensor)) or tensor in self.outputs
 
     def is_constant(self, tensor: int) -> bool:
-        """Whether the tensor is a weight, a literal, or computed from such alone."""
+        """Whether the tensor is a weight, a literal, or computed from nothing else."""
         if tensor in self.constants:
             return True
         producer = self.producers.get(tensor)
@@ -238,7 +239,7 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Node ids in the canonical order: topological, and a matter of structure alone."""
+        """Node ids in the canonical order: topological, decided by nothing but structure."""
         return tuple(sorted(self.nodes, key=self.rank.__getitem__))
 
     @cached_property
@@ -327,13 +328,19 @@ class Graph:
         removed = {n: self.nodes[n] for n in sorted(graph.changed) if n in self.nodes and n not in graph.nodes}
         targets = {}
         for node in removed.values():
-            used = [t for t in node.outputs if t in self.outputs or any(c not in removed for c in self.consumers.get(t, ()))]
+            used = [
+                t for t in node.outputs if t in self.outputs or any(c not in removed for c in self.consumers.get(t, ()))
+            ]
             targets[node.id] = frozenset(graph.producers.get(rewired.get(t, t)) for t in used)
         return Edit(
             self._walk,
             {node_id: self._sources(node) for node_id, node in removed.items()},
             targets,
-            {n: graph._sources(graph.nodes[n]) for n in sorted(graph.changed) if n in graph.nodes and n not in self.nodes},
+            {
+                n: graph._sources(graph.nodes[n])
+                for n in sorted(graph.changed)
+                if n in graph.nodes and n not in self.nodes
+            },
         )
 
     def _touch_around(self, tensor: int, touched: set[int]) -> None:

@@ -63,7 +63,10 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
 
 
 def external_files(path: Path | str) -> list[str]:
-    """The files that hold external weights of a model, relative to its folder. Raises RLFlowError as `read_model` does."""
+    """The files that hold external weights of a model, relative to its folder.
+
+    Raises RLFlowError as `read_model` does.
+    """
     return sorted({entry.value for entry in external_locations(read_model(path))})
 
 
@@ -331,7 +334,7 @@ def constant_of(proto: onnx.TensorProto, folder: str) -> Constant:
 
 
 def _is_literal(node: onnx.NodeProto) -> bool:
-    """Whether the node is a Constant whose tensor can be a weight; sparse ones and texts are better carried as nodes."""
+    """Whether the node is a Constant whose tensor can be a weight; sparse ones and texts are carried as nodes."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return False
     attribute = node.attribute[0]
@@ -360,7 +363,7 @@ def _attribute_value(attribute: onnx.AttributeProto, domain: str):
     ):
         return Opaque(attribute.SerializeToString(deterministic=True))
     value = helper.get_attribute_value(attribute)
-    if domain and value == []:  # whose type no schema will tell
+    if domain and value == []:  # whose type no schema says
         return Opaque(attribute.SerializeToString(deterministic=True))
     return tuple(value) if attribute.type in (kinds.INTS, kinds.FLOATS, kinds.STRINGS) else value
 

@@ -98,7 +98,11 @@ def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, Tens
     )
     opsets = [helper.make_opsetid(*pair) for pair in {"": standard, node.domain: opset}.items()]
     try:
-        session(helper.make_model(helper.make_graph([node], "one", given, made), opset_imports=opsets, ir_version=8), 1, False)
+        session(
+            helper.make_model(helper.make_graph([node], "one", given, made), opset_imports=opsets, ir_version=8),
+            1,
+            False,
+        )
     except RLFlowError:
         return False
     return True

@@ -9,7 +9,7 @@ the new nodes lead to the same old ones in the same turn, they get numbers in be
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-SPACING = 1 << 64  # between neighbouring numbers of a fresh walk: room for some tens of rewrites in one place
+SPACING = 1 << 64  # between neighbouring numbers of a fresh walk: room for some tens of rewrites at one node
 
 
 class Order(NamedTuple):
@@ -83,7 +83,7 @@ class _Walk:
         self.kept: list[int] = []  # old nodes that are still to be met, in this turn
 
     def events(self) -> Iterator[tuple[int | None, int | None]]:
-        """(new node, None) where it is met and where it is done; (None, number) for the moments in between that stay."""
+        """(new node, None) where it is met and where it is done; (None, number) for moments in between that stay."""
         children = {node: self.tree_children(node) for node in self.edit.removed}
         below = {child for result in children.values() for child in result}
         hooks = sorted(self.edit.removed.keys() - below, key=self.discovered.__getitem__)
@@ -149,7 +149,7 @@ def _numbered(events: Iterable[tuple[int | None, int | None]]) -> Iterator[tuple
             continue
         step = (right - left) // (len(waiting) + 1)
         if waiting and step == 0:
-            raise _Elsewhere  # too many rewrites in one place: number afresh
+            raise _Elsewhere  # too many rewrites at one node: number afresh
         for position, new in enumerate(waiting, start=1):
             number = left + position * step
             if new in begun:

@@ -56,7 +56,9 @@ def node_proto(
     while moved and inputs and not inputs[-1]:
         inputs.pop()
     outputs = [name(tensor) for tensor in node.outputs]
-    proto = helper.make_node(node.op, inputs, outputs, name=node.name, domain=node.domain, overload=node.overload or None)
+    proto = helper.make_node(
+        node.op, inputs, outputs, name=node.name, domain=node.domain, overload=node.overload or None
+    )
     version = schema_version(node.op, node.domain, opset)
     proto.attribute.extend(attribute_proto(node.op, node.domain, version, key, value) for key, value in node.attributes)
     for attribute, slot, _ in moved:

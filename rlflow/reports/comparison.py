@@ -1,4 +1,4 @@
-"""Several finished runs side by side: what each found, and means with 95 % intervals over runs of one model and controller."""
+"""Several finished runs side by side; means with 95 % intervals over the runs of one model and controller."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Run:
     Attributes:
       model, controller: names; the model's is that of its file, without folders.
       task: the options of the environment and the cost, which estimates depend on.
-      outcome: what `eval` found.
+      outcome: the result of `eval`.
       stage_seconds: stage → seconds, of those that were run.
       curves: name → tag → list of (step, value).
     """
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def shown(self) -> str:
-        """The candidate whose rules are told: the learned controller, else what was delivered, else the lowest estimate."""
+        """The candidate whose rules are shown: the learned controller's, else the delivered one, else the cheapest."""
         result = self.outcome["candidates"]
         chosen = [name for name in ("controller", self.outcome["delivered"]) if name in result]
         return chosen[0] if chosen else min(result, key=lambda name: result[name]["estimated_ms"])
@@ -53,8 +53,16 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
     try:
         config = OmegaConf.load(folder / "config.yaml")
         controller = config.controller.name if "controller" in outcome["candidates"] else NONE
-        model, seed, task = Path(config.model).name, int(config.seed), {key: task["task"][key] for key in ("env", "cost", "shapes")}
-        seconds = {name: float(read_json(folder / f"{name}.json")["seconds"]) for name in STAGES if (folder / f"{name}.json").exists()}
+        model, seed, task = (
+            Path(config.model).name,
+            int(config.seed),
+            {key: task["task"][key] for key in ("env", "cost", "shapes")},
+        )
+        seconds = {
+            name: float(read_json(folder / f"{name}.json")["seconds"])
+            for name in STAGES
+            if (folder / f"{name}.json").exists()
+        }
         run = Run(folder, model, controller, seed, task, outcome, seconds, read_curves(folder / "tensorboard"))
         candidate_rows(run)
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -69,7 +77,10 @@ def read_runs(folders: Sequence[Path], read_curves: Callable[[Path], Mapping]) -
     """
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise RLFlowError("a run is named twice")
-    runs = sorted((read_run(folder, read_curves) for folder in folders), key=lambda run: (run.model, run.controller, run.seed, str(run.folder)))
+    runs = sorted(
+        (read_run(folder, read_curves) for folder in folders),
+        key=lambda run: (run.model, run.controller, run.seed, str(run.folder)),
+    )
     for one, other in zip(runs, runs[1:], strict=False):
         if one.model == other.model and one.task != other.task:
             different = next(key for key in one.task if one.task[key] != other.task[key])
@@ -84,17 +95,21 @@ def candidate_rows(run: Run) -> list[dict]:
         measured = result["measured"] or {}
         low, high = measured.get("interval", (None, None))
         rows.append({
-            "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name, "delivered": name == run.outcome["delivered"],
-            "equal": result["equal"], "estimated_ms": result["estimated_ms"], "estimated_percent": result["estimated_improvement_percent"],
-            "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"), "ratio_low": low, "ratio_high": high,
-            "verdict": measured.get("verdict"), "substitutions": result["substitutions"], "interactions": result["interactions"],
+            "model": run.model, "controller": run.controller, "seed": run.seed, "candidate": name,
+            "delivered": name == run.outcome["delivered"],
+            "equal": result["equal"], "estimated_ms": result["estimated_ms"],
+            "estimated_percent": result["estimated_improvement_percent"],
+            "measured_percent": 100 * (1 - measured["ratio"]) if measured else None, "ratio": measured.get("ratio"),
+            "ratio_low": low, "ratio_high": high,
+            "verdict": measured.get("verdict"), "substitutions": result["substitutions"],
+            "interactions": result["interactions"],
             "seconds": result["seconds"],
         })  # fmt: skip
     return rows
 
 
 def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | None]:
-    """n, mean, and low and high of its 95 % interval (Student's t), over the values that are there; None where there are too few.
+    """n, mean, low and high of its 95 % interval (Student's t), over the values that are there; None for too few.
 
     Above ten degrees of freedom the interval is as wide as with ten, hence not too narrow.
     """
@@ -107,7 +122,7 @@ def mean_interval(values: Sequence[float | None]) -> dict[str, float | int | Non
 
 
 def summary(rows: Sequence[Mapping]) -> list[dict]:
-    """One dict for each model, controller and candidate: `runs`, `verdicts` (verdict → runs), and `mean_interval` of each of FIGURES."""
+    """By model, controller and candidate: `runs`, `verdicts` (verdict → runs), `mean_interval` of each of FIGURES."""
     result: dict[tuple, list[Mapping]] = {}
     for row in rows:
         result.setdefault((row["model"], row["controller"], row["candidate"]), []).append(row)
@@ -126,7 +141,10 @@ def times(runs: Sequence[Run]) -> list[dict]:
     for run in runs:
         for stage, seconds in run.stage_seconds.items():
             result.setdefault((run.model, run.controller, stage), []).append(seconds)
-    return [{"model": m, "controller": c, "stage": stage, **mean_interval(values)} for (m, c, stage), values in result.items()]
+    return [
+        {"model": m, "controller": c, "stage": stage, **mean_interval(values)}
+        for (m, c, stage), values in result.items()
+    ]
 
 
 def rule_counts(runs: Sequence[Run]) -> dict[tuple[str, str], float]:

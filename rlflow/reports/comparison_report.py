@@ -11,12 +11,18 @@ from rlflow.reports.markdown import as_csv, make_figure, save_figure
 from rlflow.reports.markup import Safe, page, short, table, tag
 
 NOTE = (
-    "Means over runs, with 95 % intervals (Student's t) where there are several. *Estimated* is a sum of single-operator costs, *measured* the "
+    "Means over runs, with 95 % intervals (Student's t) where there are several. *Estimated* is a sum of "
+    "single-operator costs, *measured* the "
     "end-to-end latency in ONNX Runtime; the two are never mixed. Both are improvements over the original, in percent."
 )
-RULES = "How often the learned controller applies each rule (where none was trained: what was delivered), the mean over the runs of a model."
+RULES = (
+    "How often the learned controller applies each rule (where none was trained: what was delivered), the mean over "
+    "the runs of a model."
+)
+TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
 HEAD = (
-    "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts", "real interactions",
+    "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
+    "real interactions",
     "seconds of acting or search",
 )  # fmt: skip
 
@@ -42,7 +48,11 @@ def flat(entry: Mapping) -> dict:
     """A row of the summary without dicts in it: `estimated_percent.mean`, …"""
     result = {}
     for key, value in entry.items():
-        result |= {f"{key}.{part}": v for part, v in value.items()} if isinstance(value, dict) and key != "verdicts" else {key: value}
+        result |= (
+            {f"{key}.{part}": v for part, v in value.items()}
+            if isinstance(value, dict) and key != "verdicts"
+            else {key: value}
+        )
     return result | {"verdicts": verdicts(entry)}
 
 
@@ -56,7 +66,10 @@ def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
     for run in runs:
         for name, key, curve in learning_curves(run.curves):
             lines_of = result.setdefault((run.model, key), {})
-            lines_of[f"{name}, seed {run.seed}" + ("" if f"{name}, seed {run.seed}" not in lines_of else f" ({run.folder.name})")] = curve
+            lines_of[
+                f"{name}, seed {run.seed}"
+                + ("" if f"{name}, seed {run.seed}" not in lines_of else f" ({run.folder.name})")
+            ] = curve
     return result
 
 
@@ -71,15 +84,19 @@ def interval_text(result: Mapping, digits: int = 2) -> str:
 def name_of(entry: Mapping) -> str:
     """The model and the candidate; of the controller which one, of a control beside which one it was run."""
     result = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
-    beside = f" (beside {entry['controller']})" if entry["candidate"] != "controller" and entry["controller"] != NONE else ""
+    beside = (
+        f" (beside {entry['controller']})" if entry["candidate"] != "controller" and entry["controller"] != NONE else ""
+    )
     return f"{short(entry['model'])}: {result}{beside}"
 
 
 def cells(entry: Mapping) -> list[str]:
     """A row of the summary, as HEAD."""
     return [
-        short(entry["model"]), entry["controller"], entry["candidate"], str(entry["runs"]), interval_text(entry["estimated_percent"]),
-        interval_text(entry["measured_percent"]), str(entry["measured_percent"]["n"]), verdicts(entry), interval_text(entry["interactions"], 0),
+        short(entry["model"]), entry["controller"], entry["candidate"], str(entry["runs"]),
+        interval_text(entry["estimated_percent"]),
+        interval_text(entry["measured_percent"]), str(entry["measured_percent"]["n"]), verdicts(entry),
+        interval_text(entry["interactions"], 0),
         interval_text(entry["seconds"], 1),
     ]  # fmt: skip
 
@@ -92,7 +109,11 @@ def time_cells(entry: Mapping) -> list[str]:
 
 
 def _markdown(folder: Path, result: Mapping, counts: Mapping, curves: Mapping) -> str:
-    plots = {"gains": _plot_gains(folder, result["summary"]), "rules": _plot_rules(folder, counts), "curves": _plot_curves(folder, curves)}
+    plots = {
+        "gains": _plot_gains(folder, result["summary"]),
+        "rules": _plot_rules(folder, counts),
+        "curves": _plot_curves(folder, curves),
+    }
     pictures = {name: f"\n\n![{name}]({path.name})" if path else "" for name, path in plots.items()}
     sections = [
         "# Runs compared", NOTE, "## Improvement\n\n" + _rows(HEAD, map(cells, result["summary"])) + pictures["gains"],
@@ -105,16 +126,22 @@ def _markdown(folder: Path, result: Mapping, counts: Mapping, curves: Mapping) -
 
 def _rows(head: Sequence[str], rows) -> str:
     lines_of = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines_of)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines_of
+    )
 
 
 def _plot_gains(folder: Path, entries: Sequence[Mapping]) -> Path:
     figure = make_figure(8, 0.32 * len(entries) + 1.2)
     axes = figure.subplots(1, 2, sharey=True)
-    for plane, key, label in zip(axes, ("estimated_percent", "measured_percent"), ("estimated", "measured"), strict=True):
+    for plane, key, label in zip(
+        axes, ("estimated_percent", "measured_percent"), ("estimated", "measured"), strict=True
+    ):
         for position, entry in enumerate(entries):
             if entry[key]["mean"] is not None:
-                low, high = (entry[key][end] if entry[key]["low"] is not None else entry[key]["mean"] for end in ("low", "high"))
+                low, high = (
+                    entry[key][end] if entry[key]["low"] is not None else entry[key]["mean"] for end in ("low", "high")
+                )
                 plane.plot([low, high], [position, position], color="C0")
                 plane.plot(entry[key]["mean"], position, "o", color="C0", markersize=4)
         plane.axvline(0, color="grey", linewidth=0.8)
@@ -136,7 +163,10 @@ def _plot_rules(folder: Path, counts: Mapping[tuple[str, str], float]) -> Path |
     axes.set_yticks(range(len(rules)), rules)
     most = max(map(max, values))
     for row, column in ((r, c) for r in range(len(rules)) for c in range(len(models)) if values[r][c]):
-        axes.text(column, row, f"{values[row][column]:.3g}", ha="center", va="center", fontsize=8, color="white" if 2 * values[row][column] > most else "black")
+        axes.text(
+            column, row, f"{values[row][column]:.3g}", ha="center", va="center", fontsize=8,
+            color="white" if 2 * values[row][column] > most else "black",
+        )  # fmt: skip
     return save_figure(figure, folder / "rules.png")
 
 
@@ -144,7 +174,9 @@ def _plot_curves(folder: Path, curves: Mapping[tuple[str, str], Mapping[str, lis
     if not curves:
         return None
     figure = make_figure(8, 2.4 * len(curves))
-    for plane, ((model, key), named) in zip(figure.subplots(len(curves), 1, squeeze=False)[:, 0], curves.items(), strict=True):
+    for plane, ((model, key), named) in zip(
+        figure.subplots(len(curves), 1, squeeze=False)[:, 0], curves.items(), strict=True
+    ):
         for name, curve in named.items():
             plane.plot(*zip(*curve, strict=True), label=short(name))
         plane.set(title=short(model), xlabel="step", ylabel=key)
@@ -164,8 +196,11 @@ def _html(result: Mapping, counts: Mapping, curves: Mapping) -> str:
     ]  # fmt: skip
     sections = [
         ("Improvement", [table(HEAD, map(cells, result["summary"]), numbers=(3, 4, 5, 6, 8, 9)), *charts]),
-        ("Rules applied", [tag("p", RULES, class_="faint"), heatmap(rules, models, counts, "rule") if rules else tag("p", "None.")]),
-        ("Time", [table(("model", "controller", "stage", "runs", "seconds"), map(time_cells, result["times"]), numbers=(3, 4))]),
+        (
+            "Rules applied",
+            [tag("p", RULES, class_="faint"), heatmap(rules, models, counts, "rule") if rules else tag("p", "None.")],
+        ),
+        ("Time", [table(TIME_HEAD, map(time_cells, result["times"]), numbers=(3, 4))]),
         ("Training", [_chart(model, key, named) for (model, key), named in curves.items()] or [tag("p", "No curves.")]),
     ]  # fmt: skip
     body = [tag("section", tag("h2", title), content) for title, content in sections]

@@ -1,4 +1,4 @@
-"""A region before and after, as two pictures in which the same operator lies in the same place."""
+"""A region before and after, as two pictures in which the same operator has the same position."""
 
 from collections.abc import Mapping, Set
 from itertools import zip_longest
@@ -22,7 +22,7 @@ class Drawing(NamedTuple):
     Attributes:
       kinds: node id → removed, added, kept, or elsewhere (another region changes it).
       before, after: edges.
-      places: node id → (column, which may be half, row).
+      positions: node id → (column, which may be half, row).
     """
 
     kinds: dict[int, str]
@@ -44,8 +44,12 @@ def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
 def look(before: RewriteState, after: RewriteState, drawing: Drawing) -> tuple:
     """Equal for two regions whose pictures are the same up to costs and names."""
     number = {node_id: k for k, node_id in enumerate(sorted(drawing.kinds))}
-    nodes = [(kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())]
-    was, now = ([(number[e.source], number[e.target], e.folded > 0) for e in result] for result in (drawing.before, drawing.after))
+    nodes = [
+        (kind, _node(before.graph, after.graph, node_id).key()[:2]) for node_id, kind in sorted(drawing.kinds.items())
+    ]
+    was, now = (
+        [(number[e.source], number[e.target], e.folded > 0) for e in links] for links in (drawing.before, drawing.after)
+    )
     return tuple(nodes), tuple(was), tuple(now)
 
 
@@ -60,14 +64,17 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
     """Node id → (column, row). Every edge leads down.
 
     Args:
-      gone, new: the nodes that are only there before, and only after: one of each may share a place.
+      gone, new: the nodes that are only there before, and only after: one of each may share a position.
     """
     row = _rows(node_ids, links)
     near: dict[int, list[int]] = {node_id: [] for node_id in node_ids}
     for edge in links:
         near[edge.source].append(edge.target)
         near[edge.target].append(edge.source)
-    layers = [_slots([n for n in sorted(node_ids) if row[n] == k], gone, new) for k in range(max(row.values(), default=-1) + 1)]
+    layers = [
+        _slots([n for n in sorted(node_ids) if row[n] == k], gone, new)
+        for k in range(max(row.values(), default=-1) + 1)
+    ]
     column = _columns(layers)
     for sweep in range(SWEEPS):
         for k in range(len(layers)) if sweep % 2 == 0 else reversed(range(len(layers))):
@@ -78,7 +85,10 @@ def layout(node_ids: Set[int], links: list[Edge], gone: Set[int], new: Set[int])
 
 
 def _rows(node_ids, links: list[Edge]) -> dict[int, int]:
-    """The longest path that leads to each node. Before and after together might be a cycle: then one of its edges leads up."""
+    """The longest path that leads to each node.
+
+    Before and after together might be a cycle: then one of its edges leads up.
+    """
     row, left = {}, {n: {e.source for e in links if e.target == n and e.source != n} for n in sorted(node_ids)}
     while left:
         ready = [n for n, waits in left.items() if not waits & left.keys()] or [min(left)]
@@ -125,7 +135,9 @@ def _panel(state: RewriteState, drawing: Drawing, links: list[Edge], size: tuple
     width, height = size
     positions = {node_id: drawing.positions[node_id] for node_id in seen}
     arrows = [_arrow(positions, link) for link in links]
-    return tag("svg", arrows, boxes, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=title)
+    return tag(
+        "svg", arrows, boxes, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=title
+    )
 
 
 def _box(state: RewriteState, node_id: int, kind: str, position: tuple[float, int]) -> Safe:
@@ -133,11 +145,14 @@ def _box(state: RewriteState, node_id: int, kind: str, position: tuple[float, in
     x, y = _corner(position)
     shapes = [state.graph.types[t].shape for t in node.outputs if t in state.graph.types]
     about = [short(node.name), *("×".join(map(str, shape)) for shape in shapes if shape is not None)]
+    cost_text = time_text(cost) if cost else "free"
     label = node.op if len(node.op) <= CHARACTERS else f"{node.op[: CHARACTERS - 1]}…"
     return tag(
-        "g", tag("title", " · ".join(filter(None, [short(node.op), *about]))), tag("rect", x=x, y=y, width=WIDE, height=HIGH, rx=5),
+        "g", tag("title", " · ".join(filter(None, [short(node.op), *about]))),
+        tag("rect", x=x, y=y, width=WIDE, height=HIGH, rx=5),
         tag("text", label, x=x + WIDE // 2, y=y + 15, text_anchor="middle"),
-        tag("text", time_text(cost) if cost else "free", x=x + WIDE // 2, y=y + 29, text_anchor="middle", class_="faint"), class_=kind,
+        tag("text", cost_text, x=x + WIDE // 2, y=y + 29, text_anchor="middle", class_="faint"),
+        class_=kind,
     )  # fmt: skip
 
 
@@ -152,7 +167,18 @@ def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
     (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
     between = [c for c, row in positions.values() if first < row < last and abs(c - (column + last_column) / 2) < 0.5]
     aside, bend = (COLUMN, (below - y) // 3) if between else (0, (below - y) // 2)
-    drawn = [tag("path", d=f"M{x} {y}C{x + aside} {y + bend} {end + aside} {below - bend} {end} {below}", class_="edge folded" if edge.folded else "edge")]
+    drawn = [
+        tag(
+            "path",
+            d=f"M{x} {y}C{x + aside} {y + bend} {end + aside} {below - bend} {end} {below}",
+            class_="edge folded" if edge.folded else "edge",
+        )
+    ]
     if edge.folded:
-        drawn.append(tag("text", f"⋯ {edge.folded}", x=(x + end) // 2 + 3 * aside // 4, y=(y + below) // 2 + 4, text_anchor="middle", class_="faint"))
+        drawn.append(
+            tag(
+                "text", f"⋯ {edge.folded}", x=(x + end) // 2 + 3 * aside // 4, y=(y + below) // 2 + 4,
+                text_anchor="middle", class_="faint",
+            )
+        )  # fmt: skip
     return tag("g", drawn)

@@ -1,4 +1,4 @@
-"""The report of a run as one HTML page: what was gained, by which steps, and the graph before and after where it changed."""
+"""The report of a run as one HTML page: the gain, the steps, and the graph before and after where it changed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +14,25 @@ from rlflow.reports.steps import Step, opened, trace
 
 STEPS = 1000  # rows of a table of steps
 BOXES = 2500  # operators that are drawn in all pictures
-LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the name of a curve worth showing holds
+LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the names of curves that are shown hold
+NOTE = (
+    "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
+    "never mixed."
+)
 DIAGNOSTICS = ("policy_loss", "value_loss", "reward_scale")
 
 SCRIPT = """
 for (const slider of document.querySelectorAll('input[type=range]')) {
-  const part = slider.closest('section'), rows = part.querySelectorAll('tbody tr'), marker = part.querySelector('.marker');
+  const part = slider.closest('section'), rows = part.querySelectorAll('tbody tr');
+  const marker = part.querySelector('.marker');
   const text = part.querySelector('output'), start = marker.dataset;
   slider.closest('label').hidden = false;
   slider.oninput = () => {
     rows.forEach((row, k) => row.classList.toggle('now', k + 1 == slider.value));
-    const cells = slider.value > 0 ? [...rows[slider.value - 1].cells].map(cell => cell.firstChild ? cell.firstChild.textContent : '') : null;
-    text.textContent = cells ? `step ${cells[0]}: ${cells[1]} at ${cells[2]}, ${cells[3]} → ${cells[4]} ms` : 'the original';
+    const first = cell => cell.firstChild ? cell.firstChild.textContent : '';
+    const cells = slider.value > 0 ? [...rows[slider.value - 1].cells].map(first) : null;
+    text.textContent = cells
+      ? `step ${cells[0]}: ${cells[1]} at ${cells[2]}, ${cells[3]} → ${cells[4]} ms` : 'the original';
     marker.setAttribute('transform', `translate(${+start.from + start.step * slider.value})`);
   };
 }
@@ -36,7 +43,8 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     """Writes report.html into the folder: one file that needs no other and no network, and reads without scripts.
 
     Args:
-      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value), of the trainings.
+      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value),
+        of the trainings.
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
     """
@@ -45,7 +53,10 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     best = shown_candidate(outcome)
     sections = [
         _headline(results["model"], outcome), _section("Candidates", _candidates(outcome)),
-        _section("What each step gained", _paths(outcome), _walk(best, traces[best][1], outcome["delivered"] == best), _others(traces, best)),
+        _section(
+            "What each step gained", _paths(outcome), _walk(best, traces[best][1], outcome["delivered"] == best),
+            _others(traces, best),
+        ),
         _section("The graph before and after", *_graph(task.initial, *traces[best])),
         _section("Rules applied", _rules(outcome)), _training(results["curves"]), _dream(outcome["dreamt"]),
         _section("Time", _times(results["stages"], outcome)),
@@ -58,8 +69,10 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
 def shown_candidate(outcome: dict) -> str:
     """Whose steps are shown first: what was delivered, else what had the lowest estimate."""
-    result = outcome["candidates"]
-    return outcome["delivered"] if outcome["delivered"] in result else min(result, key=lambda name: result[name]["estimated_ms"])
+    candidates = outcome["candidates"]
+    if outcome["delivered"] in candidates:
+        return outcome["delivered"]
+    return min(candidates, key=lambda name: candidates[name]["estimated_ms"])
 
 
 def _section(title: str, *content) -> Safe:
@@ -72,39 +85,55 @@ def _headline(model: str, outcome: dict) -> Safe:
     gain = f"{delivered['estimated_improvement_percent']:.2f} %" if delivered else "no gain"
     cards = [
         ("Estimated", gain, "lower sum of single-operator costs"),
-        ("Measured", f"{100 * (1 - measured['ratio']):.2f} %" if measured else "–", measured_text(measured) if measured else "not measured"),
+        (
+            "Measured",
+            f"{100 * (1 - measured['ratio']):.2f} %" if measured else "–",
+            measured_text(measured) if measured else "not measured",
+        ),
         ("Delivered", short(outcome["delivered"]), outcome["reason"]),
     ]
+    drawn = []
+    for title, figure, text in cards:
+        drawn.append(tag("div", title, tag("b", figure), tag("span", text, class_="faint"), class_="card"))
     return tag(
-        "header", tag("h1", short(model)), tag("p", summary_line(outcome)),
-        tag("div", [tag("div", title, tag("b", figure), tag("span", text, class_="faint"), class_="card") for title, figure, text in cards], class_="cards"),
-        tag("p", "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are never mixed.", class_="faint"),
+        "header", tag("h1", short(model)), tag("p", summary_line(outcome)), tag("div", drawn, class_="cards"),
+        tag("p", NOTE, class_="faint"),
     )  # fmt: skip
 
 
 def _candidates(outcome: dict) -> Safe:
-    result = outcome["candidates"]
-    largest = max((candidate["estimated_improvement_percent"] for candidate in result.values()), default=0.0)
+    candidates = outcome["candidates"]
+    gains = [candidate["estimated_improvement_percent"] for candidate in candidates.values()]
+    largest = max(gains, default=0.0)
     rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", "", "", "", "", "", "", "", ""]]
-    for name, candidate in result.items():
+    for name, candidate in candidates.items():
         measured, gain = candidate["measured"], candidate["estimated_improvement_percent"]
         verdict = "the original" if candidate["same_as"] == "original" else "not measured"
         if measured:
             low, high = measured["interval"]
             verdict = f"{measured['verdict']}: {measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
-        equal = tag("span", "equal", class_="good") if candidate["equal"] else tag("span", "NOT EQUAL, dropped", class_="bad")
+        equal = (
+            tag("span", "equal", class_="good")
+            if candidate["equal"]
+            else tag("span", "NOT EQUAL, dropped", class_="bad")
+        )
         rows.append([
-            tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}", f"{gain:.2f} %", bar(gain, largest), verdict, equal,
-            candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}", f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
+            tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}",
+            f"{gain:.2f} %", bar(gain, largest), verdict, equal,
+            candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}",
+            f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
         ])  # fmt: skip
     head = (
-        "found by", "estimated ms", "estimated gain", "", "measured, of the original's latency (95 % interval)", "checks", "substitutions",
+        "found by", "estimated ms", "estimated gain", "", "measured, of the original's latency (95 % interval)",
+        "checks", "rewrites",
         "real interactions", "seconds", "activations, MB",
     )  # fmt: skip
-    learned, notes = result.get("controller"), ["Seconds are of acting or searching."]
+    learned, notes = candidates.get("controller"), ["Seconds are of acting or searching."]
     if learned:
-        notes.append("random is the best graph that random play of as many interactions met; greedy is steepest descent.")
-        better = [name for name in result if result[name]["estimated_ms"] < learned["estimated_ms"]]
+        notes.append(
+            "random is the best graph that random play of as many interactions met; greedy is steepest descent."
+        )
+        better = [name for name in candidates if candidates[name]["estimated_ms"] < learned["estimated_ms"]]
         notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
     return join([table(head, rows, numbers=(1, 2, 6, 7, 8, 9)), tag("p", " ".join(notes), class_="faint")])
 
@@ -117,41 +146,58 @@ def _paths(outcome: dict) -> Safe:
     best = shown_candidate(outcome)
     names = [best, *(name for name in outcome["candidates"] if name != best)]
     series = {name: list(enumerate(outcome["candidates"][name]["path_ms"])) for name in names}
-    return lines(series, "substitutions", "estimated runtime (ms)", marker=True)
+    return lines(series, "rewrites", "estimated runtime (ms)", marker=True)
 
 
 def _walk(name: str, steps: Sequence[Step], delivered: bool) -> Safe:
     slider = tag("input", type="range", min=0, max=min(len(steps), STEPS), value=0, aria_label="step")
     label = tag("label", slider, tag("output", "the original"), hidden="hidden") if steps else None
-    return join([tag("p", f"The steps of {name}{', which is what was delivered' if delivered else ''}:"), label, _table(steps)])
+    return join(
+        [tag("p", f"The steps of {name}{', which is what was delivered' if delivered else ''}:"), label, _table(steps)]
+    )
 
 
 def _others(traces: dict[str, tuple[RewriteState, list[Step]]], best: str) -> list[Safe]:
-    return [
-        tag("details", tag("summary", f"The {len(steps)} steps of {name}"), _table(steps)) for name, (_, steps) in traces.items() if name != best and steps
-    ]  # fmt: skip
+    details = []
+    for name, (_, steps) in traces.items():
+        if name != best and steps:
+            details.append(tag("details", tag("summary", f"The {len(steps)} steps of {name}"), _table(steps)))
+    return details
 
 
 def _table(steps: Sequence[Step]) -> Safe:
     if not steps:
-        return tag("p", "No substitution.")
+        return tag("p", "No rewrite.")
     losses, first, rows = opened(steps), steps[0].before_ps, []
     for number, step in enumerate(steps[:STEPS]):
         rule = [step.rule, tag("div", step.why, class_="faint"), _loss(*losses[number]) if number in losses else None]
         cells = [
-            number + 1, rule, short(step.position), f"{step.before_ps / 1e9:.6g}", f"{step.after_ps / 1e9:.6g}", time_text(step.gain_ps, "+"),
+            number + 1, rule, short(step.position), f"{step.before_ps / 1e9:.6g}", f"{step.after_ps / 1e9:.6g}",
+            time_text(step.gain_ps, "+"),
             f"{100 * (first - step.after_ps) / first:.3f} %" if first else "",
         ]  # fmt: skip
-        rows.append(tag("tr", [tag("td", cell, class_="n" if k in (0, 3, 4, 5, 6) else None) for k, cell in enumerate(cells)], class_="worse" if number in losses else None))
+        rows.append(
+            tag(
+                "tr",
+                [tag("td", cell, class_="n" if k in (0, 3, 4, 5, 6) else None) for k, cell in enumerate(cells)],
+                class_="worse" if number in losses else None,
+            )
+        )
     head = ("step", "rule", "where", "before, ms", "after, ms", "gain", "in all")
     more = f"{len(steps) - STEPS} more are in the receipt." if len(steps) > STEPS else None
-    return join([tag("div", table(head, rows, numbers=(0, 3, 4, 5, 6)), class_="scroll"), tag("p", more) if more else None])
+    return join(
+        [tag("div", table(head, rows, numbers=(0, 3, 4, 5, 6)), class_="scroll"), tag("p", more) if more else None]
+    )
 
 
 def _loss(later: list[int], gain_ps: int) -> Safe:
     """What a step that made the graph slower led to."""
     named = ", ".join(str(number + 1) for number in later[:8]) + (" …" if len(later) > 8 else "")
-    text = f"slower first; the steps that needed it ({named}) gained {time_text(gain_ps, '+')}" if later else "slower, and no later step needed it"
+    text = (
+        f"slower first; the steps that needed it ({named}) gained {time_text(gain_ps, '+')}"
+        if later
+        else "slower, and no later step needed it"
+    )
     return tag("div", text, class_="good" if gain_ps > 0 else "bad")
 
 
@@ -159,25 +205,28 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
 
 
 def _graph(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Safe]:
-    result = regions(before, after, steps)
-    gone, new = (sum(len(ids) for ids in (getattr(region, key) for region in result)) for key in ("removed", "added"))
+    changed = regions(before, after, steps)
+    gone, new = sum(len(region.removed) for region in changed), sum(len(region.added) for region in changed)
     kept = sum(not node.constant for node in before.graph.nodes.values()) - gone
     about = (
-        f"{gone} operators went (red), {new} came (green), {kept} stayed. Only the neighbours of what changed are drawn (grey; with a "
-        "broken line where another place changes them), ⋯ stands for a chain between them. Below its name is what an operator is estimated to cost; free is "
-        "what runs within another one's kernel, or is folded."
+        f"{gone} operators went (red), {new} came (green), {kept} stayed. Only the neighbours of what changed are "
+        "drawn (grey; with a broken line where another region changes them), ⋯ stands for a chain between them. Below "
+        "its name is what an operator is estimated to cost; free is what runs within another one's kernel, or is "
+        "folded."
     )
-    drawings = [(region, draw(before, after, region)) for region in result if region.removed or region.added]
+    drawings = [(region, draw(before, after, region)) for region in changed if region.removed or region.added]
     pictures, left = [], BOXES
     for alike in _alike(before, after, drawings):
         size = len(alike[0][1].kinds)
         drawn = size <= left
         left -= size if drawn else 0
-        pictures.append(_position(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
+        pictures.append(_details(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
     return [tag("p", about), *pictures]
 
 
-def _alike(before: RewriteState, after: RewriteState, drawings: list[tuple[Region, Drawing]]) -> list[list[tuple[Region, Drawing]]]:
+def _alike(
+    before: RewriteState, after: RewriteState, drawings: list[tuple[Region, Drawing]]
+) -> list[list[tuple[Region, Drawing]]]:
     """The regions, those together that look the same; those first that gain most together."""
     result: dict[tuple, list] = {}
     for region, drawing in drawings:
@@ -185,15 +234,21 @@ def _alike(before: RewriteState, after: RewriteState, drawings: list[tuple[Regio
     return sorted(result.values(), key=lambda alike: -sum(region.gain_ps for region, _ in alike))
 
 
-def _position(before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool) -> Safe:
+def _details(
+    before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool
+) -> Safe:
     region, drawing = alike[0]
     rules = list(dict.fromkeys(steps[number].rule for number in region.steps))
-    gain = sum(result.gain_ps for result, _ in alike)
-    where = f"{len(alike)} places alike, here the one at" if len(alike) > 1 else "at"
+    gain = sum(one.gain_ps for one, _ in alike)
+    where = f"{len(alike)} alike regions, here the one at" if len(alike) > 1 else "at"
     summary = f"{', '.join(rules)}: {time_text(gain, '+')}, {where} {short(steps[region.steps[0]].position)}"
-    numbers = ", ".join(str(number + 1) for result, _ in alike for number in result.steps)
+    numbers = ", ".join(str(number + 1) for one, _ in alike for number in one.steps)
     hidden = f" {region.hidden} more neighbours are not drawn." if region.hidden else ""
-    content = tag("div", picture(before, after, drawing), class_="scroll") if drawn else tag("p", "Not drawn: the page would be too large.")
+    content = (
+        tag("div", picture(before, after, drawing), class_="scroll")
+        if drawn
+        else tag("p", "Not drawn: the page would be too large.")
+    )
     caption = tag("figcaption", f"Steps {numbers}.{hidden}")
     return tag("details", tag("summary", summary), tag("figure", content, caption), open="open" if unfolded else None)
 
@@ -202,12 +257,18 @@ def _position(before: RewriteState, after: RewriteState, alike: list, steps: Seq
 
 
 def _rules(outcome: dict) -> Safe:
-    counts = {(rule, name): count for name, result in outcome["candidates"].items() for rule, count in result["rules"].items()}
-    return heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts, "rule") if counts else tag("p", "None.")
+    counts = {
+        (rule, name): count for name, result in outcome["candidates"].items() for rule, count in result["rules"].items()
+    }
+    return (
+        heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts, "rule")
+        if counts
+        else tag("p", "None.")
+    )
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """(name, tag, curve) of those that say how well something learns; diagnostics of a method are left to TensorBoard."""
+    """(name, tag, curve) of those that say how well something learns; a method's diagnostics stay in TensorBoard."""
     return [
         (name, key, curve) for name, tags in curves.items() for key, curve in tags.items()
         if len(curve) > 1 and key not in DIAGNOSTICS and any(word in key for word in LEARNT)
@@ -220,7 +281,7 @@ def _training(curves: dict) -> Safe | None:
 
 
 def _dream(dreamt: list[dict]) -> Safe | None:
-    rows = [[f"{result['temperature']:g}", f"{result['dreamt_return']:.3f}", f"{result['real_return']:.3f}"] for result in dreamt]
+    rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     return _section("Dream and reality", table(head, rows, numbers=(0, 1, 2))) if rows else None
 
@@ -229,7 +290,11 @@ def _times(stages: dict, outcome: dict) -> Safe:
     seconds = {f"stage {name}": stage["seconds"] for name, stage in stages.items()}
     seconds |= {f"finding the graph: {name}": result["seconds"] for name, result in outcome["candidates"].items()}
     largest = max(seconds.values(), default=0.0)
-    return table(("", "seconds", ""), [[name, f"{value:.1f}", bar(value, largest)] for name, value in seconds.items()], numbers=(1,))
+    return table(
+        ("", "seconds", ""),
+        [[name, f"{value:.1f}", bar(value, largest)] for name, value in seconds.items()],
+        numbers=(1,),
+    )
 
 
 def _equality(outcome: dict) -> Safe:
@@ -238,7 +303,10 @@ def _equality(outcome: dict) -> Safe:
     if outcome["delivered"] == "original":
         return join([tag("p", "The original is returned unchanged."), left_out])
     findings = outcome["candidates"][outcome["delivered"]]["findings"]
-    rows = [[f["kind"], tag("span", "ok", class_="good") if f["ok"] else tag("span", "FAILED", class_="bad"), f["message"]] for f in findings]
+    rows = [
+        [f["kind"], tag("span", "ok", class_="good") if f["ok"] else tag("span", "FAILED", class_="bad"), f["message"]]
+        for f in findings
+    ]
     repeat = "python run.py replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"
     note = tag("p", "receipt.json, beside this page, makes the same file again, byte for byte: ", tag("code", repeat))
     return join([table(("check", "result", ""), rows), left_out, note])

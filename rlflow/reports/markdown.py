@@ -25,7 +25,11 @@ def write_report(folder: Path, results: dict) -> Path:
         "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
         "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
-        *(["## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity"))] if outcome["dreamt"] else []),
+        *(
+            ["## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity"))]
+            if outcome["dreamt"]
+            else []
+        ),
         "## Equality\n\n" + _equality(outcome) + left_out_text(outcome),
         "## Stages\n\n" + _stages(results["stages"]),
         "## Conditions\n\n" + _conditions(results),
@@ -65,7 +69,7 @@ def _summary(outcome: dict) -> str:
 
 def _candidates(outcome: dict) -> str:
     rows = [
-        "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | substitutions | "
+        "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | rewrites | "
         "real interactions | seconds of acting or search | largest relative error |",
         "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
         f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",
@@ -98,13 +102,16 @@ def _controls_note(outcome: dict) -> str:
 
 def _dream(outcome: dict, fidelity: dict | None) -> str:
     """What the controller was promised and got, and how far the world model can be trusted on held-out episodes."""
-    rows = ["| temperature | dreamt return | real return of the greedy episode, over as many steps |", "| ---: | ---: | ---: |"]
+    rows = [
+        "| temperature | dreamt return | real return of the greedy episode, over as many steps |",
+        "| ---: | ---: | ---: |",
+    ]
     rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
     if fidelity:
         rows += [
             "",
-            "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; `rule_mean`: "
-            "each rule's mean reward):",
+            "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; "
+            "`rule_mean`: each rule's mean reward):",
             "",
             "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
             "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
@@ -128,8 +135,14 @@ def _equality(outcome: dict) -> str:
 
 def left_out_text(outcome: dict) -> str:
     """A sentence on what was left out, where something was."""
-    counts = [f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]]
-    return f"\n\nRewrites that were left out, since outputs part after them: {', '.join(counts)}; see fault-report.md." if counts else ""
+    counts = [
+        f"{len(result['left_out'])} of {name}" for name, result in outcome["candidates"].items() if result["left_out"]
+    ]
+    return (
+        f"\n\nRewrites that were left out, since outputs part after them: {', '.join(counts)}; see fault-report.md."
+        if counts
+        else ""
+    )
 
 
 def _stages(stages: dict) -> str:
@@ -156,7 +169,7 @@ def _plot_paths(folder: Path, outcome: dict) -> Path:
     for name, result in outcome["candidates"].items():
         axes.plot(result["path_ms"], label=name, marker="." if len(result["path_ms"]) < 30 else None)
     axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
-    axes.set(xlabel="substitutions", ylabel="estimated runtime (ms)")
+    axes.set(xlabel="rewrites", ylabel="estimated runtime (ms)")
     axes.legend()
     return save_figure(figure, folder / "path.png")
 
@@ -175,7 +188,10 @@ def _plot_rules(folder: Path, outcome: dict) -> Path | None:
     most = max(max(values) for values in counts)
     for row, values in enumerate(counts):
         for column, count in enumerate(values):
-            axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color="white" if 2 * count > most else "black")
+            axes.text(
+                column, row, str(count), ha="center", va="center", fontsize=8,
+                color="white" if 2 * count > most else "black",
+            )  # fmt: skip
     return save_figure(figure, folder / "rules.png")
 
 

@@ -1,4 +1,4 @@
-"""Where a graph changed: groups of substitutions that need one another, each with the operators around it.
+"""Where a graph changed: groups of rewrites that need one another, each with the operators around it.
 
 Constant operators, which are folded when a model is written, cost nothing and are not shown.
 """
@@ -15,10 +15,10 @@ FOLDED = 200  # operators of a chain that are passed over, at most
 
 
 class Region(NamedTuple):
-    """One place.
+    """Rewrites that need one another, and where they changed the graph.
 
     Attributes:
-      steps: the substitutions that made it, numbered from 0.
+      steps: the rewrites that made it, numbered from 0.
       removed, added: ids of nodes of the graph before, and of the one after.
       around: ids of neighbours that no step here changed.
       hidden: how many more neighbours there are.
@@ -41,7 +41,7 @@ class Edge(NamedTuple):
 
 
 def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Region]:
-    """The places at which something changed, the one that gained most first.
+    """The regions in which something changed, the one that gained most first.
 
     Their `removed` are exactly the nodes of `before` that `after` lacks, each in one region; so with `added`.
     """
@@ -52,7 +52,9 @@ def regions(before: RewriteState, after: RewriteState, steps: Sequence[Step]) ->
         added = frozenset(n for n in members if shown(after.graph, n))
         around = sorted((neighbours(before.graph, removed) | neighbours(after.graph, added)) - members)
         gain = sum(steps[number].gain_ps for number in numbers)
-        result.append(Region(tuple(numbers), gain, removed, added, frozenset(around[:AROUND]), max(0, len(around) - AROUND)))
+        result.append(
+            Region(tuple(numbers), gain, removed, added, frozenset(around[:AROUND]), max(0, len(around) - AROUND))
+        )
     return sorted(result, key=lambda region: (-region.gain_ps, region.steps))
 
 

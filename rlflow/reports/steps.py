@@ -1,4 +1,4 @@
-"""What each substitution of a sequence did, what it needed, and what the ones that lost at first made possible."""
+"""What each rewrite of a sequence did, what it needed, and what the ones that lost at first made possible."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from rlflow.rules.match import Match
 
 
 class Step(NamedTuple):
-    """One substitution.
+    """One rewrite.
 
     Attributes:
-      place: the operators that it matched, as the model names them.
+      position: the first of the operators that it matched, as the model names it.
       before_ps, after_ps: estimated runtime of the whole graph.
       removed, added: ids of nodes.
       needs: earlier steps (numbered from 0) without which it would not have been there: one that made a node which it
@@ -46,10 +46,15 @@ def trace(task: Task, actions: Iterable[tuple[int, int]]) -> tuple[RewriteState,
         needs = {makers.get(n) for n in {*match.nodes, *removed}} | {openers.get(_key(match))}
         rule = task.rules[match.xfer_id]
         position = position_of(state.graph, match.nodes)
-        steps.append(Step(rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added, frozenset(needs - {None})))
-        lost, result = after.table.difference(state.table)
+        steps.append(
+            Step(
+                rule.name, rule.why, position, state.cost.runtime_ps, after.cost.runtime_ps, removed, added,
+                frozenset(needs - {None}),
+            )
+        )  # fmt: skip
+        lost, new = after.table.difference(state.table)
         makers |= dict.fromkeys(added, number)
-        openers |= dict.fromkeys(set(map(_key, result)) - set(map(_key, lost)), number)
+        openers |= dict.fromkeys(set(map(_key, new)) - set(map(_key, lost)), number)
         state = after
     return state, steps
 
@@ -65,7 +70,8 @@ def position_of(graph: Graph, nodes: Sequence[int]) -> str:
 
 
 def opened(steps: Sequence[Step]) -> dict[int, tuple[list[int], int]]:
-    """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together, ps)."""
+    """Each step that made the graph slower → (the later ones that need it, directly or not; what they gain together,
+    ps)."""
     result = {}
     for number, step in enumerate(steps):
         if step.gain_ps < 0:

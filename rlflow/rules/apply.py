@@ -1,7 +1,7 @@
-"""Carrying out a match: the graph after the substitution.
+"""Carrying out a match: the graph after the rewrite.
 
-A `Plan` is a replacement without a place: its tensors are numbers that `apply` maps to the tensors of one
-match. Matches of equal facts (types, constness, small constants, attributes) share one plan, so that most
+A `Plan` is a replacement that belongs to no match: its tensors are numbers that `apply` maps to the tensors of one
+match. Matches of one signature (types, constness, small constants, attributes) share one plan, so that most
 matches cost a look-up and no shape inference.
 
 Numbers in a plan: 0, 1, … are new tensors and nodes; -2, -3, … are the match's operands (`operands`).
@@ -19,8 +19,9 @@ from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
 from rlflow.rules.match import Match, scope_of
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
 
 MAX_PLANS = 20_000  # kept at once; a plan takes a few kB
 
@@ -30,7 +31,7 @@ class Refused(Exception):
 
 
 class Plan(NamedTuple):
-    """What a rule puts in the place of a match, in the numbers of the module's docstring.
+    """What a rule puts where a match was, in the numbers of the module's docstring.
 
     Attributes:
       added: new nodes in topological order, with number as id.
@@ -82,7 +83,7 @@ def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -
 
 
 def rewired_tensors(graph: Graph, rule: Rule, match: Match) -> tuple[tuple[int, int], ...]:
-    """(old, new) of every tensor whose readers the substitution sends to another one."""
+    """(old, new) of every tensor whose readers the rewrite sends to another one."""
     bound, first = operands(graph, rule, match.nodes, match.bindings), graph.next_id
 
     def real(number: int) -> int:
@@ -105,7 +106,7 @@ class Plans:
         reason = _used_besides(graph, rule, nodes)
         if reason:
             raise Refused(reason)
-        key = facts(graph, rule, nodes, bindings)
+        key = match_signature(graph, rule, nodes, bindings)
         result = self._known.get(key)
         if result is None:
             if len(self._known) >= MAX_PLANS:
@@ -116,8 +117,8 @@ class Plans:
         return result
 
 
-def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
-    """All that conditions and the right side may depend on; equal facts have one answer."""
+def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> tuple:
+    """All that conditions and the right side may depend on; equal signatures have one answer."""
     types = graph.types
     result = [rule.name, *[bindings[name] for name in rule.attribute_names]]
     for name in rule.tensor_names:
@@ -135,7 +136,7 @@ def facts(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> t
 
 
 def content_of_constant(constant: Constant) -> str | bool:
-    """What tells a constant from another whose difference could matter: shapes and single numbers do."""
+    """What separates constants whose difference may matter: of shapes and single numbers the content."""
     kind = constant.type
     if kind.size == 1 or (kind.size <= SHAPE_VALUE_LIMIT and kind.dtype not in FLOATS):
         return constant.digest
@@ -280,7 +281,8 @@ class _Planner:
             self.fresh(), op.op, op.domain, tuple(inputs), outputs, attributes, constant=constant, made_by_rule=True
         )
         if not self.runs(node):
-            raise Refused(f"the installed ONNX Runtime has no {op.domain}{'.' if op.domain else ''}{op.op} for these types and attributes")
+            name = f"{op.domain}.{op.op}" if op.domain else op.op
+            raise Refused(f"the installed ONNX Runtime has no {name} for these types and attributes")
         self.added.append(node)
         return node
 
@@ -299,13 +301,15 @@ class _Planner:
         from rlflow.graph.onnx_runtime import has_kernel
 
         graph = self.graph
-        return all(has_kernel(graph, graph.nodes[n], graph.types.get, lambda t: graph.constants[t].load()) for n in self.nodes)
+        return all(
+            has_kernel(graph, graph.nodes[n], graph.types.get, lambda t: graph.constants[t].load()) for n in self.nodes
+        )
 
     def content(self, number: int) -> np.ndarray:
         return (self.constants[number] if number >= 0 else self.graph.constants[self.bound[-2 - number]]).load()
 
     def attributes(self, op: Op, inputs: list[int]) -> tuple:
-        """ONNX stores a float attribute in float32, which must lose nothing that the operator's data type could tell."""
+        """ONNX stores a float attribute in float32, which must lose nothing that the operator's type could hold."""
         pairs = dict(self.bindings[op.rest]) if op.rest is not None else {}
         double = any(kind is not None and kind.dtype == TensorProto.DOUBLE for kind in map(self.type, inputs))
         for name, value in op.attributes:

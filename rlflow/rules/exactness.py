@@ -1,11 +1,12 @@
 """Which rules change nothing at all in floating point, and which may change the last digits.
 
-A rule is exact if on both sides every element is rounded at most once: by one Add, Sub, Mul or Div, before or after which
-elements are only moved, copied, selected or negated. IEEE 754 rounds such an operator's real result, and rounding keeps
-order and sign, so it may trade places with what moves and selects: both sides are the rounding of one real number, since
-the rule's proof says that these are equal. Everything else counts as rounding: sums of several terms (kernels may add in
-another order), functions that kernels approximate, operators in a row that are regrouped. That is cautious: a rule that
-is marked so may still be exact.
+A rule is exact if on both sides every element is rounded at most once: by one Add, Sub, Mul or Div, before or after
+which elements are only moved, copied, selected or negated. IEEE 754 rounds such an operator's real result, and rounding
+keeps
+order and sign, so it may be exchanged with what moves and selects: both sides are the rounding of one real number,
+since the rule's proof says that these are equal. Everything else counts as rounding: sums of several terms (kernels may
+add in another order), functions that kernels approximate, operators in a row that are regrouped. That is cautious: a
+rule that is marked so may still be exact.
 
 All of it is about finite numbers, and -0 and 0 are one number: a clamp, or a zero that is added, may take its sign.
 """
@@ -16,7 +17,8 @@ import re
 
 import numpy as np
 
-from rlflow.rules.language import Literal, Op, Output, Rule, RuleSet, Var, print_pattern
+from rlflow.rules.patterns import Literal, Op, Output, Var, print_pattern
+from rlflow.rules.rule import Rule, RuleSet
 
 # Operators whose results are elements of their operands, or negated ones.
 MOVES = frozenset((
@@ -64,7 +66,11 @@ def _is_rounded(text: str, rounded: set[str]) -> bool:
     nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
     floats = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, float)]
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return any(isinstance(node, ast.Div) for node in nodes) or any(float(np.float16(n)) != n for n in floats) or bool(names & rounded)
+    return (
+        any(isinstance(node, ast.Div) for node in nodes)
+        or any(float(np.float16(n)) != n for n in floats)
+        or bool(names & rounded)
+    )
 
 
 def _rounded_names(rule: Rule) -> set[str]:

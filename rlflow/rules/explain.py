@@ -5,20 +5,20 @@ from itertools import groupby
 from typing import Any
 
 from rlflow.graph.model import ABSENT, Graph, Node
-from rlflow.rules.language import Rule, RuleSet
 from rlflow.rules.locations import Refusal, explain
 from rlflow.rules.match import Match
+from rlflow.rules.rule import Rule, RuleSet
 
-FEW = 3  # places of a rule, and operators of a place, that are shown where many rules are
+FEW = 3  # matches of a rule, and operators of a match, that are shown where many rules are
 
 
 def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) -> list[dict[str, Any]]:
     """For each of the named rules (None or empty: all) its locations, its nearest miss, and why the misses are such.
 
     Each entry has the rule's `name`, `family`, `why` and `text`, its `locations` in canonical order (per location the
-    `nodes`, each with operator, name and the tensors that it gives), the `reasons` of its misses (reason → at how many
-    places) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one for
-    which most of the rule's conditions hold, asked in their order; of several the first.
+    `nodes`, each with operator, name and the tensors that it gives), the `reasons` of its misses (reason → of how many
+    near matches) and the `nearest_miss`: `nodes` and `reason`, or None where no operators fit. The nearest is the one
+    for which most of the rule's conditions hold, asked in their order; of several the first.
     """
     result = []
     for rule in rules:
@@ -34,14 +34,14 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
 
 
 def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
-    """The entries as a page to read: what applies, then what nearly does; `whole` shows every place and the equations."""
+    """The entries as a page to read: what applies, then what nearly does; `whole` shows every match and equation."""
     applies = [entry for entry in entries if entry["locations"]]
     misses = [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
     silent = len(entries) - len(applies) - len(misses)
-    positions = sum(len(entry["locations"]) for entry in applies)
+    matches = sum(len(entry["locations"]) for entry in applies)
     lines = [
-        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, at {_count(positions, 'place')}; {len(misses)} nearly fit; of "
-        f"{silent} the model does not hold the operators."
+        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, with {_count(matches, 'match')}; "
+        f"{len(misses)} nearly fit; of {silent} the model does not hold the operators."
     ]
     for title, chosen, show in (("CAN BE APPLIED", applies, _fires), ("NEARLY FIT", misses, _nearly)):
         for family, group in groupby(chosen, lambda entry: entry["family"]):
@@ -49,14 +49,17 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
             for entry in group:
                 lines += ["", *show(entry, whole)]
     if not whole and entries:
-        lines += ["", "All places of a rule, its equation, and why it does not fit elsewhere: --rule NAME"]
+        lines += ["", "All matches of a rule, its equation, and why it does not fit elsewhere: --rule NAME"]
     return "\n".join(lines)
 
 
 def _fires(entry: dict, whole: bool) -> list[str]:
     result = entry["locations"]
     shown = result if whole or len(result) <= FEW + 1 else result[:FEW]
-    lines = [*_head(entry, whole, f", {_count(len(result), 'place')}"), *(f"    {_line(nodes, whole)}" for nodes in shown)]
+    lines = [
+        *_head(entry, whole, f", {_count(len(result), 'match')}"),
+        *(f"    {_line(nodes, whole)}" for nodes in shown),
+    ]
     lines += [f"    and {len(result) - len(shown)} more"] if len(shown) < len(result) else []
     return lines + (_reasons(entry) if whole else [])
 
@@ -67,23 +70,24 @@ def _nearly(entry: dict, whole: bool) -> list[str]:
     return [*_head(entry, whole), *near, *(_reasons(entry) if whole else [])]
 
 
-def _head(entry: dict, whole: bool, positions: str = "") -> list[str]:
+def _head(entry: dict, whole: bool, matches: str = "") -> list[str]:
     equation = [f"      {line.strip()}" for line in entry["text"].splitlines()[1:]] if whole else []
-    return [f"  {entry['name']}{positions}: {entry['why']}", *equation]
+    return [f"  {entry['name']}{matches}: {entry['why']}", *equation]
 
 
 def _reasons(entry: dict) -> list[str]:
-    return [f"    does not fit at {_count(n, 'place')}: {reason}" for reason, n in entry["reasons"].items()]
+    return [f"    does not fit {_count(n, 'near match')}: {reason}" for reason, n in entry["reasons"].items()]
 
 
 def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+    return f"{n} {noun}{'' if n == 1 else 'es' if noun.endswith('match') else 's'}"
 
 
 def _line(nodes: list[dict], whole: bool) -> str:
     shown = nodes if whole or len(nodes) <= FEW else nodes[:1]
     rest = f" and {len(nodes) - len(shown)} operators that it reads from" if len(shown) < len(nodes) else ""
-    return " · ".join(f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown) + rest
+    named = [f"{node['op']} {node['name'] or '→ ' + ' '.join(node['outputs'])}".rstrip() for node in shown]
+    return " · ".join(named) + rest
 
 
 def _nearest(graph: Graph, rule: Rule, refusals: list[Refusal]) -> dict | None:

@@ -86,7 +86,7 @@ def broadcasts(small: Tensor, large: Tensor) -> bool:
 
 
 def per_channel(tensor: Tensor, like: Tensor) -> bool:
-    """The constant varies along the channel axis (1) of `like` alone: C×1×1 (…), 1×C×1×1 or one element."""
+    """The constant varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
     wanted, shape_ = dim(like, 1), shape(tensor)
     padded = (1,) * (rank(like) - len(shape_)) + shape_
     return len(padded) == rank(like) and all(n == 1 or (k == 1 and n == wanted) for k, n in enumerate(padded))
@@ -128,7 +128,7 @@ def inverse(perm: tuple) -> tuple[int, ...]:
 
 
 def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
-    """A constant of the given sizes (none: a scalar) in the data type of `like`, which must not make 0 or infinity of it."""
+    """A constant of the given sizes (none: a scalar) in the data type of `like`, which must be able to hold it."""
     import onnx
 
     with np.errstate(over="ignore"):
@@ -155,7 +155,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, attributes, len, min, max, sum, abs, tuple, range, all, any,
+        axes, reshaped, dtype, compose, inverse, full, scalar, attributes, len, min, max, sum, abs, tuple, range, all,
+        any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}

@@ -2,7 +2,8 @@
 
 A rule is local if it has one root and at most two levels of operators, as most have. What it matches at a node then
 follows from the node and from those that give its inputs, up to ids. So all local rules are searched for once in each
-such neighbourhood; wherever an equal one turns up, the matches are read off, and a rule that does not apply costs nothing.
+such neighbourhood; wherever an equal one turns up, the matches are read off, and a rule that does not apply costs
+nothing.
 """
 
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ import numpy as np
 
 from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.rules.apply import Plan, Plans, Refused, content_of_constant
-from rlflow.rules.language import Literal, Rule, RuleSet
 from rlflow.rules.match import Match, structural_matches
+from rlflow.rules.patterns import Literal
+from rlflow.rules.rule import Rule, RuleSet
 
 MAX_NEIGHBOURHOODS = 20_000  # kept at once; one takes a few kB
 
@@ -53,18 +55,18 @@ def matches_at(
 def is_local(rule: Rule) -> bool:
     """Whether all that the rule's matches at a node depend on is in the key of its neighbourhood."""
     literals = [pattern for op in rule.ops for pattern in op.inputs if isinstance(pattern, Literal)]
-    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key tells no more of a float constant
+    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key says no more of a float constant
     return len(rule.roots) == 1 and rule.depth <= 2 and not rule.counts_readers and single
 
 
 def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
     """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
 
-    Equal keys: the same but for the ids, which stand in the same order. The key holds what matching and `facts` ask for.
+    Equal keys: the same but for the ids, in one order. The key holds what matching and `match_signature` need.
     """
     producers, types, constants = graph.producers, graph.types, graph.constants
     nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))
-    numbers, weights = {ABSENT: 0}, {}  # tensor id → place, digest → number: which of them are the same
+    numbers, weights = {ABSENT: 0}, {}  # tensor id → position, digest → number: which of them are the same
     key: list[Any] = []
     for node_id in nodes:
         member = graph.nodes[node_id]
@@ -82,7 +84,7 @@ def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]
 
 
 class _Pattern(NamedTuple):
-    """A match in terms of places in the lists of ids that `neighbourhood` gives."""
+    """A match in terms of positions in the lists of ids that `neighbourhood` gives."""
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -98,7 +100,7 @@ class _Pattern(NamedTuple):
 
 
 class LocalRules:
-    """The local rules of a rule set, with what they match in each neighbourhood that was met, for graphs of one model."""
+    """The local rules of a rule set, with their matches in each neighbourhood met so far, for graphs of one model."""
 
     def __init__(self, rules: RuleSet, plans: Plans):
         self._plans = plans
@@ -118,7 +120,9 @@ class LocalRules:
             if len(self._known) >= MAX_NEIGHBOURHOODS:
                 self._known.clear()
             known = self._known[key] = self._search(graph, node, nodes, tensors)
-        return {xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()}
+        return {
+            xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()
+        }
 
     def _search(self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]) -> dict[int, list[_Pattern]]:
         below = {graph.nodes[node_id].op for node_id in nodes[1:]}

@@ -1,4 +1,4 @@
-"""Locations: all places where a rule set applies to a graph, in canonical order."""
+"""Locations: all matches of a rule set in a graph, in canonical order."""
 
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
@@ -9,12 +9,12 @@ import numpy as np
 
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import Plans
-from rlflow.rules.language import Rule, RuleSet
 from rlflow.rules.local import LocalRules, Refusal, is_local, matches_at
 from rlflow.rules.match import Match
+from rlflow.rules.rule import Rule, RuleSet
 
 
-def is_mirrored(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
+def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
     """For two alike roots, whether the match names them against the canonical order."""
     if not rule.symmetric:
         return False
@@ -31,7 +31,7 @@ def explain(graph: Graph, rules: RuleSet, name: str) -> tuple[list[Match], list[
     for node_id in graph.order:
         if not graph.nodes[node_id].constant:
             matches += matches_at(graph, xfer_id, rule, graph.nodes[node_id], plans, refusals)
-    return tuple([m for m in result if not is_mirrored(graph, rule, m.nodes)] for result in (matches, refusals))
+    return tuple([m for m in result if not is_symmetric_match(graph, rule, m.nodes)] for result in (matches, refusals))
 
 
 # -- all rules -------------------------------------------------------------------------------------
@@ -60,13 +60,13 @@ class _Role:
 
 
 class _Roles:
-    """The parts of all rules that are not local, so that from a node of a match its roots can be found."""
+    """The parts of all rules that are not local, which lead from a node of a match to its roots."""
 
     def __init__(self, rules: RuleSet):
         self.all: dict[str, _Role] = {}
         self.of_readers: dict[str, _Role] = {}  # of the rules to which it matters who else reads a tensor
         self.local = frozenset(xfer_id for xfer_id, rule in enumerate(rules) if is_local(rule))
-        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # that matches are found in
+        self.orders = np.array([2 if rule.symmetric else 1 for rule in rules], np.int32)  # in which a match is counted
         for xfer_id, rule in enumerate(rules):
             if xfer_id not in self.local:
                 self._add(self.all, xfer_id, rule)
@@ -94,10 +94,10 @@ class MatchTable:
     """All matches of a rule set in one graph; after a rewrite only what the change can reach is redone.
 
     A match depends on its own nodes and, in few rules, on who else reads their tensors. A rewrite that changes any of
-    that marks one of the nodes. So local rules are matched anew at marked nodes and those that read from them. Of the other
-    rules, matches that a marked node is part of are looked at anew, and new ones are found by going up from marked nodes
-    along the operators of the rules. Where a rule has several roots, the first is reached from another by a tensor that both
-    depend on.
+    that marks one of the nodes. So local rules are matched anew at marked nodes and those that read from them. Of the
+    other rules, matches that a marked node is part of are looked at anew, and new ones come from going up from
+    marked nodes along the operators of the rules. Where a rule has several roots, the first is reached from another by
+    a tensor that both depend on.
     """
 
     def __init__(self, rules: RuleSet, graph: Graph, previous: "MatchTable | None" = None):
@@ -109,7 +109,8 @@ class MatchTable:
             self._totals = np.zeros(len(rules), np.int32)
             self._own = set(range(len(rules)))  # rules whose matches are not shared with the table before
             self._local_at: dict[int, frozenset[int]] = {}  # node id → the local rules that match there
-            self._part_of: dict[int, frozenset[tuple[int, int]]] = {}  # node id → (rule, first root) of matches of the others
+            # Node id → (rule, first root) of the matches of the other rules that it is part of.
+            self._part_of: dict[int, frozenset[tuple[int, int]]] = {}
             self._fill()
         else:
             self._roles, self._plans, self._local_rules = previous._roles, previous._plans, previous._local_rules
@@ -134,7 +135,7 @@ class MatchTable:
         for node_id in sorted(at, key=rank.__getitem__):  # the first of a match's nodes
             result = at[node_id]
             if rule.symmetric:
-                result = [match for match in result if not is_mirrored(self.graph, rule, match.nodes)]
+                result = [match for match in result if not is_symmetric_match(self.graph, rule, match.nodes)]
             if len(result) > 1:
                 result = sorted(result, key=lambda match: [rank[n] for n in match.nodes])
             yield from result
@@ -150,7 +151,7 @@ class MatchTable:
                 yield from at[node_id]
 
     def difference(self, before: "MatchTable") -> tuple[list[Match], list[Match]]:
-        """(matches of `before` that are no more, or whose replacement is another; those that are new), as `all_matches` counts."""
+        """(matches of `before` that are gone or have another plan; those that are new), as `all_matches` counts."""
         lost, result = [], []
         for old, new in zip(before._at, self._at, strict=True):
             if old is not new:

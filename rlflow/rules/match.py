@@ -11,13 +11,16 @@ from rlflow.graph.model import ABSENT, Constant, Graph, Node
 from rlflow.graph.opsets import schema_version, supported
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, attribute_defaults
 from rlflow.rules.expressions import FLOATS, Tensor
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal"))
 WINDOWED = frozenset(("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"))
 # Operators whose `axis` counts the axes of the first input, so that a negative one has a positive name.
-AXIS_OF_INPUT = frozenset(("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten"))
-# What the weights say already, and what matters in training alone.
+AXIS_OF_INPUT = frozenset(
+    ("Concat", "Split", "Softmax", "LogSoftmax", "Gather", "LayerNormalization", "RMSNormalization", "Flatten")
+)
+# What the weights say already, and what matters only in training.
 REDUNDANT = frozenset((("Conv", "kernel_shape"), ("FusedConv", "kernel_shape"), ("BatchNormalization", "momentum")))
 
 
@@ -28,7 +31,7 @@ class Match:
     Attributes:
       nodes: node ids in the order of `rule.ops`.
       bindings: name → tensor id, tuple of ids, or attribute value.
-      plan: what comes in its place (rlflow.rules.apply).
+      plan: what replaces it (rlflow.rules.apply).
     """
 
     xfer_id: int
@@ -152,7 +155,7 @@ class Attempt:
         yield self
 
     def accepts(self, op: Op, node: Node) -> bool:
-        """Whether the node can be the operator as far as it alone can tell; binds its attributes."""
+        """Whether the node can be the operator as far as its own properties show; binds its attributes."""
         if node.op != op.op or node.domain != op.domain or node.captured or node.id in self.matched.values():
             return False
         if not supported(op.op, op.domain, self.graph.opset(op.domain)):
@@ -191,10 +194,12 @@ class Attempt:
         ways = [tensors]
         if op.op in COMMUTATIVE and len(tensors) == 2 and tensors[0] != tensors[1]:
             ways.append(tensors[::-1])
-        return [list(zip(reversed(op.inputs), reversed(way), strict=True)) for way in ways if self.may_lie(op.inputs, way)]
+        return [
+            list(zip(reversed(op.inputs), reversed(way), strict=True)) for way in ways if self.may_lie(op.inputs, way)
+        ]
 
     def may_lie(self, patterns: tuple, tensors: tuple[int, ...]) -> bool:
-        """Whether the tensors come from what the patterns want: a look ahead that saves most ways from being followed."""
+        """Whether the tensors come from the operators that the patterns want, which excludes most ways early."""
         nodes = self.graph.nodes
         for pattern, tensor in zip(patterns, tensors, strict=True):
             kind = type(pattern)
@@ -272,7 +277,7 @@ def _sibling_roots(rule: Rule, root: Op, attempt: Attempt) -> list[Node]:
 
 
 def structural_matches(graph: Graph, rule: Rule, node: Node) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
-    """(nodes, bindings) whose first root is `node`, of the operators alone: conditions are not asked."""
+    """(nodes, bindings) whose first root is `node`, by the operators; conditions are not asked."""
     attempts = attempts_at(rule, Attempt(graph, {}, {}), node)
     for attempt in attempts:
         yield tuple([attempt.matched[op.key] for op in rule.ops]), attempt.bindings

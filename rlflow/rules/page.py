@@ -1,16 +1,17 @@
-"""docs/RULES.md: the substitutions for people, written from the rules, their proofs and what was measured."""
+"""docs/RULES.md: the rules for people, written from the rules, their proofs and what was measured."""
 
 from collections.abc import Mapping
 
 from rlflow.rules.exactness import exactness
-from rlflow.rules.language import RULES_FOLDER, Rule, RuleSet
+from rlflow.rules.language import RULES_FOLDER
 from rlflow.rules.picture import picture
+from rlflow.rules.rule import Rule, RuleSet
 
 INTRODUCTION = """\
-# The substitutions
+# The rules
 
-This page is written by `python run.py rules docs --out docs/RULES.md`; what is told of a family stands at the top of its file
-in `rlflow/rules/`.
+This page is written by `python run.py rules docs --out docs/RULES.md`; what it says of a family stands at the top of
+the family's file in `rlflow/rules/`.
 
 A rule is an equation between two small computation graphs:
 
@@ -21,28 +22,30 @@ matmul-associates: two weights become one
   if rank(w) == 2 and rank(u) == 2 else "the weights are not matrices"
 ```
 
-Where the left side occurs in a model and the conditions hold, the right side may take its place. `python run.py rules explain
-MODEL.onnx` shows where each rule fires in a model, and why it does not where it nearly would. No rule is applied because it
-looks good: the controllers and searches choose among all places of all rules, and what they find is measured before it is
-delivered. So both directions of a substitution may be there, and rules that pay only together with others.
+Where the left side occurs in a model and the conditions hold, the right side may replace it. `python run.py rules
+explain MODEL.onnx` shows where each rule fires in a model, and why it does not where it nearly would. No rule is
+applied because it seems good: the controllers and searches choose among all matches of all rules, and the result is
+measured before it is delivered. So a rule and its inverse may both be there, and rules that pay only together with
+others.
 
-**Proof.** Each rule is proved by `python run.py rules prove`. *All shapes*: in every case of ranks, axes and attributes both sides
-have the same normal form, while sizes, strides and pads are symbols, so that it holds for all of them. *Bounded*: both sides give
-equal results for every combination of shapes up to the bound that is stated. Conditions are part of what is proved. A proof
-counts for the text of the rule that it was made for.
+**Proof.** Each rule is proved by `python run.py rules prove`. *All shapes*: in every case of ranks, axes and
+attributes both sides have the same normal form, while sizes, strides and pads are symbols, so that it holds for all
+of them. *Bounded*: both sides give equal results for every combination of shapes up to the bound that is stated.
+Conditions are part of what is proved. A proof counts for the text of the rule that it was made for.
 
-**Floating point.** A rule is *exact* if both sides round alike: elements are moved, copied, selected or negated, and rounded once
-at most, so that the results are equal bit for bit (for finite numbers, −0 and 0 being one). The others may change the last
-digits (*rounding*). `python run.py optimise --exact` uses the exact ones alone, and compares bit for bit, with ONNX Runtime's
-own optimisations off: where they are on, ONNX Runtime chooses kernels and fusions by the graph that it gets, and rounds as those do.
-A convolution whose output channels are taken apart, or products that are merged, count as rounding: each element is the
-same sum, but a kernel may add it in another order.
+**Floating point.** A rule is *exact* if both sides round alike: elements are moved, copied, selected or negated, and
+rounded once at most, so that the results are equal bit for bit (for finite numbers, −0 and 0 being one). The others
+may change the last digits (*rounding*). `python run.py optimise --exact` uses the exact ones only, and compares bit
+for bit, with ONNX Runtime's own optimisations off: where they are on, ONNX Runtime chooses kernels and fusions by the
+graph that it gets, and rounds as those do. A convolution whose output channels are taken apart, or products that are
+merged, count as rounding: each element is the same sum, but a kernel may add it in another order.
 
-**Pictures.** One rule of each family, before and after. Boxes with slanted sides are constant; what is made of constants alone is
-computed once, when the model is written. `python run.py rules picture NAME` draws any other.
+**Pictures.** One rule of each family, before and after. Boxes with slanted sides are constant; what is made of
+constants only is computed once, when the model is written. `python run.py rules picture NAME` draws any other.
 
-**Measured** is the latency of the rewritten model relative to the original's, both in ONNX Runtime with all of its own
-optimisations on, by the rules of that family alone: the best of all tries of `python -m benchmarks.families`, then measured once more.
+**Measured** is the latency of the rewritten model relative to the original's, both in ONNX Runtime with all of its
+own optimisations on, by the rules of that family only: the best of all tries of `python -m benchmarks.families`, then
+measured once more.
 """
 
 
@@ -50,8 +53,8 @@ def page(rules: RuleSet, proofs: Mapping[str, dict], measured: Mapping[str, dict
     """The whole page in Markdown.
 
     Args:
-      proofs: rule name → its proof's record, of the proved rules alone (rlflow.rules.prover.prove.proof_of).
-      measured: family → what benchmarks.families found; a family may be missing.
+      proofs: rule name → its proof's record, of the proved rules only (rlflow.rules.prover.prove.proof_of).
+      measured: family → what benchmarks.families measured; a family may be missing.
     """
     of_family: dict[str, list[Rule]] = {}
     for rule in rules:
@@ -88,7 +91,8 @@ def _section(family: str, result: list[Rule], proofs: Mapping[str, dict], measur
     text, name = about(family)
     typical = next((rule for rule in result if rule.name == name), result[0])
     rows = [
-        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |" for rule in result
+        f"| `{rule.name}` | {_cell(rule.why)} | {exactness(rule)} | {_proof(proofs.get(rule.name))} |"
+        for rule in result
     ]
     return "\n".join([
         f"## {family}", "", text, "", f"*Measured:* {_measured(measured)}", "", f"`{typical.name}`: {typical.why}", "",
@@ -112,10 +116,11 @@ def _measured(result: dict | None) -> str:
         return "not yet."
     again = result.get("again")
     if again is None:
-        return "none of its rules has a place in the models that were tried as they come; they are stepping stones."
+        return "none of its rules has a match in the models that were tried as they come; they are stepping stones."
     applied = ", ".join(f"`{name}` × {n}" for name, n in again["applied"].items())
     low, high = again["interval"]
-    what = f"{again['ratio']:.3f} ({low:.3f} – {high:.3f}) on {again['model']}, {again['nodes_before']} → {again['nodes']} nodes, by {applied}"
+    what = f"{again['ratio']:.3f} ({low:.3f} – {high:.3f}) on {again['model']}"
+    what += f", {again['nodes_before']} → {again['nodes']} nodes, by {applied}"
     if again["verdict"] == "faster":
         return f"faster, {what}."
     return f"no gain on this machine ({again['verdict']}): at best {what}. Its rules may still be stepping stones."

@@ -3,13 +3,14 @@
 import ast
 import re
 
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.patterns import Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
 
 LONGEST = 32  # characters of what stands below an operator's name
 
 
 def picture(rule: Rule) -> str:
-    """Mermaid's text of both sides. What is constant has slanted sides; what is computed from it alone is one box."""
+    """Mermaid's text of both sides. What is constant has slanted sides; what is computed from constants is one box."""
     sides = [_Side(letter, side, constants_of(rule)).lines for letter, side in (("l", rule.source), ("r", rule.target))]
     lines = ["flowchart LR"]
     for title, body in zip(("before", "after"), sides, strict=True):

@@ -14,23 +14,20 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json, write_text
-from rlflow.common.options import read
-from rlflow.env.options import EnvOptions
-from rlflow.env.spec import EnvSpec
-from rlflow.env.state import Task
-from rlflow.graph.onnx_reader import model_files
-from rlflow.graph.onnx_writer import save_model
-from rlflow.rules.language import load_rules
 from rlflow.runs.config import load_config
 from rlflow.runs.options import other_groups
-from rlflow.zoo import ZOO, load
+from rlflow.tasks import TASKS
+from rlflow.tasks.base import Task, TaskSpec
 
-PACKAGES = ("rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium", "cma")
+PACKAGES = (
+    "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
+    "cma",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """path: the folder.  config: resolved.  source: the model's ONNX file."""
+    """path: the folder.  config: resolved.  source: the file of the problem, in rewriting the model's."""
 
     path: Path
     config: DictConfig
@@ -57,36 +54,31 @@ class RunFolder:
             raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
         if check is not None:
             check(config)
-        identity = path / "model.json"
+        identity, specs = path / "model.json", TASKS.get(config.task.name)
         task = task_of(config)
         if identity.exists():
             source = _same_model(path, read_json(identity), config, task)
         else:
-            source = _fetch(path, config)
-            cls(path, config, source).env_spec().make_task()
-            digest = file_hash(*model_files(source))
+            source = specs.fetch(config.model, config.seed, path)
+            specs.of(config, source).make_task()
+            digest = file_hash(*specs.files(source))
             write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task})
         run = cls(path, config, source)
         write_text(held, OmegaConf.to_yaml(config))
         write_json(path / "versions.json", versions())
         return run
 
-    @property
-    def shapes(self) -> dict:
-        return {name: tuple(s) if isinstance(s, list) else s for name, s in OmegaConf.to_container(self.config.shapes).items()}
+    @cached_property
+    def spec(self) -> TaskSpec:
+        return TASKS.get(self.config.task.name).of(self.config, self.source)
 
     @cached_property
     def task(self) -> Task:
-        return self.env_spec().make_task()
-
-    def env_spec(self) -> EnvSpec:
-        env, cost = self.config.env, self.config.cost
-        return EnvSpec(
-            str(self.source), tuple(self.shapes.items()), **read(EnvOptions, env), cost=cost.name, threads=cost.threads, database=cost.database
-        )
+        return self.spec.make_task()
 
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
-        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of these runs).
+        """(those of `collect`, these and those of the runs of collect.also, in an order that is the same from each of
+        these runs).
 
         Raises RLFlowError if one of the other runs is not collected, or not with the same env and cost.
         """
@@ -100,7 +92,7 @@ class RunFolder:
             try:
                 identity, episodes = read_json(other / "model.json"), read_json(other / "collect.json")["episodes"]
                 key, task = (identity["sha256"], repr(identity["task"])), identity["task"]
-                different = [name for name in ("env", "cost", "rules") if task[name] != mine["task"][name]]
+                different = [name for name in task if name not in ("seed", "shapes") and task[name] != mine["task"][name]]
             except (KeyError, TypeError) as error:
                 raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error
             if different:
@@ -109,7 +101,8 @@ class RunFolder:
         return own, [episode for key in sorted(result) for episode in result[key]]
 
     def begin_iterations(self) -> Path:
-        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options of this call.
+        """The folder of what the iterations of learning leave (`train-wm --iterations`), which depends on the options
+        of this call.
 
         Raises RLFlowError if it was begun with others.
         """
@@ -117,7 +110,10 @@ class RunFolder:
         if (folder / "options.json").exists():
             before = read_json(folder / "options.json")
             if different := [key for key in options if not isinstance(before, dict) or before.get(key) != options[key]]:
-                raise RLFlowError(f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete that folder")
+                raise RLFlowError(
+                    f"{folder} was begun with other options ('{different[0]}' differs); use another --run, or delete "
+                    "that folder"
+                )
         write_json(folder / "options.json", options)
         return folder
 
@@ -136,25 +132,31 @@ class RunFolder:
     def require(self, stage: str) -> dict:
         result = self.results(stage)
         if result is None:
-            raise RLFlowError(f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first")
+            raise RLFlowError(
+                f"{self.path} has no finished '{stage}'; run `python run.py {stage} --run {self.path}` first"
+            )
         return result
 
 
 def task_of(config: DictConfig) -> dict:
     """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
-    chosen = OmegaConf.to_container(config)
-    rules = load_rules(chosen["env"]["rules"]).hash
-    return {"seed": chosen["seed"], "shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
+    return {"task": config.task.name, "seed": config.seed, **TASKS.get(config.task.name).depends_on(config)}
 
 
 def iteration_options(config: DictConfig) -> dict:
     """The options that what an iteration leaves depends on, besides those of the task."""
     chosen = OmegaConf.to_container(config)
-    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {f"dream.{key}": v for key, v in chosen["dream"].items()}
+    options = {f"iterations.{key}": value for key, value in chosen["iterations"].items()} | {
+        f"dream.{key}": v for key, v in chosen["dream"].items()
+    }
     options |= {f"collect.{key}": chosen["collect"][key] for key in ("episodes", "also")}
     for group in ("world_model", "controller"):
         section = chosen[group]
-        options |= {f"{group}.{key}": v for key, v in section.items() if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")}
+        options |= {
+            f"{group}.{key}": v
+            for key, v in section.items()
+            if not isinstance(v, dict) and key not in ("threads", "checkpoint_seconds")
+        }
         options |= {f"{group}.{section['name']}.{key}": v for key, v in section[section["name"]].items()}
         for other in other_groups(group, section["name"]):
             options |= {f"{other}.{key}": v for key, v in OmegaConf.select(config, other).items()}
@@ -165,7 +167,9 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
     try:
         source, wanted = path / identity["source"], identity["sha256"]
         if identity["model"] != config.model:
-            raise RLFlowError(f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'")
+            raise RLFlowError(
+                f"{path} belongs to the model '{identity['model']}'; use another --run for '{config.model}'"
+            )
         for key, value in task.items():
             if identity["task"][key] != value:
                 raise RLFlowError(f"{path} was begun with other options ('{key}' differs); use another --run")
@@ -173,22 +177,8 @@ def _same_model(path: Path, identity: dict, config: DictConfig, task: dict) -> P
         raise RLFlowError(f"{path / 'model.json'} is damaged: {error!r} is missing") from error
     if not source.is_file():
         raise RLFlowError(f"the model of {path} is gone: {source}")
-    if file_hash(*model_files(source)) != wanted:
+    if file_hash(*TASKS.get(config.task.name).files(source)) != wanted:
         raise RLFlowError(f"{source} has changed since {path} was begun; use another --run")
-    return source
-
-
-def _fetch(path: Path, config: DictConfig) -> Path:
-    """The model's file; a zoo model is built once and written into the folder."""
-    if config.model not in ZOO:
-        source = Path(config.model)
-        if not source.exists() and source.suffix != ".onnx":
-            ZOO.get(config.model)  # says which name was probably meant
-        if not source.is_file():
-            raise RLFlowError(f"no such file: {source}")
-        return source
-    source = path / "model.onnx"
-    save_model(load(config.model, config.seed), source)
     return source
 
 

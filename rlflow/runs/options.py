@@ -1,11 +1,12 @@
 """All options, as one tree of groups, and the page that shows them: configs/default.yaml.
 
-A group is a dataclass (rlflow/common/options.py). Those of world models and controllers stand in packages above this one: they are
-known here by their names alone, as entries of a registry, and looked up when a config is read.
+A group is a dataclass (rlflow/common/options.py). Those of world models and controllers stand in packages above this one: they
+are known here by their names alone, as entries of a registry, and looked up when a config is read.
 
     python -m benchmarks.pages            writes the page
 """
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +22,13 @@ PAGE = Path(__file__).parents[2] / "configs" / "default.yaml"
 INDENT, COMMENTS, WIDTH = 2, 28, 120  # of a group; the column in which comments begin; of a line
 HEADER = """\
 # Every option of RLFlow with its default. A small YAML file (--config FILE) or `key=value` on the command
-# line changes some of them, e.g. `env.max_steps=50`. An unknown key is refused. A number is above 0, where nothing else is said.
-# Written from the dataclasses that declare the options: python -m benchmarks.pages
+# line changes some of them, e.g. `env.max_steps=50`. An unknown key is refused. Numbers are above 0, where
+# nothing else is said. This page is written from the dataclasses of the options: python -m benchmarks.pages
 """
 GROUPS = Registry(
     "group of options",
     {
+        "task": "rlflow.tasks.options:TaskOptions",
         "env": "rlflow.env.options:EnvOptions",
         "cost": "rlflow.costs.options:CostOptions",
         "collect": "rlflow.collect.options:CollectOptions",
@@ -131,16 +133,20 @@ def _lines(group: Group, depth: int) -> Iterator[str]:
 def _commented(line: str, comment: str) -> Iterator[str]:
     beginning = line.ljust(COMMENTS - 2) + "  "
     yield from textwrap.wrap(
-        comment, WIDTH, initial_indent=f"{beginning}# ", subsequent_indent=" " * COMMENTS + "# ", break_long_words=False, break_on_hyphens=False
+        comment,
+        WIDTH,
+        initial_indent=f"{beginning}# ",
+        subsequent_indent=" " * COMMENTS + "# ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
 def _range(option: Option) -> str:
-    if not option.is_number or (option.at_least is None and option.at_most == float("inf")):
-        return ""
-    if option.at_least is None:
-        return f"; at most {option.at_most}"
-    return f"; at least {option.at_least}" if option.at_most == float("inf") else f"; from {option.at_least} to {option.at_most}"
+    low, high = option.at_least, option.at_most
+    if math.isinf(high):
+        return "" if low is None else f"; at least {low}"
+    return f"; at most {high}" if low is None else f"; from {low} to {high}"
 
 
 def _as_yaml(value) -> str:

@@ -4,10 +4,10 @@ A search is a function
 
     method(search: Search, **options) -> str
 
-that follows substitutions from `search.start` through `search.follow`, tells `search.saw` of every state that might
-be delivered, and returns why it stopped; its options are the group of its name under `search` in configs/default.yaml.
-Limits, the best so far and what happens at Ctrl-C are the business of `rlflow.search.search`. A new one is one file
-and one line here.
+that follows rewrites from `search.start` through `search.follow`, gives `search.saw` every state that might
+be delivered, and returns why it stopped; its options are those that its dataclass in `rlflow/search/options.py`
+declares. Limits, the best so far and what happens at Ctrl-C are the business of `rlflow.search.search`. A new one is
+one file, one line here and those options.
 """
 
 from rlflow.common.registry import Registry

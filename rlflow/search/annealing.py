@@ -8,10 +8,10 @@ from rlflow.search.search import Search
 
 
 def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float, focus: float) -> str:
-    """Descends, then draws substitutions at random and accepts a loss with probability exp(-loss / temperature).
+    """Descends, then draws rewrites at random and accepts a loss with probability exp(-loss / temperature).
 
     What a match gains is known until something near it changes, so that what is refused costs nothing the second
-    time. Most of the draws (`focus`) are near the last accepted substitution: a loss pays only if what it enables
+    time. Most of the draws (`focus`) are near the last accepted rewrite: a loss pays only if what it enables
     follows, and among all matches of a large graph that would hardly ever be drawn before the loss is undone.
 
     Args:
@@ -19,7 +19,7 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
       steps: draws of a cooling, for each match of the start.
       hot, cold: the first and the last temperature, in units of the mean absolute gain of the start's matches that
         gain or lose anything; the temperature falls geometrically.  hot = 0: no loss is accepted.
-      focus: the share of draws near the last accepted substitution.
+      focus: the share of draws near the last accepted rewrite.
     """
     start = Position(search, search.start)
     moves = [abs(gain) for match in start.matches if (gain := start.gain(match))]
@@ -42,7 +42,8 @@ def _cooled(position: Position, steps: int, hot: float, cold: float, focus: floa
             break
         match = matches[rng.integers(len(matches))]
         temperature = hot * (cold / hot) ** (step / steps) if hot else 0.0
-        least = temperature * math.log(1.0 - rng.random()) if temperature else 0.0  # the loss that is just accepted, ≤ 0
+        # the loss that is just accepted, ≤ 0
+        least = temperature * math.log(1.0 - rng.random()) if temperature else 0.0
         if position.gain(match) < least:
             continue
         after = position.after(match)

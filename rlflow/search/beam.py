@@ -1,22 +1,23 @@
-"""Beam search from every place: the best few at each depth of what is reachable by moves that belong together."""
+"""Beam search from every match: the best few at each depth of what is reachable by moves that belong together."""
 
 from rlflow.search.gains import EXACT_REACH, Position
-from rlflow.search.search import Move, Search
+from rlflow.search.search import Search
+from rlflow.tasks.base import Match
 
 
 def beam(search: Search, width: int, depth: int, radius: int) -> str:
-    """Descends by chains of substitutions that touch what the earlier ones of the chain touched.
+    """Descends by chains of rewrites that touch what the earlier ones of the chain touched.
 
-    Rewrites at different places hardly concern each other, so a beam over whole graphs fills up with the same few
-    substitutions in every order. This one grows at one place: a match, then the `width` cheapest graphs after one
-    more substitution near by, and so on, so that a loss may come first. The cheapest graph on the way, if it is
-    cheaper than the one at the beginning, is where the search goes on; where no place has any, it has ended.
+    Rewrites of different matches hardly concern each other, so a beam over whole graphs fills up with the same few
+    rewrites in every order. This one grows from one match: then the `width` cheapest graphs after one
+    more rewrite near by, and so on, so that a loss may come first. The cheapest graph on the way, if it is
+    cheaper than the one at the beginning, is where the search goes on; where no match leads to one, it has ended.
 
     It is run with the width and depth 1, which is the steepest descent, then 2, 4, …, each time from the best graph
     so far and then from the start, which has choices that the best graph has lost.
 
     Args:
-      width: graphs that are kept at each depth.  depth: substitutions of a chain.  The last round has both.
+      width: graphs that are kept at each depth.  depth: rewrites of a chain.  The last restart has both.
       radius: edges between what a chain touched and its next match, at most.
     """
     start = best = Position(search, search.start)
@@ -24,19 +25,19 @@ def beam(search: Search, width: int, depth: int, radius: int) -> str:
     while True:
         wide, deep = min(wide, width), min(deep, depth)
         for origin in dict.fromkeys((best, start)):
-            best = min(best, _Round(search, wide, deep, radius).run(origin), key=lambda position: position.cost)
+            best = min(best, _Restart(search, wide, deep, radius).run(origin), key=lambda position: position.cost)
         if (wide, deep) == (width, depth):
             return f"local optimum of chains of {depth}"
         wide, deep = 2 * wide, 2 * deep
 
 
-class _Round:
-    """A descent with one width and depth."""
+class _Restart:
+    """The search with one width and depth."""
 
     def __init__(self, search: Search, width: int, depth: int, radius: int):
         self.search, self.width, self.depth, self.radius = search, width, depth, radius
         self.begun: set[int] = set()  # ids of the matches of the base that were carried out
-        self.failed: dict[int, tuple[Move, set[int]]] = {}  # id of a match → it, and the nodes that it depended on
+        self.failed: dict[int, tuple[Match, set[int]]] = {}  # id of a match → it, and the nodes that it depended on
 
     def run(self, position: Position) -> Position:
         while (after := self.step(position)) is not None:
@@ -47,7 +48,7 @@ class _Round:
         return position
 
     def step(self, position: Position) -> tuple[Position, set[int]] | None:
-        """The end of a chain that gains, with the nodes that it touched; the places that promise most come first."""
+        """The end of a chain that gains, with the nodes that it touched; the matches that promise most come first."""
         seen = {position.state.hash}
         self.begun = set()
         for match in sorted(position.matches, key=lambda match: -position.gain(match)):
@@ -58,8 +59,8 @@ class _Round:
                 self.failed[id(match)] = match, nodes
         return None
 
-    def chain(self, base: Position, first: Move, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
-        """(the cheapest position that chains from a place reach, if it is cheaper than the base, and what was touched;
+    def chain(self, base: Position, first: Match, seen: set[str]) -> tuple[tuple[Position, set[int]] | None, set[int]]:
+        """(the cheapest position that chains from a match reach, if it is cheaper than the base, and what was touched;
         the nodes that were looked at). A match near the first one may begin the chain in its stead."""
         best, looked_at, level = None, set(first.nodes), []
         for depth in range(self.depth):
@@ -81,18 +82,23 @@ class _Round:
                 break
         return best, looked_at
 
-    def beginnings(self, base: Position, first: Move) -> list[tuple[int, Position, set[int], Move]]:
+    def beginnings(self, base: Position, first: Match) -> list[tuple[int, Position, set[int], Match]]:
         """As `candidates`, the first match first; without those that began a chain before."""
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
-        return [(base.cost, base, set(), first), *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun)]
+        return [
+            (base.cost, base, set(), first),
+            *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun),
+        ]
 
-    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Move]]:
+    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Match]]:
         """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
         result = []
         for position, touched in level:
             near = position.state.near(touched, self.radius)
             result += [
-                (position.cost - position.gain(m), position, touched, m) for m in position.matches if not near.isdisjoint(m.nodes)
+                (position.cost - position.gain(m), position, touched, m)
+                for m in position.matches
+                if not near.isdisjoint(m.nodes)
             ]
         return sorted(result, key=lambda candidate: candidate[0])

@@ -3,13 +3,14 @@
 from heapq import heappop, heappush
 
 from rlflow.search.gains import Position
-from rlflow.search.search import Move, Search
+from rlflow.search.search import Search
+from rlflow.tasks.base import Match
 
 
 def best_first(search: Search, budget: int) -> str:
     """Pops the graph with the lowest cost minus what its matches gain that do not get in each other's way.
 
-    This is A* with a heuristic that is NOT admissible: what substitutions enable later is not in it, so that a
+    This is A* with a heuristic that is NOT admissible: what rewrites enable later is not in it, so that a
     result is not proved to be the best. An admissible one that says more than "zero" is not known for this problem.
 
     A neighbour is queued by what its match gains and carried out when it is popped, so that only graphs that are
@@ -41,8 +42,11 @@ def best_first(search: Search, budget: int) -> str:
     return "nothing left to try"
 
 
-def _branches(position: Position) -> list[Move]:
-    """The match that gains most and those that share a node with it: what is elsewhere can be done later. All, if none gains."""
+def _branches(position: Position) -> list[Match]:
+    """The match that gains most and those that share a node with it: what is elsewhere can be done later.
+
+    All, if none gains.
+    """
     best = max(position.matches, key=position.gain, default=None)
     if best is None or position.gain(best) <= 0:
         return position.matches

@@ -1,18 +1,18 @@
 """How far from the best: a bound that no graph within a stated scope costs less than, by equality saturation.
 
 The e-graph begins with the model and the results of searches, if any are given, and grows by all rules in iterations
-(rlflow.search.saturation.explore); the cheapest choice in it is an integer program (rlflow.search.saturation.extract), whose dual
-bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors onto
-classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
+(rlflow.search.saturation.explore); the cheapest choice in it is an integer program (rlflow.search.saturation.extract),
+whose dual bound holds even when time ends. Why it is one: every graph in the scope maps onto the e-graph, its tensors
+onto classes and its operators onto operators of the same cost, so that the operators it maps onto are a founded choice,
 and cost no more than the graph. The scope is every graph
 
-- that substitutions make of those that the e-graph began with, in any number, none needing more than `iterations` - 1 others
+- that rewrites make of those that the e-graph began with, in any number, none needing more than `iterations` - 1 others
   before it,
-- where a substitution that merges several operators never takes two that compute the same (equal operators of equal
+- where a rewrite that merges several operators never takes two that compute the same (equal operators of equal
   inputs), nor two that read a common weight: an e-graph holds every form of an operator at once, and would go on for
   ever to merge the forms of one with each other. A graph where a rule does so computes something twice.
 
-The e-graph holds more: also mixtures that no sequence of substitutions may give. That lowers the bound, never raises it.
+The e-graph holds more: also mixtures that no sequence of rewrites may give. That lowers the bound, never raises it.
 """
 
 import time
@@ -25,13 +25,13 @@ from rlflow.costs import graph_cost
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.search.saturation.build import graph_of
+from rlflow.search.saturation.costs import options
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.explore import Explorer
 from rlflow.search.saturation.extract import extract
-from rlflow.search.saturation.prices import options
 
 SHARE = 0.5  # of the seconds that are left, for the next iteration, and for its integer program
-SMALL_GAP = 0.01  # between the best graph and the bound, with which it is worth while to go deeper
+SMALL_GAP = 0.01  # between the best graph and the bound, with which it pays to go deeper
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Bound:
       lower_bound_ps: no graph in the scope costs less, to the tolerance of HiGHS (1e-6).
       best_ps, best: the cheapest graph that is known, and its cost: built from the e-graph, or one that it began with.
       scope: the graphs that the bound speaks of, in words.
-      saturated: whether more iterations would bring nothing new, so that the number of substitutions is not limited.
+      saturated: whether more iterations would bring nothing new, so that the number of rewrites is not limited.
       iterations: whole iterations.
-      stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next one the integer
-        program could not be solved in time.
+      stop: why no more iterations were taken: 'saturated', 'iterations', 'nodes', 'seconds', or 'gap': after the next
+        one the integer program could not be solved in time.
       classes, nodes: of the e-graph, constants left out.
       seconds: all together.
     """
@@ -67,13 +67,13 @@ class Bound:
 
 
 def lower_bound(
-    task: Task, seconds: float = 600.0, result: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
+    task: Task, seconds: float = 600.0, known: Sequence[Graph] = (), max_iterations: int = 4, max_nodes: int = 30_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Bound:  # fmt: skip
     """The bound for a task within about so many seconds.
 
     Args:
-      found: results of searches from the task's graph; they and what is near them are part of the scope.
+      known: results of searches from the task's graph; they and what is near them are part of the scope.
       max_iterations, max_nodes: limits of the e-graph.
       progress: called with (whole iterations, operators) after each.
 
@@ -85,13 +85,13 @@ def lower_bound(
     started = time.monotonic()
     end = started + seconds
     egraph = EGraph(task.graph)
-    for graph in result:
+    for graph in known:
         egraph.put(graph)
     explorer, stop = Explorer(egraph, task.rules), "iterations"
-    cheapest = min((task.graph, *result), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
+    cheapest = min((task.graph, *known), key=lambda graph: graph_cost(task.cost, graph).runtime_ps)
     deepest = _solved(task, egraph, cheapest, 0, SHARE * (end - time.monotonic()))
     for iterations in range(1, max_iterations + 1):
-        left_early = explorer.round(max_nodes, SHARE * (end - time.monotonic()))
+        left_early = explorer.iterate(max_nodes, SHARE * (end - time.monotonic()))
         if left_early in ("nodes", "seconds"):
             stop = left_early
             break
@@ -107,29 +107,29 @@ def lower_bound(
             break
     return replace(
         deepest, stop=stop, saturated=stop == "saturated", seconds=time.monotonic() - started,
-        scope=_scope(deepest.iterations, stop == "saturated", len(result)),
+        scope=_scope(deepest.iterations, stop == "saturated", len(known)),
     )  # fmt: skip
 
 
 def _solved(task: Task, egraph: EGraph, best: Graph, iterations: int, seconds: float) -> Bound:
     """What an e-graph says after so many iterations; `best` is the cheapest graph that is known to be in it."""
-    priced = options(egraph, task.cost)
+    choices = options(egraph, task.cost)
     best_ps = graph_cost(task.cost, best).runtime_ps
     wanted = [c for c in egraph.outputs if c not in egraph.inputs and not egraph.is_constant(c)]
-    extraction = extract(priced, wanted, best_ps, seconds)
+    extraction = extract(choices, wanted, best_ps, seconds)
     if extraction.choice is not None:
         built = graph_of(egraph, [option.node for option in extraction.choice], task.graph)
         best_ps, best = min((best_ps, best), (graph_cost(task.cost, built).runtime_ps, built), key=lambda pair: pair[0])
-    classes = len({c for option in priced for c in option.makes})
-    return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(priced), 0.0)
+    classes = len({c for option in choices for c in option.makes})
+    return Bound(extraction.bound, best_ps, best, "", False, iterations, "", classes, len(choices), 0.0)
 
 
-def _scope(iterations: int, saturated: bool, result: int) -> str:
-    begun = "the model" + (f" and {result} result{'s' if result > 1 else ''} of searches" if result else "")
+def _scope(iterations: int, saturated: bool, known: int) -> str:
+    begun = "the model" + (f" and {known} result{'s' if known > 1 else ''} of searches" if known else "")
     if not iterations:
         return f"the mixtures of {begun}"
     how = "in any number" if saturated else f"in any number, none needing more than {iterations - 1} others before it"
     return (
-        f"all graphs that the substitutions make of {begun}, {how}, "
+        f"all graphs that the rewrites make of {begun}, {how}, "
         "as long as they merge no two operators that are equal or read a common weight"
     )

@@ -1,7 +1,7 @@
 """First-improvement descent: what a cheap cost promises most is tried first, and the first that gains is taken.
 
 For a cost that has to time operators which it has not met: the steepest descent knows all neighbours before its first
-step, this one times what lies on its way alone, and each gain is kept as soon as it is known.
+step, this one times only what lies on its way, and each gain is kept as soon as it is known.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from rlflow.search.search import Search
 def first_improvement(search: Search, max_steps: int) -> str:
     """Follows the first match that gains anything, of those that gain most by the analytic cost first.
 
-    Both costs see every graph; substitutions carried out for either count.
+    Both costs see every graph; rewrites carried out for either count.
     """
     position = Position(search, search.start)
     promise = Position(search, replace(search.start.task, graph=search.start.graph, cost=AnalyticCost()).initial)
@@ -34,6 +34,7 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
         if position.gain(match) > 0:  # of this very graph: known ones, which may be out of date, were no gains
             after = position.after(match)
-            state = promise.search.follow(promise.state, promised)  # not `promise.after`: what it costs there is not to be kept
+            # not `promise.after`: what it costs there is not to be kept
+            state = promise.search.follow(promise.state, promised)
             return after, Position(promise.search, state, before=promise)
     return None

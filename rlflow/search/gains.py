@@ -2,7 +2,8 @@
 
 from functools import cached_property
 
-from rlflow.search.search import Move, Path, Search, State
+from rlflow.search.search import Path, Search
+from rlflow.tasks.base import LocalState, Match
 
 EXACT_REACH = 1  # costs that look further hardly change that far away; see `Position.forget`
 
@@ -11,14 +12,14 @@ class Position:
     """A state that a search has reached, with the gains of its matches.
 
     A gain is local: it stays what it was until a rewrite touches the match's neighbourhood, so a position takes over
-    those of the position before. Where the cost looks further than EXACT_REACH, one may be out of date; then only the order
-    in which matches are tried suffers: the cost of a position is always that of its state.
+    those of the position before. Where the cost looks further than EXACT_REACH, one may be out of date; then only the
+    order in which matches are tried suffers: the cost of a position is always that of its state.
 
     Attributes:
       state: the state.  path: how it was reached, as `Search.saw` takes it.
     """
 
-    def __init__(self, search: Search, state: State, path: "Path | None" = None, before: "Position | None" = None):
+    def __init__(self, search: Search, state: LocalState, path: "Path | None" = None, before: "Position | None" = None):
         self.search, self.state, self.path = search, state, path
         self._before = before  # until its gains are taken over
         self._recounted = False  # whether no gain is from a position before
@@ -26,15 +27,15 @@ class Position:
     @property
     def cost(self) -> int:
         """Estimated runtime in picoseconds."""
-        return self.state.cost.runtime_ps
+        return self.state.objective
 
     @cached_property
-    def matches(self) -> list[Move]:
+    def matches(self) -> list[Match]:
         """Those that the state offers, by rule and location."""
         return self.state.matches
 
     @cached_property
-    def _gains(self) -> dict[int, tuple[Move, int]]:
+    def _gains(self) -> dict[int, tuple[Match, int]]:
         """id of a match → the match (kept alive) and its gain."""
         before, self._before = self._before, None
         if before is None:
@@ -42,12 +43,12 @@ class Position:
         near, known = self.near(1 + min(self.state.reach, EXACT_REACH)), before._gains
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
-    def gain(self, match: Move) -> int:
+    def gain(self, match: Match) -> int:
         """By how many picoseconds the match lowers the cost."""
         known = self._gains.get(id(match))
         if known is None:
             after = self.search.follow(self.state, match)
-            known = self._gains[id(match)] = match, self.cost - after.cost.runtime_ps
+            known = self._gains[id(match)] = match, self.cost - after.objective
         return known[1]
 
     def forget(self) -> bool:
@@ -57,7 +58,7 @@ class Position:
             self._gains, self._recounted = {}, True
         return stale
 
-    def after(self, match: Move) -> "Position":
+    def after(self, match: Match) -> "Position":
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
         self._gains[id(match)] = match, self.cost - position.cost
@@ -65,5 +66,5 @@ class Position:
         return position
 
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
-        """Ids of the nodes within `reach` edges of what the last substitution touched, or of the given ones."""
+        """Ids of the nodes within `reach` edges of what the last rewrite touched, or of the given ones."""
         return self.state.near(self.state.touched.union(node_ids), reach)

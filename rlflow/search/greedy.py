@@ -1,14 +1,14 @@
-"""Greedy search: always the substitution that lowers the estimated cost most."""
+"""Greedy search: always the rewrite that lowers the estimated cost most."""
 
 import math
 
-from rlflow.env.state import RewriteState
 from rlflow.search.gains import Position
 from rlflow.search.search import Limits, Search, SearchResult, run_search
+from rlflow.tasks.base import LocalState
 
 
-def greedy(state: RewriteState, max_steps: int, seconds: float = math.inf) -> SearchResult:
-    """Steepest descent from the state, at most so many substitutions and seconds."""
+def greedy(state: LocalState, max_steps: int, seconds: float = math.inf) -> SearchResult:
+    """Steepest descent from the state, at most so many rewrites and seconds."""
     return run_search(steepest_descent, state, Limits(seconds), max_steps=max_steps)
 
 

@@ -68,9 +68,14 @@ class SearchOptions:
     """`python run.py search`, and the searches of `optimise`."""
 
     groups: ClassVar = {
-        "random": RandomOptions, "greedy": GreedyOptions, "taso": TasoOptions, "best-first": BestFirstOptions, "beam": BeamOptions,
-        "annealing": AnnealingOptions, "descent": DescentOptions,
-    }  # fmt: skip
+        "random": RandomOptions,
+        "greedy": GreedyOptions,
+        "taso": TasoOptions,
+        "best-first": BestFirstOptions,
+        "beam": BeamOptions,
+        "annealing": AnnealingOptions,
+        "descent": DescentOptions,
+    }
 
     seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")
     interactions: int = option(10_000_000, "rewrites that it may carry out")

@@ -1,6 +1,7 @@
 """Random play: the control that any search has to beat with as many interactions."""
 
 from rlflow.search.search import Search
+from rlflow.tasks.base import valid_actions
 
 
 def random_play(search: Search, max_steps: int, episodes: int) -> str:
@@ -10,14 +11,17 @@ def random_play(search: Search, max_steps: int, episodes: int) -> str:
       max_steps: steps after which an episode is cut.
       episodes: how many are played.
     """
+    spec = search.start.task.encoding_spec
     for _ in range(episodes):
         state, path = search.start, None
         for _ in range(max_steps):
-            valid = state.valid_actions()
-            xfer_id, location = (int(part) for part in valid[search.rng.integers(len(valid))])
-            if xfer_id == state.task.no_op:
+            valid = valid_actions(state.counts, spec.stop)
+            if not len(valid):
                 break
-            match = state.table.location(xfer_id, location)
+            xfer_id, location = (int(part) for part in valid[search.rng.integers(len(valid))])
+            if xfer_id == spec.n_rules:
+                break
+            match = state.match(xfer_id, location)
             state, path = search.follow(state, match), (match, path)
             search.saw(state, path)
     return "episodes"

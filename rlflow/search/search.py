@@ -4,59 +4,31 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.costs import NodeCost, TimeIsUp
+from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
+from rlflow.tasks.base import LocalState, Match
 
-MEMORY_EVERY = 256  # substitutions between two looks at the memory
-Path = tuple["Move", "Path | None"]  # the matches that led to a state, the last one first
-
-
-class Move(Protocol):
-    """A match. Searches tell matches apart by identity, so one that two states share is one object."""
-
-    xfer_id: int
-    nodes: tuple[int, ...]
-
-
-class State(Protocol):
-    """What searches ask of a state: a RewriteState answers it, and so does a dreamt one (random play, TASO and descent look at the graph too).
-
-    table: its `of_rule(xfer_id)` lists the matches of a rule by location. matches: those that may be followed, by rule and location.
-    hash: equal for equal states. touched: the nodes that the last substitution concerned. reach: how far a cost looks, in edges.
-    """
-
-    cost: NodeCost
-    runtime_ms: float
-    table: object
-    matches: list[Move]
-    hash: object
-    touched: frozenset[int]
-    reach: int
-
-    def follow(self, match: Move) -> Self:
-        """The state after one of its matches; this one stays as it is."""
-
-    def near(self, nodes: Iterable[int], reach: int) -> set[int]:
-        """Those nodes, and all within so many edges of them."""
+MEMORY_EVERY = 256  # rewrites between two looks at the memory
+Path = tuple[Match, "Path | None"]  # the matches that led to a state, the last one first
 
 
 class SearchResult(NamedTuple):
-    """What a search found.
+    """The result of a search.
 
     Attributes:
       state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start.
-      interactions: substitutions carried out, those that only told a gain included.
+      interactions: rewrites carried out, those that were only tried for their gain included.
       stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
       seconds: until it ended; numbering the actions comes on top.
-      trace: (seconds, interactions, best runtime in ps so far), first the start, then at every improvement.
+      trace: (seconds, interactions, best objective so far), first the start, then at every improvement.
     """
 
-    state: State
+    state: LocalState
     actions: list[tuple[int, int]]
     interactions: int
     stop: str
@@ -65,7 +37,7 @@ class SearchResult(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """seconds; interactions: substitutions carried out; memory: bytes that the process may grow by."""
+    """seconds; interactions: rewrites carried out; memory: bytes that the process may grow by."""
 
     seconds: float = math.inf
     interactions: float = math.inf
@@ -80,24 +52,24 @@ class Search:
     """One search in progress.
 
     Attributes:
-      start: the state it begins at.  rng: decides its random choices.  interactions: substitutions so far.
+      start: the state it begins at.  rng: decides its random choices.  interactions: rewrites so far.
       best: the cheapest state so far.
     """
 
     def __init__(
-        self, start: State, limits: Limits = Limits(), seed: int = 0, progress=None,
+        self, start: LocalState, limits: Limits = Limits(), seed: int = 0, progress=None,
         clock: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
         self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
         self.best, self.best_path, self.interactions = start, None, 0
         self._clock, self._began, self._peak, self._progress = clock, clock(), _peak_memory(), progress
-        self.trace = [(0.0, 0, start.cost.runtime_ps)]
+        self.trace = [(0.0, 0, start.objective)]
 
     @property
     def seconds(self) -> float:
         return self._clock() - self._began
 
-    def follow(self, state: State, match: Move) -> State:
+    def follow(self, state: LocalState, match: Match) -> LocalState:
         """The state after a match of the state's table. Raises LimitReached where there is nothing left to spend."""
         if self.interactions >= self.limits.interactions:
             raise LimitReached("interactions")
@@ -110,27 +82,27 @@ class Search:
             self._progress.update(1)
         return state.follow(match)
 
-    def saw(self, state: State, path: "Path | None") -> bool:
+    def saw(self, state: LocalState, path: "Path | None") -> bool:
         """Keeps the state if it is the cheapest so far, and says whether it is."""
-        if state.cost.runtime_ps >= self.best.cost.runtime_ps:
+        if state.objective >= self.best.objective:
             return False
         self.best, self.best_path = state, path
-        self.trace.append((self.seconds, self.interactions, state.cost.runtime_ps))
+        self.trace.append((self.seconds, self.interactions, state.objective))
         if self._progress is not None:
-            gained = 100 * (1 - state.cost.runtime_ps / self.start.cost.runtime_ps)
-            self._progress.set_postfix_str(f"best {state.runtime_ms:.4g} ms, {gained:.2f} % lower", refresh=False)
+            gained = 100 * (1 - state.objective / self.start.objective)
+            self._progress.set_postfix_str(f"best {gained:.2f} % lower", refresh=False)
         return True
 
 
 def run_search(
-    method: str | Callable[..., str], start: State, limits: Limits = Limits(), seed: int = 0, progress=None,
+    method: str | Callable[..., str], start: LocalState, limits: Limits = Limits(), seed: int = 0, progress=None,
     clock: Callable[[], float] = time.monotonic, **options,
 ) -> SearchResult:
     """Searches until the method has enough, a limit is reached or the user interrupts; the best so far is the result.
 
     Args:
       method: a name of SEARCHES, or such a function.  options: its own.
-      progress: a tqdm-like object that is told of every substitution.
+      progress: a tqdm-like object that is updated after every rewrite.
       clock: seconds that go on; what it leaves out is not counted.
 
     Raises RLFlowError if no method has that name.
@@ -150,15 +122,15 @@ def run_search(
     return SearchResult(state, actions, search.interactions, stop, seconds, search.trace)
 
 
-def numbered(start: State, path: "Path | None") -> tuple[State, list[tuple[int, int]]]:
-    """The actions of a path, without the detours that return to a graph that it had before, and the state at their end."""
+def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
+    """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
     matches = []
     while path is not None:
         match, path = path
         matches.append(match)
     state, actions, hashes = start, [], [start.hash]
     for match in reversed(matches):
-        location = list(state.table.of_rule(match.xfer_id)).index(match)
+        location = state.index_of(match)
         actions.append((match.xfer_id, location))
         state = state.follow(match)
         if state.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
@@ -169,7 +141,7 @@ def numbered(start: State, path: "Path | None") -> tuple[State, list[tuple[int, 
     if len(actions) < len(matches):  # a graph knows in its names which detours it came by
         state = start
         for xfer_id, location in actions:
-            state = state.follow(state.table.location(xfer_id, location))
+            state = state.follow(state.match(xfer_id, location))
     return state, actions
 
 

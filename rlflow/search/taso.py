@@ -9,7 +9,7 @@ MAX_GROWTH = 2  # times the operators of the start: TASO's program queues no lar
 
 
 def taso(search: Search, alpha: float, budget: int) -> str:
-    """Pops the cheapest graph, carries out every substitution at every place, and queues what costs < α × best.
+    """Pops the cheapest graph, carries out the rewrite of every match, and queues what costs < α × best.
 
     The queue holds no graph twice (by hash). It keeps the match that leads to a graph rather than the graph,
     which is made again when it is popped: a queue of whole graphs would not fit into memory.
@@ -22,7 +22,7 @@ def taso(search: Search, alpha: float, budget: int) -> str:
       budget: graphs that may be popped.
     """
     largest = MAX_GROWTH * len(search.start.graph.nodes)
-    queue, queued = [(search.start.cost.runtime_ps, 0, search.start, None, None)], {search.start.hash}
+    queue, queued = [(search.start.objective, 0, search.start, None, None)], {search.start.hash}
     for _ in range(budget):
         if not queue:
             return "nothing left to try"
@@ -31,7 +31,7 @@ def taso(search: Search, alpha: float, budget: int) -> str:
             state, path = search.follow(state, match), (match, path)
         for match in Position(search, state).matches:
             after = search.follow(state, match)
-            cost, bound = after.cost.runtime_ps, alpha * search.best.cost.runtime_ps
+            cost, bound = after.objective, alpha * search.best.objective
             search.saw(after, (match, path))
             if cost < bound and len(after.graph.nodes) <= largest and after.hash not in queued:
                 queued.add(after.hash)

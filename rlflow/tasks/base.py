@@ -80,11 +80,12 @@ class State(Protocol):
 class Match(Protocol):
     """One choice of a local state. Searches tell matches apart by identity, so one that two states share is one object.
 
-    xfer_id: its sort.  nodes: ids of what it concerns.
+    xfer_id: its sort.  nodes: ids of what it concerns.  plan: equal for matches whose replacements are alike, wherever they are.
     """
 
     xfer_id: int
     nodes: tuple[int, ...]
+    plan: object
 
 
 @runtime_checkable
@@ -193,6 +194,10 @@ class TaskSpec(Protocol):
     def of(cls, config: Mapping, source: Path) -> Self:
         """By the resolved config of a run."""
 
+    @classmethod
+    def depends_on(cls, config: Mapping) -> dict:
+        """What its episodes depend on besides the problem and the seed: it cannot change within one run folder."""
+
     def absolute(self) -> Self:
         """The same with absolute paths, for a process with another working directory."""
 
@@ -209,6 +214,12 @@ class TaskSpec(Protocol):
 
         Returns at least {"original": {"objective"}, "candidates": {name: {"objective", "equal"}}, "delivered": a name or "original",
         "reason", "actions": {name: list}}.
+        """
+
+    def report(self, task: Task, results: dict, folder: Path) -> list[str]:
+        """Writes pages about a run into the folder; what is to be said of it, line by line.
+
+        results: {"model", "seed", "eval": of `deliver`, "stages": {name: results}, "machine", "versions", "curves"}.
         """
 
 

@@ -1,7 +1,8 @@
 """Networks for small machines, whose channels are no whole vectors: ShuffleNet v2 and MobileNet v2.
 
-ShuffleNet v2 (Ma et al., arXiv:1807.11164) is torchvision's; MobileNet v2 (Sandler et al., arXiv:1801.04381) is Keras's,
-which pads in operators of their own where a convolution strides, as TensorFlow's padding is not symmetric there.
+ShuffleNet v2 (Ma et al., arXiv:1807.11164) is torchvision's; MobileNet v2 (Sandler et al., arXiv:1801.04381) is
+Keras's, which pads in operators of their own where a convolution strides, as TensorFlow's padding is not symmetric
+there.
 """
 
 import onnx
@@ -30,7 +31,10 @@ def shuffled(b: Builder, x: str, size: int) -> str:
 
 
 def unit(b: Builder, x: str, channels: int, stride: int, size: int) -> str:
-    """One half passes, or strides, the other is convolved; then they are joined and shuffled. `size` is that of the result."""
+    """One half passes, or strides, the other is convolved; then they are joined and shuffled.
+
+    `size` is that of the result.
+    """
     half = channels // 2
     if stride == 1:
         kept, x = b.split(x, half, half)
@@ -142,4 +146,6 @@ def mobilenet_v2(seed: int) -> onnx.ModelProto:
 
 def tiny_mobilenet_v2(seed: int) -> onnx.ModelProto:
     """MobileNet v2 of four blocks, 8 channels and more, 32×32."""
-    return mobilenet_v2_of("tiny_mobilenet_v2", seed, 8, [(1, 8, 1, 1), (2, 12, 2, 2), (2, 20, 1, 2)], 32, image=32, classes=10)
+    return mobilenet_v2_of(
+        "tiny_mobilenet_v2", seed, 8, [(1, 8, 1, 1), (2, 12, 2, 2), (2, 20, 1, 2)], 32, image=32, classes=10
+    )

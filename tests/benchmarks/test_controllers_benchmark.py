@@ -8,16 +8,28 @@ from rlflow.runs.config import load_config
 
 
 def parsed(**changes) -> Namespace:
-    usual = {"default": False, "cost": "analytic", "episodes": 60, "iterations": 6, "measure_seconds": 0.0, "overrides": [], "folder": Path("x")}
+    usual = {
+        "default": False,
+        "cost": "analytic",
+        "episodes": 60,
+        "iterations": 6,
+        "measure_seconds": 0.0,
+        "overrides": [],
+        "folder": Path("x"),
+    }
     return Namespace(**usual | changes)
 
 
 def test_by_default_no_option_is_changed():
     job = Job("squeezenet1_1", 0, parsed(default=True))
-    assert load_config((), job.options()) == load_config(()) and job.spec.cost == load_config(()).cost.name == "profiled"
+    assert (
+        load_config((), job.options()) == load_config(()) and job.spec.cost == load_config(()).cost.name == "profiled"
+    )
     tuned = Job("squeezenet1_1", 0, parsed())
     changed = load_config((), tuned.options())
-    assert (changed.cost.name, changed.iterations.count, changed.collect.episodes, tuned.spec.cost) == ("analytic", 6, 60, "analytic")
+    assert (changed.cost.name, changed.iterations.count, changed.collect.episodes, tuned.spec.cost) == (
+        "analytic", 6, 60, "analytic",
+    )  # fmt: skip
     assert Job("squeezenet1_1", 0, parsed(default=True, overrides=["cost.threads=2"])).spec.threads == 2
 
 
@@ -27,7 +39,8 @@ def test_plain_searches_with_the_same_interactions_and_seconds_stand_beside_what
     old = run()
     del old["known"]["same_seconds"]
     assert "| 4.00 % | – |" in table({"toy": [old]}).splitlines()[-1]  # older than that column
-    assert summary("toy", 0, job() | {"iterations": []}, {})["best_known"] == 6.0  # one iteration: nothing was played between
+    # one iteration: nothing was played between
+    assert summary("toy", 0, job() | {"iterations": []}, {})["best_known"] == 6.0
 
 
 def test_iterations_below_greedy_are_counted():
@@ -54,19 +67,27 @@ def run() -> dict:
 
 
 def job() -> dict:
-    """Greedy gains 3 %; the plan 2 % after one iteration, what greedy gains less a rounding after two, and 5 % at last."""
+    """Greedy gains 3 %; the plan 2 % after one iteration, greedy's less a rounding after two, and 5 % at last."""
     greedy = {"estimated_improvement_percent": 3.0, "interactions": 9}
     controller = {"estimated_improvement_percent": 5.0, "interactions": 100, "path_ms": [10.0, 9.8, 9.9, 9.5]}
     return {
         "stages": {"collect": 1.0, "train-wm": 2.0}, "interactions": 90,
         "iterations": [
             {"interactions": 30, "dreamt_return": None, "improvement": None},
-            {"interactions": 30, "dreamt_return": 2.0, "improvement": {"real": [2.0, -1.0], "predicted": [2.0, 0.5], "relative_error": 0.5}},
-            {"interactions": 30, "dreamt_return": 3.0, "improvement": {"real": [3.0 - 1e-8, 1.0], "predicted": [3.03, 1.0], "relative_error": 0.02}},
+            {
+                "interactions": 30, "dreamt_return": 2.0,
+                "improvement": {"real": [2.0, -1.0], "predicted": [2.0, 0.5], "relative_error": 0.5},
+            },
+            {
+                "interactions": 30, "dreamt_return": 3.0,
+                "improvement": {"real": [3.0 - 1e-8, 1.0], "predicted": [3.03, 1.0], "relative_error": 0.02},
+            },
         ],
         "controllers": {"planner": {
             "dreamt": [{"dreamt_return": 5.0, "real_return": 5.0, "acting_seconds": 0.1}], "delivered": "controller",
-            "candidates": {"controller": controller, "greedy": greedy, "random": greedy | {"estimated_improvement_percent": 1.0}},
+            "candidates": {
+                "controller": controller, "greedy": greedy, "random": greedy | {"estimated_improvement_percent": 1.0},
+            },
             "seconds": {"train-controller": 3.0, "eval": 4.0},
         }},
         "simulator": {"improvement_percent": 4.0, "method": "beam", "seconds": 1.0, "interactions": 10},

@@ -18,7 +18,7 @@ def way(family: str, model: str, rule: str, how) -> Way:
     return made
 
 
-def test_once_is_every_place_and_fully_is_until_there_is_none():
+def test_once_is_every_match_and_fully_is_until_there_is_none():
     """Three products of one input: one pair is merged, then the third joins."""
     once, fully = (way("matmul", "tiny_vit_base", "matmul-add-merge", how) for how in (ONCE, FULLY))
     assert fully.applied["matmul-add-merge"] == 2 * once.applied["matmul-add-merge"] > 0
@@ -41,7 +41,7 @@ def test_what_only_takes_a_rule_back_is_not_followed(family, model, rule, undoin
     assert made.applied[rule] and made.rules.index(undoing) in made.closed and not made.applied[undoing]
 
 
-def test_every_rule_that_has_a_place_is_tried():
+def test_every_rule_that_has_a_match_is_tried():
     rules = load_rules()
     survey = {name: families.count(name, rules, 0) for name in ("tiny_resnet18", "tiny_vit_base", "tiny_mobilenet_v2")}
     fires = {rule for result in survey.values() for rule in result["by_rule"]}
@@ -58,7 +58,10 @@ def tried(rule: str, ratio: float, verdict: str, equal: bool = True) -> dict:
 
 
 def test_the_best_try_is_one_that_was_shown_to_be_faster():
-    tries = [tried("a", 0.7, "no difference shown"), tried("a", 0.95, "faster"), tried("b", 0.9, "slower"), tried("c", 0, "", equal=False)]
+    tries = [
+        tried("a", 0.7, "no difference shown"), tried("a", 0.95, "faster"), tried("b", 0.9, "slower"),
+        tried("c", 0, "", equal=False),
+    ]  # fmt: skip
     result = effect([{"model": "m", "nodes": 10, "rules": ["a", "b", "c"], "tries": tries}])
     assert (result["best"]["ratio"], result["tries"]) == (0.95, 4)
     assert {rule: one["ratio"] for rule, one in result["rules"].items()} == {"a": 0.95, "b": 0.9}

@@ -14,8 +14,16 @@ EPISODES = toy.episodes(40, seed=9)
 def job(factor: float, controller: bool = True) -> dict:
     """What a job finds of a model whose rewards are off by the factor."""
     model = Oracle(factor)
-    result = {"interactions": 100, "training_seconds": 1.0, "random": fidelity(model, EPISODES, horizons=(1, 20), rank_steps=3)}
-    judged = {**fidelity(model, EPISODES, horizons=(1,)), "dreamt_return": 1.0, "improvement": improvement(model, EPISODES)}
+    result = {
+        "interactions": 100,
+        "training_seconds": 1.0,
+        "random": fidelity(model, EPISODES, horizons=(1, 20), rank_steps=3),
+    }
+    judged = {
+        **fidelity(model, EPISODES, horizons=(1,)),
+        "dreamt_return": 1.0,
+        "improvement": improvement(model, EPISODES),
+    }
     return result | ({"controller": judged} if controller else {})
 
 
@@ -38,7 +46,11 @@ def test_means_have_students_interval_over_the_seeds_that_have_the_figure():
 
 
 def test_the_bars_are_of_the_best_world_model_and_of_no_ablation():
-    rows = {"edits full": summary([job(1.2)]), "mdn-rnn full": summary([job(1.1)]), "mdn-rnn paper": summary([job(1.0)])}
+    rows = {
+        "edits full": summary([job(1.2)]),
+        "mdn-rnn full": summary([job(1.1)]),
+        "mdn-rnn paper": summary([job(1.0)]),
+    }
     for row, error in zip(rows.values(), (0.2, 0.1, 0.0), strict=True):
         row["columns"]["summed reward error"]["mean"] = error  # the toy's episodes do not reach 20 steps
     assert best_row(rows) == "mdn-rnn full"
@@ -46,7 +58,8 @@ def test_the_bars_are_of_the_best_world_model_and_of_no_ablation():
     assert not bars["toy, mdn-rnn full: summed reward error"]["holds"]
     assert bars["toy, mdn-rnn full: improvement error"]["value"] == pytest.approx(0.1)
     assert bars["toy, mdn-rnn full: rank correlation"]["holds"] and bars["toy, mdn-rnn full: training s"]["holds"]
-    assert bars["toy, mdn-rnn full: mask F1"] == bars["toy, mdn-rnn full: mask F1"] | {"value": None, "holds": False}  # not reached
+    # not reached
+    assert bars["toy, mdn-rnn full: mask F1"] == bars["toy, mdn-rnn full: mask F1"] | {"value": None, "holds": False}
     without = bars_of("toy", {"edits full": summary([job(1.0, controller=False)])})
     assert not any("improvement" in bar["name"] for bar in without)
 

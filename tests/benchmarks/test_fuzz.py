@@ -1,4 +1,4 @@
-"""Random substitutions on random graphs; the graphs themselves; and mistakes made on purpose, which must be found."""
+"""Random rewrites on random graphs; the graphs themselves; and mistakes made on purpose, which must be found."""
 
 from collections import Counter
 from dataclasses import replace
@@ -21,15 +21,15 @@ RULES = load_rules()
 
 
 @pytest.mark.parametrize("first", range(0, GRAPHS, GROUP))
-def test_substitutions_keep_random_graphs_valid_and_equal(first):
-    fired, looks = Counter(), Counter()
+def test_rewrites_keep_random_graphs_valid_and_equal(first):
+    fired, compared = Counter(), Counter()
     for seed in range(first, first + GROUP):
         result = fuzz(seed, RULES)
         assert result.failure is None, f"\n{result.failure}"
         fired.update(result.rules)
-        looks.update(result.looks)
+        compared.update(result.compared)
     assert fired.total() > 10 * GROUP
-    assert looks["optimised"] > looks.total() / 2, "too few graphs are compared as ONNX Runtime optimises them"
+    assert compared["optimised"] > compared.total() / 2, "too few graphs are compared as ONNX Runtime optimises them"
     assert len(fired) > len(RULES) / 3, "the graphs hold too little that rules are about"
 
 
@@ -83,7 +83,7 @@ def test_random_graphs_vary():
     assert not [kind for kind in kinds if not seen[kind]]
 
 
-def drawn_alone(motif, seed: int) -> onnx.ModelProto | None:
+def drawn(motif, seed: int) -> onnx.ModelProto | None:
     """What the motif draws on an empty sketch, if anything fits there."""
     sketch = Sketch(seed)
     if sketch.float == np.float64 and motif in ON_IMAGES:
@@ -93,11 +93,11 @@ def drawn_alone(motif, seed: int) -> onnx.ModelProto | None:
 
 
 def test_for_every_rule_there_is_a_motif():
-    """What motifs draw alone, and what a few substitutions make of that, holds a place for every rule."""
+    """What motifs draw, and what a few rewrites make of that, holds a match of every rule."""
     left = {rule.name for rule in RULES}
     for seed in range(SKETCHES):
         for motif in PLAIN | ON_IMAGES:
-            model = drawn_alone(motif, seed) if left else None
+            model = drawn(motif, seed) if left else None
             if model is not None:
                 for state in random_walk(model, RULES, np.random.default_rng(seed), 2).states:
                     left -= {RULES[xfer_id].name for xfer_id in np.flatnonzero(state.counts)}
@@ -111,7 +111,11 @@ WRONG = [  # (equation, kind of the fault, operators of the smallest model that 
     ("Transpose(x, perm=p) => x", "values", ["Transpose"]),  # a condition is dropped
     ("Sub(x, y) => Sub(y, x)", "values", ["Sub"]),
     ("Relu(x) => Sqrt(x)", "values", ["Relu"]),  # NaN where there was a number
-    ("Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0", "raises RLFlowError", ["Relu"]),
+    (
+        "Relu(x) => Gather(x, [99] * dim(x, 0), axis=0)\n  if rank(x) > 0 and size(x) > 0",
+        "raises RLFlowError",
+        ["Relu"],
+    ),
 ]
 
 

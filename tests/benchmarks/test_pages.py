@@ -23,7 +23,12 @@ def other_rules(monkeypatch):
 
 
 def result(**fields) -> dict:
-    return {"benchmark": "replay", "command": "python -m benchmarks.replay", "figures": {"steps": {"toy": 1000}}, "bars": BARS} | fields
+    return {
+        "benchmark": "replay",
+        "command": "python -m benchmarks.replay",
+        "figures": {"steps": {"toy": 1000}},
+        "bars": BARS,
+    } | fields
 
 
 def row(page: str, name: str) -> str:
@@ -35,21 +40,21 @@ def test_the_pages_of_the_repository_are_up_to_date():
     assert pages.main(["--check"]) == 0, "python -m benchmarks.pages"
 
 
-@pytest.mark.parametrize(("told", "stale", "words"), [
+@pytest.mark.parametrize(("stated", "stale", "words"), [
     ({"rules": TODAY}, False, "aaaaaaaa (7)"),
     ({"rules": OTHER}, True, "bbbbbbbb (6)"),
-    ({}, True, "not told"),
+    ({}, True, "not stated"),
     ({"rules": None}, False, "–"),
 ])  # fmt: skip
-def test_a_result_is_stale_unless_it_was_made_with_the_rules_of_today(told, stale, words):
-    made = result(**told)
+def test_a_result_is_stale_unless_it_was_made_with_the_rules_of_today(stated, stale, words):
+    made = result(**stated)
     line = row(pages.index({"toy": made}, TODAY), "toy")
     assert (("**STALE**" in line), ("current" in line)) == (stale, not stale)
     assert f"| {words} |" in line and "| 1 of 2 |" in line
     assert ("**stale**" in pages.block("toy", made, TODAY)) == (stale and words != "–")
 
 
-def test_the_list_of_proofs_tells_its_rules_too():
+def test_the_list_of_proofs_states_its_rules_too():
     proofs = {"hash": "a" * 64, "rules": [{"name": "relu-relu"}] * 7}
     assert not pages.is_stale(proofs, TODAY) and pages.is_stale(proofs, OTHER)
 
@@ -59,19 +64,30 @@ def test_bars_that_do_not_hold_are_listed_with_their_values():
     assert "| toy | right |" not in pages.index({"toy": result()}, TODAY)
     assert "| right | true | true | yes |" in pages.block("toy", result(), TODAY)
     many = result(bars=[BARS[1]] * pages.LONGEST + [BARS[0]])
-    assert pages.block("toy", many, TODAY).count("| yes |") == 0 and "| speed | 1,234 ms | ≤ 900 | **no** |" in pages.block("toy", many, TODAY)
+    assert pages.block("toy", many, TODAY).count(
+        "| yes |"
+    ) == 0 and "| speed | 1,234 ms | ≤ 900 | **no** |" in pages.block("toy", many, TODAY)
 
 
 def test_a_block_is_written_from_the_json_and_nothing_else_is_touched():
-    text = "before 1\n<!-- begin: toy table -->\nby hand\n<!-- end -->\nbetween 2\n<!-- begin: toy -->\n<!-- end -->\nafter 3\n"
+    text = (
+        "before 1\n<!-- begin: toy table -->\nby hand\n<!-- end -->\n"
+        "between 2\n<!-- begin: toy -->\n<!-- end -->\nafter 3\n"
+    )
     filled = pages.refilled(text, {"toy": result(rules=OTHER)}, TODAY)
     assert "by hand" not in filled and "| toy | 1,000 |" in filled and "bbbbbbbb (6): **stale**" in filled
-    assert [line for line in filled.splitlines() if line[:3] in ("bef", "bet", "aft")] == ["before 1", "between 2", "after 3"]
+    assert [line for line in filled.splitlines() if line[:3] in ("bef", "bet", "aft")] == [
+        "before 1",
+        "between 2",
+        "after 3",
+    ]
     assert pages.refilled(filled, {"toy": result(rules=OTHER)}, TODAY) == filled
     assert "| toy | 2 |" in pages.refilled(filled, {"toy": result(figures={"steps": {"toy": 2}})}, TODAY)
 
 
-@pytest.mark.parametrize("text", ["<!-- begin: toy -->\n", "<!-- end -->\n", "<!-- begin: toy -->\n<!-- begin: toy -->\n<!-- end -->\n"])
+@pytest.mark.parametrize(
+    "text", ["<!-- begin: toy -->\n", "<!-- end -->\n", "<!-- begin: toy -->\n<!-- begin: toy -->\n<!-- end -->\n"]
+)
 def test_a_block_without_an_end_or_a_beginning_is_refused(text):
     with pytest.raises(ValueError, match="no end, or no beginning"):
         pages.refilled(text, {"toy": result()}, TODAY)
@@ -88,7 +104,9 @@ def test_a_changed_json_is_noticed_and_the_pages_written_anew(tmp_path, capsys):
     stored.write_text(json.dumps(result(rules=OTHER)))
     capsys.readouterr()
     assert pages.main(["--check"], tmp_path) == 1
-    assert {"README.md", "RESULTS.md"} == {line.split(" ")[0].rsplit("/", 1)[-1] for line in capsys.readouterr().err.splitlines()}
+    assert {"README.md", "RESULTS.md"} == {
+        line.split(" ")[0].rsplit("/", 1)[-1] for line in capsys.readouterr().err.splitlines()
+    }
     assert ": current." in (tmp_path / "RESULTS.md").read_text()  # --check has written nothing
 
 

@@ -258,7 +258,7 @@ def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path,
     report = (tmp_path / "run" / "eval" / "report.md").read_text()
     assert "No gain" in report and "The original is returned unchanged." in report
     # Two steps of two episodes each, and the held-out batch: every one played for this training alone.
-    spec = RunFolder.open(tmp_path / "run").env_spec()
+    spec = RunFolder.open(tmp_path / "run").spec
     batches = online_batches(spec, 2, 1, seed=0)
     assert results["train-wm"]["interactions"] == sum(len(e) for _ in range(3) for e in next(batches))
 

@@ -51,10 +51,12 @@ def task():
 
 def first_rules(task, observer) -> Counter:
     """Which rules episodes of one step carry out."""
-    return Counter(int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE))
+    return Counter(
+        int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE)
+    )
 
 
-def test_an_episode_begins_with_what_it_is_told_and_every_action_is_valid(task):
+def test_an_episode_begins_with_its_prefix_and_every_action_is_valid(task):
     way = [tuple(action) for action in play_novel(task, REWARD, (), 5, np.random.default_rng(0)).actions.tolist()]
     for seed in range(5):
         episode = play_novel(task, REWARD, way, 7, np.random.default_rng(seed))
@@ -76,7 +78,7 @@ def test_what_is_unknown_what_promises_and_the_rarest_rule_are_drawn_as_often_as
 
 
 def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkeypatch):
-    """All of them in turn: within few steps more rules are met than where those that have the most matches are mostly drawn."""
+    """All of them in turn: few steps meet more rules than where those with the most matches are mostly drawn."""
     def rules(uniform: float) -> float:
         monkeypatch.setattr("rlflow.collect.exploration.UNIFORM", uniform)
         monkeypatch.setattr("rlflow.collect.exploration.RAREST", 1 - uniform)
@@ -86,7 +88,7 @@ def test_a_rule_is_rare_no_more_once_the_episode_has_carried_it_out(task, monkey
     assert rules(0.25) > 1.2 * rules(1.0)
 
 
-def test_a_model_tells_how_often_it_saw_a_rule(task):
+def test_a_model_knows_how_often_it_saw_a_rule(task):
     episodes = random_episodes(task, 8, 10)
     observer = fitted(episodes, task).observer()
     observer.begin(task.initial)
@@ -94,7 +96,7 @@ def test_a_model_tells_how_often_it_saw_a_rule(task):
     assert [observer.times(x) for x in range(task.no_op)] == [taken[x] for x in range(task.no_op)] and len(taken) > 3
 
 
-def test_a_model_expects_what_matches_of_a_form_gained_in_the_middle():
+def test_a_model_expects_what_matches_of_a_class_gained_in_the_middle():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     observer = fitted(random_episodes(task, 60, 8), task).observer()
     observer.begin(task.initial)

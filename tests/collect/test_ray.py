@@ -33,7 +33,8 @@ def cluster():
     folder = tempfile.mkdtemp(prefix="r")  # pytest's are too long for the name of a socket
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_TMPDIR", folder)  # not `temp_dir`: that leaves Ray's address file where it is, in a folder that need not exist
+        # not `temp_dir`: that leaves Ray's address file where it is, in a folder that need not exist
+        patch.setenv("RAY_TMPDIR", folder)
         made = Cluster(initialize_head=True, head_node_args=NODE)
         made.add_node(**NODE)
         patch.setenv("RAY_ADDRESS", made.address)
@@ -110,8 +111,8 @@ def test_a_shard_whose_worker_dies_is_played_again(connected, single, tmp_path, 
     spec, expected, results = single
     monkeypatch.setattr(rollouts, "_play_shard", workers.dies_first)
     assert collect(spec, tmp_path, EPISODES, 2, seed=3, executor="ray") == results and shards(tmp_path) == expected
-    told = capfd.readouterr().err
-    assert [told.count(f"the worker of shard {number} died") for number in range(4)] == [1] * 4
+    printed = capfd.readouterr().err
+    assert [printed.count(f"the worker of shard {number} died") for number in range(4)] == [1] * 4
 
 
 def test_a_shard_that_always_kills_its_worker_is_named(connected, single, tmp_path, monkeypatch):
@@ -125,7 +126,9 @@ def test_a_shard_that_always_kills_its_worker_is_named(connected, single, tmp_pa
 
 def test_a_workers_traceback_is_shown(connected, single, tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts, "_play_shard", workers.fails)
-    with pytest.raises(RLFlowError, match=r"^a worker failed:\nTraceback(.|\n)*in fails\n(.|\n)*ZeroDivisionError: in shard-00000"):
+    with pytest.raises(
+        RLFlowError, match=r"^a worker failed:\nTraceback(.|\n)*in fails\n(.|\n)*ZeroDivisionError: in shard-00000"
+    ):
         collect(single[0], tmp_path, EPISODES, 2, seed=3, executor="ray")
     monkeypatch.undo()
     gone = rollouts.EnvSpec(str(tmp_path / "missing.onnx"))

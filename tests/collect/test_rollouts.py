@@ -44,7 +44,7 @@ def copied(collected, folder: Path) -> Path:
 # -- what an episode is ----------------------------------------------------------------------------
 
 
-def test_an_episode_tells_what_happened():
+def test_an_episode_records_what_happened():
     task, reward = tiny_task(), make_reward("incremental", 0, 0)
     for seed in range(5):
         episode = play_random(task, reward, 6, np.random.default_rng(seed), index=seed)
@@ -161,7 +161,9 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
 
 
 def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
@@ -183,7 +185,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     survivors = shards(folder / "episodes")
     assert 0 < len(survivors) < 6 and not (folder / "collect.json").exists()
     assert len(workers) >= 2
-    for _ in range(1000):  # the workers notice that they are alone
+    for _ in range(1000):  # the workers notice that their parent is gone
         if not any(map(alive, workers)):
             break
         time.sleep(0.01)
@@ -192,7 +194,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     assert done.returncode == 0, done.stderr
     ended = shards(folder / "episodes")
     assert len(ended) == 6 and survivors.items() <= ended.items()
-    collect(EnvSpec(str(folder / "model.onnx"), max_steps=8), tmp_path / "uninterrupted", count, 1, seed=5)
+    collect(EnvSpec(str(folder / "model.onnx"), cost="analytic", max_steps=8), tmp_path / "uninterrupted", count, 1, seed=5)
     assert shards(tmp_path / "uninterrupted") == ended
 
 
@@ -215,8 +217,8 @@ def test_a_shard_whose_worker_dies_is_played_again_and_counted_once(collected, t
     assert collect(spec, tmp_path, 6, 2, seed=3, progress=progress, log=log) == results
     assert shards(tmp_path) == shards(folder)
     assert finished == [0, 4, 2] and [done for done, _ in logged] == [4, 6] and logged[-1][1] == results["interactions"]
-    told = capfd.readouterr().err
-    assert [told.count(f"the worker of shard {number} died") for number in range(2)] == [1, 1]
+    printed = capfd.readouterr().err
+    assert [printed.count(f"the worker of shard {number} died") for number in range(2)] == [1, 1]
 
 
 def test_a_shard_that_always_kills_its_worker_is_named_and_the_others_stay(collected, tmp_path, monkeypatch):
@@ -258,7 +260,9 @@ def test_a_shard_may_arrive_late_or_over_an_older_one(collected, tmp_path, monke
 
 def test_a_spec_for_another_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite"))
+    assert EnvSpec("m.onnx", database="c.sqlite").absolute() == EnvSpec(
+        str(tmp_path / "m.onnx"), database=str(tmp_path / "c.sqlite")
+    )
     assert EnvSpec("resnet18").absolute() == EnvSpec("resnet18")  # a name, wherever it is
 
 
@@ -280,7 +284,11 @@ def equal(left, right) -> bool:
         left.index == right.index
         and all(np.array_equal(getattr(left, name), getattr(right, name)) for name in fields)
         and len(left.graphs) == len(right.graphs)
-        and all(np.array_equal(a, b) for g, h in zip(left.graphs, right.graphs, strict=True) for a, b in zip(g, h, strict=True))
+        and all(
+            np.array_equal(a, b)
+            for g, h in zip(left.graphs, right.graphs, strict=True)
+            for a, b in zip(g, h, strict=True)
+        )
     )
 
 

@@ -71,7 +71,10 @@ def left(tmp_path):
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_nothing_else_is(tmp_path, left):
-    others = {left.with_name(name).name for name in (left.stem, left.name.replace("[1]", "1"), left.name.replace("[1]", "[1].b"))}
+    others = {
+        left.with_name(name).name
+        for name in (left.stem, left.name.replace("[1]", "1"), left.name.replace("[1]", "[1].b"))
+    }
     for name in others:
         (tmp_path / name).touch()
     write_bytes(tmp_path / "a", b"")

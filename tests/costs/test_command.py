@@ -17,7 +17,11 @@ from tests.commands import in_process
 def database(tmp_path):
     path = tmp_path / "costs.sqlite"
     kept = TimingDatabase(path)
-    for name, threads in (("('','Conv',17,())", 1), ("('','Conv',17,()) + ('','Relu',17,())", 1), ("('','Conv',17,())", 2)):
+    for name, threads in (
+        ("('','Conv',17,())", 1),
+        ("('','Conv',17,()) + ('','Relu',17,())", 1),
+        ("('','Conv',17,())", 2),
+    ):
         kept.store(name, threads, Timing(3000.0 * threads, 2000.0, 9000.0, 5))
     return path
 
@@ -25,20 +29,25 @@ def database(tmp_path):
 def test_show_counts_the_timings_of_each_operator(capsys, database):
     done = in_process(capsys, "costs", "show", "--database", database, "--threads", "1")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.out.splitlines()[2:]]
-    assert [(row[0], row[1], row[4], row[5]) for row in rows] == [("Conv", "1", "1", "3.0"), ("Conv + Relu", "1", "1", "3.0")]
+    assert [(row[0], row[1], row[4], row[5]) for row in rows] == [
+        ("Conv", "1", "1", "3.0"),
+        ("Conv + Relu", "1", "1", "3.0"),
+    ]
 
 
 def test_export_writes_every_timing(capsys, database, tmp_path):
     for name in ("timings.csv", "timings.json"):
         assert in_process(capsys, "costs", "export", "--database", database, "--out", tmp_path / name).code == 0
     rows = list(csv.DictReader((tmp_path / "timings.csv").open()))
-    assert [float(row["median_ns"]) for row in rows] == [row["median_ns"] for row in json.loads((tmp_path / "timings.json").read_text())]
+    assert [float(row["median_ns"]) for row in rows] == [
+        row["median_ns"] for row in json.loads((tmp_path / "timings.json").read_text())
+    ]
     assert len(rows) == 3
     done = in_process(capsys, "costs", "export", "--database", database, "--out", tmp_path / "timings.txt")
     assert done.code == 1 and ".csv or .json" in done.err
 
 
-def test_clear_deletes_what_is_chosen_and_all_only_when_told(capsys, database):
+def test_clear_deletes_what_is_chosen_and_all_only_when_asked(capsys, database):
     assert in_process(capsys, "costs", "clear", "--database", database).code == 1
     assert len(TimingDatabase(database).rows()) == 3
     assert in_process(capsys, "costs", "clear", "--database", database, "--threads", "2").code == 0
@@ -49,11 +58,20 @@ def test_clear_deletes_what_is_chosen_and_all_only_when_told(capsys, database):
 
 def test_fit_learns_the_factor_of_a_kind(capsys, tmp_path):
     graphs = {
-        name: {"graphs": [{"parts_ps": {"Conv": 10**9 * (k + size)}, "launches": 3, "measured_ms": 1.5 * (k + size)} for k in range(3)]}
+        name: {
+            "graphs": [
+                {"parts_ps": {"Conv": 10**9 * (k + size)}, "launches": 3, "measured_ms": 1.5 * (k + size)}
+                for k in range(3)
+            ]
+        }
         for name, size in (("one", 1), ("two", 4))
     }
     measured = tmp_path / "cost_trust.json"
-    written = {"figures": {"models": graphs, "threads": 1}, "machine": machine(), "versions": {"onnxruntime": onnxruntime.__version__}}
+    written = {
+        "figures": {"models": graphs, "threads": 1},
+        "machine": machine(),
+        "versions": {"onnxruntime": onnxruntime.__version__},
+    }
     measured.write_text(json.dumps(written))
     done = in_process(capsys, "costs", "fit", measured, "--database", tmp_path / "costs.sqlite")
     assert done.code == 0 and "6 graphs of 2 models" in done.err

@@ -30,18 +30,22 @@ from tests.costs.graphs import conv, graph, only
 from tests.costs.measurements import FACTORS, OVERHEAD, measurements
 
 
-def test_known_factors_are_found():
+def test_known_factors_are_learned():
     result = fit(measurements())
-    assert result.factors == pytest.approx(FACTORS, rel=0.01) and result.overhead_ps == pytest.approx(OVERHEAD, rel=0.02)
+    assert result.factors == pytest.approx(FACTORS, rel=0.01) and result.overhead_ps == pytest.approx(
+        OVERHEAD, rel=0.02
+    )
     assert result.error["greatest"] < 0.01 and (result.models, result.graphs) == (6, 48)
     noisy = fit(measurements(noise=0.01))
     assert noisy.factors == pytest.approx(FACTORS, rel=0.05) and 0.003 < noisy.error["mean"] < 0.02
 
 
-def test_an_estimate_that_is_right_is_left_alone():
+def test_an_estimate_that_is_right_is_not_changed():
     right = [m._replace(measured_ms=sum(m.parts_ps.values()) / 1e9) for m in measurements()]
     result = fit(right)
-    assert result.common == pytest.approx(1, abs=1e-6) and result.factors == pytest.approx(dict.fromkeys(FACTORS, 1), abs=1e-6)
+    assert result.common == pytest.approx(1, abs=1e-6) and result.factors == pytest.approx(
+        dict.fromkeys(FACTORS, 1), abs=1e-6
+    )
     assert result.overhead_ps == pytest.approx(0, abs=1)
 
 
@@ -52,7 +56,8 @@ def test_what_was_never_measured_gets_the_common_factor():
 
 def test_factors_stay_in_their_bounds():
     absurd = [
-        m._replace(measured_ms=(m.parts_ps["Conv"] + 50 * m.parts_ps["MatMul"] - 1e5 * m.launches) / 1e9) for m in measurements()
+        m._replace(measured_ms=(m.parts_ps["Conv"] + 50 * m.parts_ps["MatMul"] - 1e5 * m.launches) / 1e9)
+        for m in measurements()
     ]
     result = fit(absurd)
     assert result.factors["MatMul"] == MOST and result.overhead_ps >= 0
@@ -76,7 +81,9 @@ def test_a_correction_survives_its_file(tmp_path):
     assert Correction.load(tmp_path / "c.json") == result
 
 
-@pytest.mark.parametrize("change", ({"format": 0}, {"factors": {"Conv": "1"}}, {"common": -1.0}, {"strange": 1}, {"factors": []}))
+@pytest.mark.parametrize(
+    "change", ({"format": 0}, {"factors": {"Conv": "1"}}, {"common": -1.0}, {"strange": 1}, {"factors": []})
+)
 def test_a_damaged_file_is_refused(tmp_path, change):
     path = tmp_path / "c.json"
     fit(measurements()).save(path)
@@ -85,9 +92,11 @@ def test_a_damaged_file_is_refused(tmp_path, change):
         Correction.load(path)
 
 
-def test_kinds_tell_convolutions_apart():
+def test_kinds_distinguish_convolutions():
     def kind(weight: str, group: int) -> str:
-        result = graph(f"g (float[1,8,9,9] x, float[{weight}] w) => (float[a,b,c,d] y) {{y = Conv<group={group}>(x, w)}}")
+        result = graph(
+            f"g (float[1,8,9,9] x, float[{weight}] w) => (float[a,b,c,d] y) {{y = Conv<group={group}>(x, w)}}"
+        )
         return kind_of(result, only(result, "Conv"))
 
     assert [kind("8,8,1,1", 1), kind("8,8,3,3", 1), kind("8,1,3,3", 8), kind("8,4,1,1", 2)] == [
@@ -150,7 +159,8 @@ def test_measurements_are_read_from_the_benchmark(tmp_path):
 
 
 def test_rank_correlations_with_ties():
-    a, b = np.array([1.0, 2, 2, 4]), np.array([10.0, 20, 30, 40])  # ranks 1, 2.5, 2.5, 4; of six pairs five agree, one is tied
+    # ranks 1, 2.5, 2.5, 4; of six pairs five agree, one is tied
+    a, b = np.array([1.0, 2, 2, 4]), np.array([10.0, 20, 30, 40])
     assert cost_trust.spearman(a, b) == pytest.approx(0.9487, abs=1e-4)
     assert cost_trust.kendall(a, b) == pytest.approx(5 / 30**0.5)
     assert cost_trust.spearman(a, -np.exp(a)) == pytest.approx(-1) and cost_trust.kendall(a, -a) == pytest.approx(-1)

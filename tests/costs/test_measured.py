@@ -21,7 +21,7 @@ def samples(effect: float, sessions: int, session_noise: float, pair_noise: floa
 
 
 def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
-    """What `measure` says of sessions with these ratios: it looks after each session pair and stops when the interval is clear."""
+    """What `measure` says of sessions with these ratios, of which it stops taking more when the interval is clear."""
     for end in range(SESSION_PAIR * MIN_SESSION_PAIRS, len(groups) + 1, SESSION_PAIR):
         ratio = ratio_of(groups[:end], seed)
         if ratio.clear:
@@ -31,7 +31,7 @@ def stopped_early(groups: list[np.ndarray], seed: int) -> Ratio:
 
 @pytest.mark.parametrize("sessions, least", [(6, 0.85), (10, 0.95)])
 @pytest.mark.parametrize("effect, verdict", [(1.05, "slower"), (0.95, "faster")])
-def test_a_planted_difference_is_found(effect, verdict, sessions, least):
+def test_a_planted_difference_is_shown(effect, verdict, sessions, least):
     result = [stopped_early(samples(effect, sessions, 0.01, 0.03, seed), seed).verdict for seed in range(200)]
     assert result.count(verdict) >= least * len(result)
 
@@ -48,9 +48,13 @@ def test_no_difference_is_invented(sessions, session_noise):
 def test_the_interval_holds_the_truth_as_often_as_it_says(session_pairs, outliers):
     held = 0
     for seed in range(500):
-        rng = np.random.default_rng([seed, 1])  # one side's session is 18 % slower now and then, for as long as it lives
+        # one side's session is 18 % slower now and then, for as long as it lives
+        rng = np.random.default_rng([seed, 1])
         odd = (rng.random(SESSION_PAIR * session_pairs) < outliers) * rng.choice((-1, 1), SESSION_PAIR * session_pairs)
-        groups = [g * 1.18**slow for g, slow in zip(samples(1.0, SESSION_PAIR * session_pairs, 0.01, 0.03, seed), odd, strict=True)]
+        groups = [
+            g * 1.18**slow
+            for g, slow in zip(samples(1.0, SESSION_PAIR * session_pairs, 0.01, 0.03, seed), odd, strict=True)
+        ]
         ratio = ratio_of(groups, seed)
         held += ratio.low <= 1.0 <= ratio.high
     assert held >= 0.9 * 500
@@ -62,14 +66,15 @@ def test_the_order_in_which_sessions_are_made_cancels():
     assert ratio.low == pytest.approx(1) and ratio.high == pytest.approx(1)
 
 
-def test_rounds_are_the_unit_of_the_bootstrap():
-    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session pairs.
+def test_session_pairs_are_the_unit_of_the_bootstrap():
+    # Two of four sessions are 10 % slower for as long as they live: many pairs must not hide that there are two session
+    # pairs.
     groups = [np.full(1000, 1.0), np.full(1000, 1.0), np.full(1000, 1.1), np.full(1000, 1.1)]
     ratio = ratio_of(groups, 0)
     assert ratio.low <= 1.0 and ratio.high >= 1.1 and ratio.verdict == "no difference shown"
 
 
-def test_of_one_round_its_sessions_are_the_units():
+def test_of_one_session_pair_its_sessions_are_the_units():
     assert ratio_of([[1.06], [1.04]], 0).verdict == "no difference shown"
     assert ratio_of([[1.06], [1.0599]], 0).verdict == "slower"
 

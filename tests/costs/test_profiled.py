@@ -56,14 +56,14 @@ def test_threads_are_part_of_the_key(model):
     assert sorted(threads for _, threads, _, _ in rows(model.database.path)) == [1, 1, 2, 2]
 
 
-def price(path):
+def time_all(path):
     return graph_cost(ProfiledCost(path, budget_ms=20), conv("a = Conv(x, w, b) s = Abs(a) t = Exp(s) y = Neg(t)"))
 
 
 def test_two_processes_share_one_database(tmp_path):
     path = tmp_path / "costs.sqlite"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        first, second = pool.map(price, [path, path], chunksize=1)
+        first, second = pool.map(time_all, [path, path], chunksize=1)
     assert first == second  # had one of them timed a signature again, the insertion would have failed
     assert len(rows(path)) == 5 + (block() > 0)
 
@@ -100,13 +100,15 @@ def test_a_total_updated_by_difference_is_exact_across_a_fusion(model):
     assert cost.total == start.total
 
 
-def test_what_cannot_run_alone_has_its_analytic_cost_and_is_counted(model):
+def test_what_cannot_run_by_itself_has_its_analytic_cost_and_is_counted(model):
     branch = "g (bool c, float[2] x) => (float[2] y) {y = If(c)<then_branch=a()=>(float[2] p){p=Relu(x)},"
     branch += "else_branch=b()=>(float[2] q){q=Neg(x)}>}"
     unknown = "g (float[2] x) => (float[2] y) {y = com.microsoft.NoSuchThing(x)}"
     for count, (body, why) in enumerate(((branch, "subgraph"), (unknown, "NoSuchThing")), start=1):
         g = graph(body)
-        assert graph_cost(model, g).runtime_ps == graph_cost(RooflineCost.open(1, model.database.path), g).runtime_ps > 0
+        assert (
+            graph_cost(model, g).runtime_ps == graph_cost(RooflineCost.open(1, model.database.path), g).runtime_ps > 0
+        )
         assert len(model.fallbacks) == count and why in list(model.fallbacks.values())[-1]
 
 
@@ -125,18 +127,18 @@ def test_a_damaged_database_says_so_in_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_timings_of_an_older_form_are_dropped_in_one_line(tmp_path, capfd):
+def test_timings_of_an_older_format_are_dropped_in_one_line(tmp_path, capfd):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE timings (signature TEXT, median_ns REAL)")
         database.execute("INSERT INTO timings VALUES ('Conv', 1.0)")
     graph_cost(ProfiledCost(path, budget_ms=1), graph("g (float[2] x) => (float[2] y) {y = Neg(x)}"))
-    assert len(rows(path)) == 2 and "of an older form" in capfd.readouterr().err
+    assert len(rows(path)) == 2 and "of an older format" in capfd.readouterr().err
     ProfiledCost(path)
     assert len(rows(path)) == 2 and capfd.readouterr().err == ""
 
 
-def test_a_newer_form_is_refused(tmp_path):
+def test_a_newer_format_is_refused(tmp_path):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 1000")
@@ -144,7 +146,7 @@ def test_a_newer_form_is_refused(tmp_path):
         ProfiledCost(path)
 
 
-def test_an_unwritable_place_says_so(tmp_path):
+def test_an_unwritable_database_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RLFlowError, match="cannot use the cost database"):
         ProfiledCost(tmp_path / "file" / "costs.sqlite")

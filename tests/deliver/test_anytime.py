@@ -34,8 +34,14 @@ from tests.commands import EDITS, in_its_own, in_process
 from tests.toys.timed import timed_task
 from tests.toys.tiny import tiny_task
 
-SEARCH = load_config([], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=1", "search.annealing.steps=10"]).search
-FAST = ("cost.name=analytic", "eval.measure_seconds=0", *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1")))
+SEARCH = load_config(
+    [], ["search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=1", "search.annealing.steps=10"]
+).search
+FAST = (
+    "cost.name=analytic",
+    "eval.measure_seconds=0",
+    *(f"search.{key}" for key in ("beam.width=2", "beam.depth=2", "annealing.restarts=1")),
+)
 
 
 ANALYTIC = METHODS[1:]  # what the analytic cost has no use for is left out
@@ -68,7 +74,7 @@ class Killed(BaseException):
 
 @contextmanager
 def dying(monkeypatch, error: type[BaseException], interactions: int):
-    """Every search ends so at its so many-th substitution."""
+    """Every search ends so at its so many-th rewrite."""
     follow = Search.follow
 
     def dies(search, state, match):
@@ -91,14 +97,22 @@ def test_what_is_offered_is_on_disk_at_once_and_nothing_takes_the_place_of_somet
         result.offer(candidate(task, descent, steps))
         for known in (result, BestSoFar(task, tmp_path / FILE)):
             (best,) = known.candidates()
-            assert list(best.actions) == descent.actions[:kept] and best.state.graph.hash == follow(task, descent.actions[:kept]).graph.hash
+            assert (
+                list(best.actions) == descent.actions[:kept]
+                and best.state.graph.hash == follow(task, descent.actions[:kept]).graph.hash
+            )
     result.offer(candidate(task, descent, 9, "y"))
     assert [c.name for c in BestSoFar(task, tmp_path / FILE).candidates()] == ["y", "x"] and "(y)" in str(result)
     gain = 100 * (1 - follow(task, descent.actions[:9]).runtime_ms / task.initial.runtime_ms)
-    assert result.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(result)
+    assert result.records["y"]["estimated_improvement_percent"] == pytest.approx(gain) and f"{gain:.2f} % lower" in str(
+        result
+    )
 
 
-@pytest.mark.parametrize("content", ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'])
+@pytest.mark.parametrize(
+    "content",
+    ["[]", '{"x": 3}', '{"x": {"actions": [[9999, 0]], "interactions": 1, "seconds": 1}}', '{"x": {"actions": [1]}}'],
+)
 def test_a_damaged_record_is_named(task, tmp_path, content):
     (tmp_path / FILE).write_text(content)
     with pytest.raises(RLFlowError, match="best-so-far.json is damaged"):
@@ -108,9 +122,12 @@ def test_a_damaged_record_is_named(task, tmp_path, content):
 @pytest.mark.parametrize(
     "stop, before, now, ended",
     [
-        (None, {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False), ("interrupted", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
-        ("iterations", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True), ("iterations", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
-        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, True), ("seconds", {"seconds": 9, "width": 1}, {"seconds": 10, "width": 1}, False),
+        (None, {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
+        ("interrupted", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, False),
+        ("iterations", {"seconds": 9, "width": 1}, {"seconds": 99, "width": 1}, True),
+        ("iterations", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 2}, False),
+        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 9, "width": 1}, True),
+        ("seconds", {"seconds": 9, "width": 1}, {"seconds": 10, "width": 1}, False),
     ],
 )  # fmt: skip
 def test_a_search_is_repeated_only_if_it_could_find_more(task, descent, tmp_path, stop, before, now, ended):
@@ -131,9 +148,15 @@ def whole(task, tmp_path_factory):
     return result.records
 
 
-def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, descent):
-    assert tuple(whole) == methods(task.cost) and not {"seconds", "interrupted", None} & {record["stop"] for record in whole.values()}
-    assert [tuple(a) for a in whole["greedy"]["actions"]] == [tuple(a) for a in whole.get("descent", whole["greedy"])["actions"]] == descent.actions
+def test_every_search_leaves_its_best_and_why_it_stopped(task, whole, descent):
+    assert tuple(whole) == methods(task.cost) and not {"seconds", "interrupted", None} & {
+        record["stop"] for record in whole.values()
+    }
+    assert (
+        [tuple(a) for a in whole["greedy"]["actions"]]
+        == [tuple(a) for a in whole.get("descent", whole["greedy"])["actions"]]
+        == descent.actions
+    )
     assert all(follow(task, record["actions"]).runtime_ms == record["estimated_ms"] for record in whole.values())
 
 
@@ -141,20 +164,20 @@ def test_every_search_leaves_what_it_found_and_why_it_stopped(task, whole, desce
 def test_killed_in_a_search_its_best_is_there_and_the_end_is_the_same(task, whole, tmp_path, monkeypatch, interactions):
     monkeypatch.setattr(anytime, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(anytime, "SPARE", 0.0)
-    saw, told = Search.saw, []
+    saw, seen = Search.saw, []
 
-    def tell(search, state, path):
+    def watched(search, state, path):
         if better := saw(search, state, path):
-            told.append(state.cost.runtime_ps)
+            seen.append(state.cost.runtime_ps)
         return better
 
-    monkeypatch.setattr(Search, "saw", tell)
+    monkeypatch.setattr(Search, "saw", watched)
     result = BestSoFar(task, tmp_path / FILE)
     with dying(monkeypatch, Killed, interactions), pytest.raises(Killed):
         search_all(result, SEARCH, 600.0, 0)
     again = BestSoFar(task, tmp_path / FILE)
     known = min((c.state.cost.runtime_ps for c in again.candidates()), default=task.initial.cost.runtime_ps)
-    assert known <= min(told[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
+    assert known <= min(seen[:-1], default=task.initial.cost.runtime_ps)  # the last one may not have been looked at
     search_all(again, SEARCH, 600.0, 0)
     assert timeless(again.records) == timeless(whole)
 
@@ -164,7 +187,9 @@ def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path
     with dying(monkeypatch, KeyboardInterrupt, 130), pytest.raises(Stop):
         search_all(result, SEARCH, 600.0, 0)
     stops = {name: record["stop"] for name, record in result.records.items()}
-    assert stops == ({"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"})
+    assert stops == (
+        {"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"}
+    )
     assert result.gain(result.candidates()[0]) > 0
     search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0)
     assert timeless(json.loads((tmp_path / FILE).read_text())) == timeless(whole)
@@ -183,7 +208,9 @@ def test_the_searches_share_the_time(task, tmp_path):
     search_all(result, load_config().search, 1.5, 0)
     assert time.monotonic() - began < 3.0
     stops = {name: record["stop"] for name, record in result.records.items()}
-    assert stops == {name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)}
+    assert stops == {
+        name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)
+    }
     assert all(result.records[name]["seconds"] > 0.4 for name in ("beam", "annealing"))
 
 
@@ -235,7 +262,7 @@ def test_no_operator_is_timed_after_a_search_has_to_end(tmp_path):
     assert first_search > 500
 
 
-def test_an_original_that_cannot_be_priced_in_time_stops_all(tmp_path):
+def test_an_original_whose_cost_is_not_known_in_time_stops_all(tmp_path):
     result = BestSoFar(timed_task(limit=3), tmp_path / FILE)
     with pytest.raises(Stop, match="time is up"):
         search_all(result, SEARCH, 600.0, 0)
@@ -273,10 +300,16 @@ def test_a_budget_is_for_the_whole_command():
 
 
 def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
-    """(names that were checked, what was delivered), of candidates that come cheapest first; a verdict None is not equal."""
+    """(names that were checked, what was delivered), of candidates, the cheapest first; a verdict None is not equal."""
     def check(task, checked, *_):
         verdict = verdicts[int(checked.name)]
-        result = {"equal": verdict is not None, "max_relative_error": 0.0, "findings": [], "measured": {"verdict": verdict}, "left_out": []}
+        result = {
+            "equal": verdict is not None,
+            "max_relative_error": 0.0,
+            "findings": [],
+            "measured": {"verdict": verdict},
+            "left_out": [],
+        }
         return checked, result
 
     monkeypatch.setattr(delivery, "_check", check)
@@ -297,15 +330,20 @@ SAME = "no difference shown"
         ([None, "slower", SAME], "012", "2"), (["slower", "slower"], "01", "original"),
     ],
 )  # fmt: skip
-def test_with_time_left_the_first_that_is_faster_ends_the_checks(task, descent, tmp_path, monkeypatch, verdicts, checked, delivered):
+def test_with_time_left_the_first_that_is_faster_ends_the_checks(
+    task, descent, tmp_path, monkeypatch, verdicts, checked, delivered
+):
     go_on = until_faster(Budget.of(60.0, False, time.monotonic()))
     assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == (checked, delivered)
 
 
 @pytest.mark.parametrize("verdicts, checked, delivered", [
-    ([SAME, "faster"], "0", "0"), ([None, SAME, "faster"], "01", "1"), (["slower", "faster"], "0", "original")])  # fmt: skip
+    ([SAME, "faster"], "0", "0"), ([None, SAME, "faster"], "01", "1"),
+    (["slower", "faster"], "0", "original")])  # fmt: skip
 @pytest.mark.parametrize("go_on", [first_equal, until_faster(Budget(0.0, None, 0.0))])
-def test_without_time_the_cheapest_that_is_equal_is_all_that_is_looked_at(task, descent, tmp_path, monkeypatch, verdicts, checked, delivered, go_on):
+def test_without_time_the_cheapest_that_is_equal_is_all_that_is_looked_at(
+    task, descent, tmp_path, monkeypatch, verdicts, checked, delivered, go_on
+):
     assert judged(task, descent, tmp_path, monkeypatch, verdicts, go_on) == (checked, delivered)
 
 
@@ -330,11 +368,16 @@ def test_by_default_it_searches_and_learns_nothing(model, tmp_path):
     done = in_its_own("optimise", model, "--out", out, *FAST, without="tensorflow")
     assert done.code == 0 and "% lower so far" in done.err and "copied to" in done.err, done.err
     assert validate(model, out).ok and out.read_bytes() != model.read_bytes()
-    assert not list(tmp_path.glob("faster.run/episodes")) and list(json.loads((tmp_path / "faster.run" / FILE).read_text())) == list(ANALYTIC)
+    assert not list(tmp_path.glob("faster.run/episodes")) and list(
+        json.loads((tmp_path / "faster.run" / FILE).read_text())
+    ) == list(ANALYTIC)
     assert "Dream and reality" not in (tmp_path / "faster.run" / "eval" / "report.md").read_text()
 
 
-@pytest.mark.parametrize("said", [["--learn"], ["--iterations", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]])
+@pytest.mark.parametrize(
+    "said",
+    [["--learn"], ["--iterations", "1"], ["controller.name=ppo"], ["collect.episodes=3"], ["--config", "dream.yaml"]],
+)
 def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
     (tmp_path / "dream.yaml").write_text("dream:\n  max_steps: 3\n")
     said = [str(tmp_path / text) if text == "dream.yaml" else text for text in said]
@@ -359,7 +402,11 @@ def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys,
         done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=0.2", "eval.sessions=2")
     assert done.code == 0 and "stopped (" in done.err and "search" not in results, done.err
     first = results["eval"]["candidates"]["greedy"]
-    assert results["eval"]["delivered"] == "greedy" and first["measured"]["verdict"] != "slower" and first["estimated_improvement_percent"] > 0
+    assert (
+        results["eval"]["delivered"] == "greedy"
+        and first["measured"]["verdict"] != "slower"
+        and first["estimated_improvement_percent"] > 0
+    )
     onnx.checker.check_model(str(out), full_check=True)
     assert validate(model, out).ok
     done, out, results = optimise(capsys, model, *FAST)
@@ -373,7 +420,14 @@ def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, 
 
 
 def test_stopped_it_never_writes_what_is_measured_to_be_slower(capsys, model, monkeypatch):
-    slower = {"verdict": "slower", "ratio": 1.2, "interval": [1.1, 1.3], "original_ms": 1.0, "candidate_ms": 1.2, "side_by_side": True}
+    slower = {
+        "verdict": "slower",
+        "ratio": 1.2,
+        "interval": [1.1, 1.3],
+        "original_ms": 1.0,
+        "candidate_ms": 1.2,
+        "side_by_side": True,
+    }
     seconds = []
     monkeypatch.setattr(delivery, "measure", lambda *arguments: seconds.append(arguments[3]) or slower)
     with dying(monkeypatch, KeyboardInterrupt, 130):
@@ -404,7 +458,9 @@ def interrupt_checks(monkeypatch, times: int) -> None:
     monkeypatch.setattr(delivery, "Comparison", Interrupted)
 
 
-def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(capsys, model, monkeypatch, interruptible):
+def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
+    capsys, model, monkeypatch, interruptible
+):
     for stops in (1, 2):
         interrupt_checks(monkeypatch, stops)
         done, out, _ = optimise(capsys, model, *FAST)
@@ -414,13 +470,18 @@ def test_stopped_while_it_checks_it_checks_in_short_and_stopped_again_it_leaves(
 
 
 @pytest.mark.parametrize("stage", ["collect", "train_world_model"])
-def test_stopped_while_it_learns_it_writes_what_the_searches_found(capsys, model, monkeypatch, stage):
+def test_stopped_while_it_learns_it_writes_the_results_of_the_searches(capsys, model, monkeypatch, stage):
     def stops(run):
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(stages, stage, stops)
     done, out, results = optimise(capsys, model, *EDITS)
-    assert done.code == 0 and "stopped (interrupted)" in done.err and tuple(results)[0] == "search" and validate(model, out).ok
+    assert (
+        done.code == 0
+        and "stopped (interrupted)" in done.err
+        and tuple(results)[0] == "search"
+        and validate(model, out).ok
+    )
     assert results["eval"]["delivered"] in METHODS and out.read_bytes() != model.read_bytes()
 
 
@@ -430,7 +491,9 @@ def test_stopped_while_the_controller_is_judged_the_controller_is_among_what_is_
     assert done.code == 0 and "train-controller" not in results and validate(model, out).ok
     known = json.loads((out.parent / "faster.run" / FILE).read_text())
     assert set(known) == {*ANALYTIC, "controller"}
-    assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(record["estimated_ms"] for record in known.values())
+    assert results["eval"]["candidates"][results["eval"]["delivered"]]["estimated_ms"] == min(
+        record["estimated_ms"] for record in known.values()
+    )
 
 
 def test_when_the_time_is_up_it_stops_learning(capsys, model, monkeypatch):
@@ -448,7 +511,7 @@ def test_a_run_that_has_ended_gives_the_same_file_again_at_once(capsys, model, m
 
 
 class Clockwork:
-    """In the place of `time_model`: a timing that follows from the model's size; before the so many-th one `then` is called."""
+    """Instead of `time_model`: a timing that follows from the model's size; before the n-th one `then` is called."""
 
     def __init__(self, stop_at: int, then):
         self.calls, self.stop_at, self.then = 0, stop_at, then
@@ -462,7 +525,9 @@ class Clockwork:
 
 
 @pytest.mark.parametrize("why", ["interrupted", "the time is up"])
-def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_goes_on_later(capsys, model, tmp_path, monkeypatch, why):
+def test_stopped_before_the_models_cost_is_known_it_writes_the_original_at_once_and_goes_on_later(
+    capsys, model, tmp_path, monkeypatch, why
+):
     def stop():
         if why == "interrupted":
             signal.raise_signal(signal.SIGTERM)
@@ -471,7 +536,10 @@ def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_g
     def optimised(name: str, clockwork: Clockwork):
         with monkeypatch.context() as patch:
             patch.setattr(profiled, "time_model", clockwork)
-            options = ("eval.measure_seconds=0", "search.interactions=100", "--seconds", "300", f"cost.database={tmp_path / name}.sqlite")
+            options = (
+                "eval.measure_seconds=0", "search.interactions=100", "--seconds", "300",
+                f"cost.database={tmp_path / name}.sqlite",
+            )  # fmt: skip
             return optimise(capsys, model, *options, "--run", tmp_path / name)
 
     first, again, whole = Clockwork(5, stop), Clockwork(0, None), Clockwork(0, None)
@@ -482,7 +550,8 @@ def test_stopped_before_the_model_is_priced_it_writes_the_original_at_once_and_g
     done, out, results = optimised("run", again)
     assert done.code == 0 and tuple(results["search"]["methods"]) == METHODS and results["eval"]["delivered"] in METHODS
     optimised("fresh", whole)
-    assert whole.calls - again.calls == (4 if why == "interrupted" else 5)  # a timing that has begun is finished, unless somebody asks
+    # a timing that has begun is finished, unless somebody asks
+    assert whole.calls - again.calls == (4 if why == "interrupted" else 5)
 
 
 def test_no_time_at_all_is_refused(capsys, model):

@@ -14,7 +14,7 @@ BY_NAME = {fault.name: onnx.parser.parse_model(fault.model) for fault in KNOWN}
 # What differs from a model that shows the fault, and shows it no more: (fault, text of the model, other text).
 HARMLESS = [
     ("PadFusion", "y = MaxPool", "z = Relu (t)\n  y = MaxPool"),  # below, z is an output: two readers
-    ("PadFusion", "Pad (x, p)", "Pad <mode = \"edge\"> (x, p)"),
+    ("PadFusion", "Pad (x, p)", 'Pad <mode = "edge"> (x, p)'),
     ("PadFusion", "0, 1, 1}", "0, 0, 0}"),
     ("PadFusion-width", "[2, 1]", "[3, 1]"),
     ("PadFusion-width", "y = AveragePool", "z = Relu (t)\n  y = AveragePool"),
@@ -23,7 +23,11 @@ HARMLESS = [
     ("ConvAddActivationFusion", ", float[1,6,4,4] p)", ")"),
     ("ConvAddActivationFusion", "Add (p, q)", "Add (q, q)"),
     ("GemmTransposeFusion", ", float[3,2] a)", ")"),
-    ("MatMulAddFusion", "float[0] x) => (float[2] y) <float[0,2] w = {}", "float[1] x) => (float[2] y) <float[1,2] w = {3.0, 4.0}"),
+    (
+        "MatMulAddFusion",
+        "float[0] x) => (float[2] y) <float[0,2] w = {}",
+        "float[1] x) => (float[2] y) <float[1,2] w = {3.0, 4.0}",
+    ),
     ("MatMulScaleFusion", "u = MatMul (a, y)", "u = Relu (a)"),
     ("MatMulScaleFusion", "b = Mul (a, d)", "b = Mul (x, d)"),
     ("MatMulScaleFusion", "v = MatMul (b, y)", "t = Transpose (b)\n  v = Relu (t)"),
@@ -79,12 +83,20 @@ def test_other_ways_to_trigger_it_are_seen(name, text, other):
     assert known_faults(load_graph(onnx.parser.parse_model(fault.model.replace(text, other))))[name] > 0
 
 
-def test_pads_of_some_axes_alone_are_pads():
+def test_pads_of_only_some_axes_are_pads():
     """As Pad has them from opset 18 on."""
     text = next(fault.model for fault in KNOWN if fault.name == "PadFusion-width")
-    text = text.replace(': 15', ': 18').replace("p = {0, 0, 2, 0, 0, 0, 0, 0}>", "p = {2, 0}, int64[1] a = {-2}>").replace("int64[8]", "int64[2]")
+    text = (
+        text.replace(": 15", ": 18")
+        .replace("p = {0, 0, 2, 0, 0, 0, 0, 0}>", "p = {2, 0}, int64[1] a = {-2}>")
+        .replace("int64[8]", "int64[2]")
+    )
     for width, wide in ((2, 1), (1, 0)):
-        model = onnx.parser.parse_model(text.replace("{2, 0}", f"{{{width}, 0}}").replace("Pad (x, p)", "Pad (x, p, , a)").replace("5,4", f"{3 + width},4"))
+        model = onnx.parser.parse_model(
+            text.replace("{2, 0}", f"{{{width}, 0}}")
+            .replace("Pad (x, p)", "Pad (x, p, , a)")
+            .replace("5,4", f"{3 + width},4")
+        )
         onnx.checker.check_model(model, full_check=True)
         assert known_faults(load_graph(model))["PadFusion-width"] == wide
         assert is_run_right(model) >= (not wide)

@@ -69,13 +69,15 @@ def test_what_is_worse_than_rounding_is_caught(bert, factor):
     damaged = onnx.ModelProto()
     damaged.CopyFrom(bert)
     tensor = next(t for t in damaged.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1])
-    tensor.CopyFrom(numpy_helper.from_array((numpy_helper.to_array(tensor) * np.float16(factor)).astype(np.float16), tensor.name))
+    tensor.CopyFrom(
+        numpy_helper.from_array((numpy_helper.to_array(tensor) * np.float16(factor)).astype(np.float16), tensor.name)
+    )
     failures = [finding for finding in validate(bert, damaged, [0, 1]).failures() if finding.kind == "numerics"]
     assert failures
 
 
 def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
-    """Of each output, times the margin: neither more for a model that happens to be rounded well, nor a fixed number."""
+    """Of each output, times the margin: no more for a model that happens to be rounded well, and no fixed number."""
     inputs = random_inputs(bert, 0)
     exact = run(session(widened(bert, None), 1, False), widened_arrays(bert, inputs))
     own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]

@@ -53,7 +53,10 @@ def test_replay_in_another_process_with_another_hash_seed_gives_the_same_bytes(t
     for hash_seed in ("1", "4711"):
         out = tmp_path / f"replayed-{hash_seed}.onnx"
         done = subprocess.run(
-            [sys.executable, str(ROOT / "run.py"), "replay", "receipt.json", "--model", "original.onnx", "--out", str(out)],
+            [
+                sys.executable, str(ROOT / "run.py"), "replay", "receipt.json", "--model", "original.onnx", "--out",
+                str(out),
+            ],
             cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -130,7 +133,10 @@ def test_tampered_receipts_are_refused_in_one_line(receipt, change):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["format", "original_hash", "rules_hash", "rule_families", "shapes", "actions", "result_hash", "model_sha256"])
+@pytest.mark.parametrize(
+    "key",
+    ["format", "original_hash", "rules_hash", "rule_families", "shapes", "actions", "result_hash", "model_sha256"],
+)
 def test_a_missing_key_is_named(receipt, key):
     forged = {name: value for name, value in receipt.items() if name != key}
     with pytest.raises(RLFlowError, match=f"not a receipt: .*{key}"):

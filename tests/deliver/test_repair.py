@@ -78,13 +78,20 @@ def planted() -> tuple[Task, list[tuple[int, int]]]:
     return task, steps(task, "no-identity", "wrong", "mul-neg", "no-one")
 
 
-def test_a_planted_fault_is_found_named_and_left_out_and_the_rest_is_kept():
+def test_a_planted_fault_is_named_and_left_out_and_the_rest_is_kept():
     task, actions = planted()
     result = repaired(task, actions, compares(task))
     assert result.findings.ok
-    assert [(each.step, each.rule, each.blame) for each in result.left_out] == [(1, "wrong", "rule"), (2, "mul-neg", "needed")]
+    assert [(each.step, each.rule, each.blame) for each in result.left_out] == [
+        (1, "wrong", "rule"),
+        (2, "mul-neg", "needed"),
+    ]
     assert [task.rules[xfer_id].name for xfer_id, _ in result.actions] == ["no-identity", "no-one"]
-    assert result.state.hash == follow(task, result.actions).hash == follow(task, steps(task, "no-identity", "no-one")).hash
+    assert (
+        result.state.hash
+        == follow(task, result.actions).hash
+        == follow(task, steps(task, "no-identity", "no-one")).hash
+    )
 
 
 def test_the_rest_is_delivered_with_a_receipt_and_a_report(tmp_path):
@@ -106,7 +113,9 @@ def test_where_nothing_is_left_the_original_is_delivered(tmp_path):
     task, _ = planted()
     actions, source = steps(task, "wrong"), tmp_path / "model.onnx"
     save_model(onnx.parser.parse_model(CHAIN), source)
-    outcome = deliver(task, source, [Candidate("search", follow(task, actions), actions, 0, 0.0)], tmp_path, OPTIONS, {}, [])
+    outcome = deliver(
+        task, source, [Candidate("search", follow(task, actions), actions, 0, 0.0)], tmp_path, OPTIONS, {}, []
+    )
     assert outcome["delivered"] == "original" and outcome["optimised"] == str(source)
     assert FAULT_REPORT in outcome["reason"] and (tmp_path / FAULT_REPORT).exists()
 
@@ -120,7 +129,7 @@ def test_a_known_fault_is_left_out_without_a_run():
     assert len(seen) == 1 and seen[0].hash == result.state.hash == follow(task, steps(task, "identity")).hash
 
 
-def test_a_fault_of_onnxruntime_that_is_not_known_is_told_from_one_of_a_rule(monkeypatch):
+def test_a_fault_of_onnxruntime_that_is_not_known_is_distinguished_from_one_of_a_rule(monkeypatch):
     monkeypatch.setattr(repair, "known_faults", lambda graph: Counter())
     task = task_of(SHARED_PAD, load_rules())
     result = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))
@@ -187,7 +196,10 @@ def test_a_rule_that_is_to_blame_twice_is_left_out_altogether():
         return judged(state.hash not in hashes)
 
     result = repaired(task, actions, compare)
-    assert result.actions == [] and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
+    assert (
+        result.actions == []
+        and [each.message == SAME_RULE for each in result.left_out].count(True) == len(actions) - TWICE
+    )
     assert len(runs) < 4 * len(actions)
 
 

@@ -154,7 +154,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_planted_fault_is_found(fault):
+def test_a_planted_fault_is_caught(fault):
     broken = small_model()
     fault(broken)
     result = validate(small_model(), broken)
@@ -197,17 +197,20 @@ def test_what_softmax_is_blind_to_is_no_error_before_it():
     assert validate(small_model(scale=30.0), shifted, tolerance=1e-3).ok
 
 
-def test_a_damaged_weight_is_told_where_no_output_shows_it():
+def test_a_damaged_weight_is_named_where_no_output_shows_it():
     damaged = small_model()
     change_weight(damaged)
     (failure,) = validate(small_model(), damaged).failures()
     assert failure.kind == "structure" and "weight 'w' is damaged: 1 of 135 elements" in failure.message
     array = numpy_helper.to_array(weights(damaged, "w"))
-    weights(damaged, "w").raw_data = np.ascontiguousarray(np.flip(array)).tobytes()  # no copy of it at all: outputs judge
+    # no copy of it at all: outputs judge
+    weights(damaged, "w").raw_data = np.ascontiguousarray(np.flip(array)).tobytes()
     assert {finding.kind for finding in validate(small_model(), damaged).failures()} == {"numerics"}
 
 
-def chain(*nodes: onnx.NodeProto, constants: dict[str, np.ndarray], shape=(2, 4), y: tuple = (TensorProto.FLOAT, (2, 4))) -> onnx.ModelProto:
+def chain(
+    *nodes: onnx.NodeProto, constants: dict[str, np.ndarray], shape=(2, 4), y: tuple = (TensorProto.FLOAT, (2, 4))
+) -> onnx.ModelProto:
     """x of a shape → y of a type and shape, through the nodes."""
     weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     ports = ([helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], [helper.make_tensor_value_info("y", *y)])
@@ -223,7 +226,8 @@ def sqrt_of_square(epsilon: float) -> onnx.ModelProto:
     """x / √(x² + ε): for numbers that are not small, ε is nothing."""
     return chain(
         helper.make_node("Mul", ["x", "x"], ["s"]), helper.make_node("Add", ["s", "e"], ["t"]),
-        helper.make_node("Sqrt", ["t"], ["r"]), helper.make_node("Div", ["x", "r"], ["y"]), constants={"e": np.float32(epsilon)},
+        helper.make_node("Sqrt", ["t"], ["r"]), helper.make_node("Div", ["x", "r"], ["y"]),
+        constants={"e": np.float32(epsilon)},
     )  # fmt: skip
 
 
@@ -233,15 +237,17 @@ def normalised(*order: str) -> onnx.ModelProto:
         return helper.make_node("ReduceMean", [of], [to], axes=[-1], keepdims=1)
 
     nodes = [
-        mean("x", "m"), helper.make_node("Sub", ["x", "m"], ["d"]), helper.make_node("Pow", ["d", "two"], ["p"]), mean("p", "v"),
-        helper.make_node("Add", ["v", "e"], ["t"]), helper.make_node("Sqrt", ["t"], ["r"]), helper.make_node("Div", order, ["n"]),
+        mean("x", "m"), helper.make_node("Sub", ["x", "m"], ["d"]), helper.make_node("Pow", ["d", "two"], ["p"]),
+        mean("p", "v"),
+        helper.make_node("Add", ["v", "e"], ["t"]), helper.make_node("Sqrt", ["t"], ["r"]),
+        helper.make_node("Div", order, ["n"]),
         helper.make_node("Mul", ["n", "k"], ["s"]), helper.make_node("Add", ["s", "b"], ["y"]),
     ]  # fmt: skip
     four = np.ones(4, np.float32)
     return chain(*nodes, constants={"two": np.float32(2), "e": np.float32(1e-5), "k": 2 * four, "b": four})
 
 
-def test_a_fault_that_onnx_runtime_optimises_away_is_found():
+def test_a_fault_that_onnx_runtime_optimises_away_is_caught():
     given, values = random_inputs(normalised("d", "r"), 0), []
     for order in (("d", "r"), ("r", "d")):
         values += run(session(normalised(*order), 1), given)
@@ -250,7 +256,8 @@ def test_a_fault_that_onnx_runtime_optimises_away_is_found():
 
 
 @pytest.mark.parametrize(
-    "make, before, after, seen", [(clipped, 50.0, 60.0, {"large", "mixed"}), (sqrt_of_square, 1e-9, 1e-8, {"tiny", "mixed"})]
+    "make, before, after, seen",
+    [(clipped, 50.0, 60.0, {"large", "mixed"}), (sqrt_of_square, 1e-9, 1e-8, {"tiny", "mixed"})],
 )
 def test_special_values_show_what_ordinary_ones_hide(make, before, after, seen):
     result = validate(make(before), make(after), tolerance=1e-3, seeds=(3,))
@@ -263,16 +270,23 @@ def test_where_the_last_digits_decide_nothing_is_compared():
         """ArgMax of x + a + b + c, which is x but for rounding: ties where x has them."""
         names = ["x", *(f"t{k}" for k in range(len(order)))]
         sums = [helper.make_node("Add", [names[k], name], [names[k + 1]]) for k, name in enumerate(order)]
-        constants = {"a": np.float32([0.3, 0.8, 0.7, 0.6]), "b": np.float32([0.5, 0.9, 0.8, 0.2]), "c": np.float32([-0.8, -1.7, -1.5, -0.8])}
+        constants = {
+            "a": np.float32([0.3, 0.8, 0.7, 0.6]),
+            "b": np.float32([0.5, 0.9, 0.8, 0.2]),
+            "c": np.float32([-0.8, -1.7, -1.5, -0.8]),
+        }
         last = helper.make_node("ArgMax", [names[-1]], ["y"], axis=1, keepdims=0)
         return chain(*sums, last, constants=constants, y=(TensorProto.INT64, (2,)))
 
     orders = list(itertools.permutations("abc"))
     result = [validate(best(*orders[0]), best(*order), optimise=False) for order in orders]
-    said = {f.message.split(":")[0] for f in result[0].findings if "the last digits of the inputs decide it" in f.message}
+    said = {
+        f.message.split(":")[0] for f in result[0].findings if "the last digits of the inputs decide it" in f.message
+    }
     assert all(each.ok for each in result) and said == {"zeros", "ones"}
     ties = {"x": np.zeros((2, 4), np.float32)}
-    assert len({tuple(run(session(best(*order), 1, False), ties)[0]) for order in orders}) > 1  # it would have been an alarm
+    # it would have been an alarm
+    assert len({tuple(run(session(best(*order), 1, False), ties)[0]) for order in orders}) > 1
 
 
 def test_a_model_that_lost_all_elements_of_a_tensor_is_not_run():
@@ -331,35 +345,43 @@ def walk_of(names: list[str]) -> tuple[dict, Graph, RuleSet]:
 
 
 @pytest.mark.parametrize("steps", ["one by one", "halves"])
-def test_the_first_wrong_substitution_is_named(steps, monkeypatch):
+def test_the_first_wrong_rewrite_is_named(steps, monkeypatch):
     if steps == "halves":
         monkeypatch.setattr("rlflow.deliver.validate.steps.ONE_BY_ONE", 1)
     receipt, result, rules = walk_of(["relu-twice", "add-swapped", "pool-doubled", "relu-twice", "add-swapped"])
     outcome = validate(load("tiny_resnet18"), to_model(result), receipt=receipt, rules=rules)
     last = [finding for finding in outcome.findings if finding.kind == "receipt"][-1]
     assert not last.ok and last.value > 0.1
-    assert last.message.startswith("after step 2, rule pool-doubled at location 0, outputs part: seed 0: output 'logits'")
+    assert last.message.startswith(
+        "after step 2, rule pool-doubled at location 0, outputs part: seed 0: output 'logits'"
+    )
 
 
-def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_told_from_a_wrong_rule():
+def test_a_sound_receipt_is_confirmed_and_a_changed_file_is_distinguished_from_a_wrong_rule():
     receipt, result, rules = walk_of(["relu-twice", "add-swapped", "relu-twice"])
     model = to_model(result)
     outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
     assert outcome.ok and any("byte for byte" in finding.message for finding in outcome.findings)
     model.producer_name = "someone else"
     outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
-    assert outcome.ok and any("the same graph as its result, in other bytes" in finding.message for finding in outcome.findings)
+    assert outcome.ok and any(
+        "the same graph as its result, in other bytes" in finding.message for finding in outcome.findings
+    )
     scaled = next(t for t in model.graph.initializer if t.name == "fc.weight")
     scaled.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scaled) * np.float32(2), "fc.weight"))
     outcome = validate(load("tiny_resnet18"), model, receipt=receipt, rules=rules)
     said = [(finding.ok, finding.message) for finding in outcome.findings if finding.kind == "receipt"]
     assert [ok for ok, _ in said] == [True, True, False, True]
-    assert "the candidate is not its result" in said[2][1] and "no substitution is to blame" in said[3][1]
+    assert "the candidate is not its result" in said[2][1] and "no rewrite is to blame" in said[3][1]
 
 
 def test_a_receipt_that_cannot_be_repeated_is_a_finding():
     receipt, result, rules = walk_of(["relu-twice"])
-    for key, message in (("rules_hash", "another rule set"), ("original_hash", "another model"), ("result_hash", "another graph")):
+    for key, message in (
+        ("rules_hash", "another rule set"),
+        ("original_hash", "another model"),
+        ("result_hash", "another graph"),
+    ):
         outcome = validate(load("tiny_resnet18"), to_model(result), receipt=receipt | {key: ""}, rules=rules)
         (failure,) = outcome.failures()
         assert failure.kind == "receipt" and message in failure.message
@@ -378,7 +400,11 @@ def test_sizes_that_the_receipt_binds_are_bound_in_the_candidate_where_they_are_
         for value in candidate.graph.input if fixed else ():
             value.type.tensor_type.shape.dim[0].dim_value = 2
         candidate.producer_name = "someone else"
-        said = [f.message for f in validate(original, candidate, shapes=shapes, receipt=receipt).findings if f.kind == "receipt"]
+        said = [
+            f.message
+            for f in validate(original, candidate, shapes=shapes, receipt=receipt).findings
+            if f.kind == "receipt"
+        ]
         assert "in other bytes" in said[-1]
 
 

@@ -34,7 +34,7 @@ def same(left: dict, right: dict) -> bool:
 
 
 def random_walk(env: GraphRewriteEnv, steps: int, seed: int) -> list[tuple[int, int]]:
-    """Plays random substitutions (no NO-OP); returns them."""
+    """Plays random rewrites (no NO-OP); returns them."""
     rng, played = np.random.default_rng(seed), []
     for _ in range(steps):
         masks = env._observation()["location_masks"][:-1]
@@ -86,7 +86,9 @@ def test_vector_environments(registered):
 def test_render_names_the_gain_and_the_rules():
     env = GraphRewriteEnv(tiny_task(), render_mode="ansi")
     env.reset()
-    assert env.render().startswith("step 0:") and env.task.rules[int(env.state.valid_actions()[0][0])].name in env.render()
+    assert (
+        env.render().startswith("step 0:") and env.task.rules[int(env.state.valid_actions()[0][0])].name in env.render()
+    )
     assert GraphRewriteEnv(tiny_task()).render() is None
 
 
@@ -145,7 +147,7 @@ def test_an_episode_is_cut_after_max_steps_invalid_ones_included():
     assert env.step((0, 10**6))[2:4] == (False, False)
 
 
-def test_action_masks_are_the_xfers_then_the_union_of_their_locations():
+def test_action_masks_are_the_rules_then_the_union_of_their_locations():
     env = GraphRewriteEnv(tiny_task("tiny_resnet18", 12))
     env.reset()
     masks, observation = env.action_masks(), env._observation()
@@ -226,7 +228,8 @@ def test_equation_2():
 def test_equation_3():
     infos, rewards = walk_infos(make_reward("combined", 0.7, 0.4))
     expected = [
-        0.7 * (a["cost"] - b["cost"]) + 0.4 * (a["bytes"] - b["bytes"]) / 1e6 for a, b in zip(infos, infos[1:], strict=False)
+        0.7 * (a["cost"] - b["cost"]) + 0.4 * (a["bytes"] - b["bytes"]) / 1e6
+        for a, b in zip(infos, infos[1:], strict=False)
     ]
     assert rewards == pytest.approx(expected, abs=1e-12) and any(rewards)
 
@@ -294,7 +297,10 @@ def test_candidates_are_the_graphs_that_each_valid_action_leads_to():
     saved = env.save_state()
     for x, k, arrays in info["xfer_tuples"]:
         observation, *_, info = env.step((x, k))
-        assert np.array_equal(observation["ops"][: len(arrays.ops)], arrays.ops) and not observation["ops"][len(arrays.ops) :].any()
+        assert (
+            np.array_equal(observation["ops"][: len(arrays.ops)], arrays.ops)
+            and not observation["ops"][len(arrays.ops) :].any()
+        )
         assert np.array_equal(observation["globals"], arrays.globals)
         assert "xfer_tuples" in info
         env.restore_state(saved)
@@ -355,7 +361,9 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
         entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
-        for left, right in zip(env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True):
+        for left, right in zip(
+            env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True
+        ):
             assert np.array_equal(left, right)
 
 
@@ -376,11 +384,11 @@ def test_a_fork_goes_its_own_way():
     env.reset(seed=3)
     env.action_space.seed(3)
     random_walk(env, 5, seed=1)
-    twin = env.fork()
+    fork = env.fork()
     hash_, masks = env.state.graph.hash, env.action_masks()
-    assert twin.state.graph.hash == hash_ and np.array_equal(twin.action_masks(), masks)
-    random_walk(twin, 5, seed=2)
-    assert twin.state.graph.hash != hash_
+    assert fork.state.graph.hash == hash_ and np.array_equal(fork.action_masks(), masks)
+    random_walk(fork, 5, seed=2)
+    assert fork.state.graph.hash != hash_
     assert env.state.graph.hash == hash_ and np.array_equal(env.action_masks(), masks)
-    actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, twin)]
+    actions = [[some.action_space.sample().tolist() for _ in range(5)] for some in (env, fork)]
     assert actions[0] == actions[1]  # each draws from a generator of its own

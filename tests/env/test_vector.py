@@ -10,7 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.spec import EnvSpec
 from rlflow.env.vector import make_env, make_vector_env
 
-SPEC = EnvSpec("tiny_squeezenet1_1", max_locations=6, max_steps=4)
+SPEC = EnvSpec("tiny_squeezenet1_1", cost="analytic", max_locations=6, max_steps=4)
 
 
 def walk(env, actions) -> list[tuple]:
@@ -40,7 +40,9 @@ def played(seed: int, steps: int) -> np.ndarray:
     return np.array(actions)
 
 
-@pytest.mark.parametrize("n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), (1, True, SyncVectorEnv)])
+@pytest.mark.parametrize(
+    "n, processes, kind", [(2, True, AsyncVectorEnv), (2, False, SyncVectorEnv), (1, True, SyncVectorEnv)]
+)
 def test_a_vector_of_environments_is_as_many_single_ones(n, processes, kind):
     steps = 12
     single = make_env(SPEC)
@@ -86,8 +88,8 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
 
 def test_gymnasium_makes_it_by_name():
     env = gym.make(
-        "rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3, max_locations=6,
-        reward="incremental", render_mode="ansi",
+        "rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
+        max_locations=6, reward="incremental", render_mode="ansi", cost="analytic",
     )  # fmt: skip
     observation, _ = env.reset(seed=1)
     assert observation in env.observation_space
@@ -101,7 +103,7 @@ def test_a_path_or_a_zoo_name_gives_the_same_environment(tmp_path):
     from tests.toys.tiny import tiny_spec
 
     by_path, _ = make_env(tiny_spec(tmp_path)).reset()
-    by_name, _ = make_env(EnvSpec("tiny_resnet18")).reset()
+    by_name, _ = make_env(EnvSpec("tiny_resnet18", cost="analytic")).reset()
     assert all(np.array_equal(by_path[key], by_name[key]) for key in by_path)
     with pytest.raises(RLFlowError, match="no such file: tiny_resnet19"):
         gym.make("rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_resnet19")

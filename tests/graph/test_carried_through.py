@@ -26,7 +26,8 @@ def attributes() -> dict[str, onnx.AttributeProto]:
     indices = numpy_helper.from_array(np.array([1], np.int64))
     sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.ones(1, np.float32), "s"), indices, [3])
     given = {
-        "float": 0.1, "floats": [0.1, -0.0], "int": -7, "ints": [2**62, -1], "string": b"\xff\0", "strings": [b"", b"\xff"],
+        "float": 0.1, "floats": [0.1, -0.0], "int": -7, "ints": [2**62, -1], "string": b"\xff\0",
+        "strings": [b"", b"\xff"],
         "tensor": tensor, "tensors": [tensor, tensor], "graph": graph, "graphs": [graph], "sparse": sparse,
         "type": FLOAT, "types": [FLOAT],
     }  # fmt: skip
@@ -50,7 +51,9 @@ def test_an_attribute_that_is_empty_comes_back_where_it_is_an_input_inside_the_g
     node.attribute.append(helper.make_attribute("axes", [], attr_type=AttributeProto.INTS))
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in (("x", shape), ("y", declared))]
     before = helper.make_model(
-        helper.make_graph([node], "g", values[:1], values[1:]), opset_imports=[helper.make_opsetid("", 11)], ir_version=8
+        helper.make_graph([node], "g", values[:1], values[1:]),
+        opset_imports=[helper.make_opsetid("", 11)],
+        ir_version=8,
     )
     assert to_model(load_graph(before)) == before
 
@@ -118,7 +121,7 @@ def test_a_weight_of_every_type_keeps_its_bits(name):
     compare(array, numpy_helper.to_array(after), 0, 0)
 
 
-def test_weights_of_other_content_are_told_apart():
+def test_weights_of_other_content_are_distinguished():
     hashes = set()
     for value in (1, 2, -1):
         before = model("g (float[2] x) => (float[2] y) { y = own.Thing(x, w) }", domains=', "own": 1')
@@ -130,7 +133,9 @@ def test_weights_of_other_content_are_told_apart():
 
 def test_a_text_that_is_no_text_is_named():
     before = model("g (string[2] x) => (bool[2] y) { y = Equal(x, w) }")
-    before.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.STRING, dims=[1], string_data=[b"\xff"]))
+    before.graph.initializer.append(
+        TensorProto(name="w", data_type=TensorProto.STRING, dims=[1], string_data=[b"\xff"])
+    )
     with pytest.raises(RLFlowError, match="cannot read the weight 'w'"):
         load_graph(before)
 

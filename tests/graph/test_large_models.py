@@ -106,7 +106,9 @@ def test_one_weight_is_in_memory_at_a_time(tmp_path, limit):
         return Constant(constant.digest, constant.type, load)
 
     constants = {tensor: watched(constant) for tensor, constant in graph.constants.items()}
-    watched_graph = Graph.build(graph.interface, graph.nodes.values(), graph.types, constants, graph.inputs, graph.outputs)
+    watched_graph = Graph.build(
+        graph.interface, graph.nodes.values(), graph.types, constants, graph.inputs, graph.outputs
+    )
     save_graph(watched_graph, tmp_path / "m.onnx")
     assert len(loaded) > 3 and most == 1
 
@@ -158,7 +160,9 @@ def with_weights_outside(folder: Path, value: float, name: str = "m", location: 
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3000])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])
     weights = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(shape, "shape")]
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     folder.mkdir(exist_ok=True)
     onnx.save(model, folder / f"{name}.onnx", save_as_external_data=True, location=location, size_threshold=0)
     return folder / f"{name}.onnx"

@@ -193,7 +193,7 @@ def test_an_unknown_operator_is_carried_through():
     assert not any(node.constant for node in graph.nodes.values())
 
 
-def test_overloads_of_a_function_are_told_apart():
+def test_overloads_of_a_function_are_distinguished():
     before = parser.parse_model("""<ir_version: 10, opset_import: ["": 18, "own": 1]>
         g (float[3] x) => (float[3] y, float[3] z) { a = Identity(x) y = own.f (a) z = own.f (a) }
         <domain: "own", opset_import: ["": 18]> f (x) => (y) { y = Add(x, x) }

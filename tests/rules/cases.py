@@ -563,7 +563,8 @@ GROUPS = [
             case(name, x="2x3x5", y="@x", w="=6x3x2", u="=6x3x2", g=None, **extra, a={}, opset=9),
             case(name, "a weight is not", x="2x3x5", y="@x", w="=6x3x2", u="6x3x2", g=1, **extra, a={}),
             case(name, "the kernels have", x="2x3x5", y="@x", w="=6x3x2", u="=6x3x1", g=1, **extra, a=SAME),
-            case(name, "the inputs have", x="2x3x6", y="2x3x5", w="=6x3x1", u="=6x3x1", g=1, **extra, a=dict(strides=[2])),
+            case(name, "the inputs have", x="2x3x6", y="2x3x5", w="=6x3x1", u="=6x3x1", g=1, **extra,
+                a=dict(strides=[2])),
         )
     ),
     case("gather-gather", x="5x4", i=[3, 1, 1], j=[2, 0], k=0),
@@ -691,7 +692,8 @@ POOLING = [
     *(
         each
         for pool, op, operand, a in (
-            ("maxpool", "add", "c", K2 | P1), ("averagepool", "mul", "k", K2 | P1), ("averagepool", "add", "c", K2 | S2),
+            ("maxpool", "add", "c", K2 | P1), ("averagepool", "mul", "k", K2 | P1),
+            ("averagepool", "add", "c", K2 | S2),
             ("globalaveragepool", "mul", "k", {}), ("globalaveragepool", "add", "c", {}),
         )
         for name in (f"{pool}-{op}", f"{pool}-{op}-inverse")
@@ -700,7 +702,8 @@ POOLING = [
             case(name, x="2x3x6x6", **{operand: "=3x1x1"}, **rest),
             case(name, x="2x3x6x6", **{operand: "="}, **rest, opset=7),
             case(name, "the ", x="2x3x6x6", **{operand: "3x1x1"}, **rest),
-            case(name, f"the {'factor' if op == 'mul' else 'summand'} varies along", x="2x3x6x6", **{operand: "=2x1x1x1"}, **rest),
+            case(name, f"the {'factor' if op == 'mul' else 'summand'} varies along", x="2x3x6x6",
+                **{operand: "=2x1x1x1"}, **rest),
         )
     ),
     *(
@@ -719,7 +722,8 @@ POOLING = [
             case(f"{word}-as-{special}", x="2x3x4x5", r=[2, 3], dtype="float32"),
             case(f"{word}-as-{special}", x="2x3x4x2", r=[-1, -2], opset=18, dtype="float32"),
             case(f"{word}-as-{special}", "the input is not of floats", x="2x3x4:int64", r=[2]),
-            case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5", r=[1, 2]),
+            case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5",
+                r=[1, 2]),
             case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5", r=[3]),
         )
     ),
@@ -805,7 +809,8 @@ SLICES = [
     case("slice-as-gather", "the place is counted from the end", x="5", s=[-1], e=[9], t=[0], u=[0]),
     *(
         each
-        for name in ("slice-of-relu", "slice-of-relu-inverse", "slice-of-tanh", "slice-of-erf", "slice-of-sqrt", "slice-of-sigmoid")
+        for name in ("slice-of-relu", "slice-of-relu-inverse", "slice-of-tanh", "slice-of-erf", "slice-of-sqrt",
+            "slice-of-sigmoid")
         for each in (
             case(name, x="2x5", **CUTS, t=[-1]),
             case(name, x="5x4x2", s=[1, 0], e=[3, 1], t=[0, 2], opset=9),
@@ -1034,7 +1039,8 @@ MATMUL += [
         for each in (
             case(name, x="2x3x4", y="2x1x4", w="4x5", i=-2),
             case(name, x="3x4", y="@x", w="=4x5", i=0, opset=9),
-            case(name, "the p", x="3x4" if "of-m" in name else "3x2", y="3x4" if "of-m" in name else "3x2", w="4x5", i=1),
+            case(name, "the p", x="3x4" if "of-m" in name else "3x2", y="3x4" if "of-m" in name else "3x2", w="4x5",
+                i=1),
         )
     ),
     case("transpose-of-matmul", x="2x3x4", y="2x4x5", p=(0, 2, 1)),
@@ -1116,10 +1122,12 @@ ELEMENTWISE += [
     *(
         each
         for name in ("hard-sigmoid", "hard-sigmoid-scaled")
-        for each in (case(name, x="2x3", dtype="float32"), case(name, x="", opset=11, dtype="float32"), case(name, DIGITS, x="2x3"))
+        for each in (case(name, x="2x3", dtype="float32"), case(name, x="", opset=11, dtype="float32"),
+            case(name, DIGITS, x="2x3"))
     ),
     case("hard-sigmoid", "the input is not of floats", **INT),
-    *(case(name, x=x, opset=opset, dtype="float32") for name in ("hard-swish", "hard-swish-apart") for x, opset in (("2x3", 20), ("", 14))),
+    *(case(name, x=x, opset=opset, dtype="float32") for name in ("hard-swish", "hard-swish-apart") for x,
+        opset in (("2x3", 20), ("", 14))),
     case("hard-swish", x="2x3"),
     case("hard-swish-apart", DIGITS, x="2x3"),
     *(
@@ -1158,9 +1166,11 @@ FUSION += [
     case("layer-normalization-squared", "the mean is not over", **LAYER_NORM | dict(x="2x8x8", q=[1])),
     case("layer-normalization-squared", "scale and offset are not", **LAYER_NORM | dict(g="1")),
     *(
-        case("layer-normalization-without-offset", reason, **{k: v for k, v in (LAYER_NORM | result).items() if k != "b"}, opset=opset)
+        case("layer-normalization-without-offset", reason,
+            **{k: v for k, v in (LAYER_NORM | result).items() if k != "b"}, opset=opset)
         for reason, result, opset in (
-            (None, {}, 20), (None, dict(x="8", r=[0], q="@r"), 18), ("axes or epsilon are not constant", dict(e="1"), 20),
+            (None, {}, 20), (None, dict(x="8", r=[0], q="@r"), 18),
+            ("axes or epsilon are not constant", dict(e="1"), 20),
             ("the mean is not over", dict(x="2x8x8", q=[1]), 20), ("the scale is not one number", dict(g="1"), 20),
         )
     ),
@@ -1180,5 +1190,6 @@ FUSION += [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *PADDING, *POOLING, *REDUCTION, *SLICES,
+    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *PADDING,
+    *POOLING, *REDUCTION, *SLICES,
 ]  # fmt: skip

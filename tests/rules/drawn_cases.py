@@ -1,6 +1,6 @@
-"""Cases of generated rules, from the rules themselves: the generator draws shapes and attributes that the left side takes.
+"""Cases of generated rules, from the rules themselves: the generator draws what the left side takes.
 
-    python -m tests.rules.drawn_cases          writes tests/rules/generated_cases.py
+python -m tests.rules.drawn_cases          writes tests/rules/generated_cases.py
 """
 
 import re
@@ -13,12 +13,16 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.generator.conditions import APART, Named, Names, draws
+from rlflow.rules.generator.attributes import APART, Names
+from rlflow.rules.generator.draws import draws
 from rlflow.rules.generator.operators import Label, Node, Term, label, variables
+from rlflow.rules.generator.pattern import Named
 from rlflow.rules.generator.selection import FAMILY
 from rlflow.rules.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
-from rlflow.rules.language import Bind, Output, Rule, RuleSet, load_rules
+from rlflow.rules.language import load_rules
 from rlflow.rules.locations import explain
+from rlflow.rules.patterns import Bind, Output
+from rlflow.rules.rule import Rule, RuleSet
 from tests.rules.instances import Case, instantiate
 
 TARGET = Path(__file__).parent / "generated_cases.py"
@@ -29,8 +33,10 @@ from tests.rules.instances import case
 GENERATED = [
 '''
 FIRING = 3
+WIDTH = 120  # of a line
 OTHERS = (
-    dict(auto_pad="SAME_UPPER"), dict(ceil_mode=1), dict(dilations=[2, 1]), dict(group=2), dict(strides=[2, 2]), dict(pads=PADS),
+    dict(auto_pad="SAME_UPPER"), dict(ceil_mode=1), dict(dilations=[2, 1]), dict(group=2), dict(strides=[2, 2]),
+    dict(pads=PADS),
 )  # fmt: skip
 KERNELS = {"Conv": {}, "MaxPool": dict(kernel_shape=(3, 3)), "AveragePool": dict(kernel_shape=(3, 3))}
 WINDOWS = {op: (label(op, pads=PADS, **kernel), label(op, **kernel)) for op, kernel in KERNELS.items()}
@@ -166,7 +172,14 @@ def _roles(variable: str, term: Term, shape) -> Iterator[tuple | None]:
 
 def line(case: Case) -> str:
     arguments = [repr(case.rule), *([repr(case.reason)] if case.reason else [])]
-    return f"    case({', '.join([*arguments, *(f'{name}={value!r}' for name, value in case.values.items())])}),\n"
+    arguments += [f"{name}={value!r}" for name, value in case.values.items()]
+    lines = ["    case("]
+    for position, argument in enumerate(arguments):
+        argument += ", " if position < len(arguments) - 1 else "),"
+        if len((lines[-1] + argument).rstrip()) > WIDTH:
+            lines.append(" " * 9)
+        lines[-1] += argument
+    return "".join(f"{text.rstrip()}\n" for text in lines)
 
 
 def main() -> int:

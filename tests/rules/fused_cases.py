@@ -1,4 +1,4 @@
-"""Cases of the rules about operators of ONNX Runtime's own, most of which have kernels for float32 alone."""
+"""Cases of the rules about operators of ONNX Runtime's own, most of which have kernels for float32 only."""
 
 from functools import partial
 
@@ -61,7 +61,8 @@ FUSED = [
             case(name, NO_KERNEL, x="2x3", w="3x4", c=["4"], a={}),
             single(f"{name}-inverse", x="2x3", w="=4x3", c=["=4"], a=dict(transB=1)),
             single(f"{name}-inverse", x="3x2", w="3x4", c=[], a=dict(transA=1, alpha=0.5), opset=11),
-            single(f"{name}-inverse", "the activation has parameters", x="2x3", w="3x4", c=["4"], a=dict(activation_alpha=0.5)),
+            single(f"{name}-inverse", "the activation has parameters", x="2x3", w="3x4", c=["4"],
+                a=dict(activation_alpha=0.5)),
         )
     ),
     single("fused-conv", x="1x4x5x5", w="=6x4x3x3", b=["=6"], a=dict(pads=[1, 1, 1, 1])),
@@ -69,14 +70,16 @@ FUSED = [
     case("fused-conv", NO_KERNEL, x="1x4x5x5", w="=6x4x3x3", b=["=6"], a={}),
     single("fused-conv-inverse", x="1x4x5x5", w="=6x4x3x3", b=["=6"], a=dict(pads=[1, 1, 1, 1])),
     single("fused-conv-inverse", x="2x4x5x5", w="6x2x3x3", b=[], a=dict(group=2, auto_pad="SAME_UPPER"), opset=7),
-    single("fused-conv-inverse", "the activation has parameters", x="1x4x5x5", w="6x4x3x3", b=[], a=dict(activation_params=[0.5])),
+    single("fused-conv-inverse", "the activation has parameters", x="1x4x5x5", w="6x4x3x3", b=[],
+        a=dict(activation_params=[0.5])),
     single("fused-conv-inverse", "there is a summand", x="1x4x5x5", w="6x4x3x3", b=["6", "1x6x3x3"], a={}),
     single("fused-conv-clip", x="1x4x5x5", w="=6x4x3x3", b=["=6"], l=-0.5, h=0.5, a=dict(pads=[1, 1, 1, 1])),
     single("fused-conv-clip", x="2x4x5x5", w="6x2x3x3", b=[], l=-1.0, h="+", a=dict(group=2), opset=11),
     single("fused-conv-clip", "a number is not known in advance", x="1x4x5x5", w="6x4x3x3", b=[], l=-0.5, h="", a={}),
     *(
         each
-        for name in ("bias-gelu", "bias-gelu-inverse", "bias-gelu-inside", "bias-gelu-standard", "bias-gelu-standard-inverse")
+        for name in ("bias-gelu", "bias-gelu-inverse", "bias-gelu-inside", "bias-gelu-standard",
+            "bias-gelu-standard-inverse")
         for each in (
             single(name, x="2x3", b="=3"),
             single(name, x="2x1x3", b="3", opset=20 if "standard" in name else 9),
@@ -141,7 +144,8 @@ FUSED += [
     ),
     case("rms-normalization-apart", x="2x3x8", g="=8", i=-1, e=1e-3, opset=23),
     case("rms-normalization-apart", x="2x8", g="8", i=1, e=None, opset=23),
-    case("rms-normalization-apart", "a tensor of this data type cannot hold 1e-12", x="2x8", g="8", i=1, e=1e-12, opset=23, dtype="float16"),
+    case("rms-normalization-apart", "a tensor of this data type cannot hold 1e-12", x="2x8", g="8", i=1, e=1e-12,
+        opset=23, dtype="float16"),
     case("rms-normalization-apart", "more than the last axis is normalised", x="2x3x8", g="3x8", i=1, e=1e-3, opset=23),
 ]  # fmt: skip
 
@@ -155,7 +159,8 @@ ATTENTION = [
         for name, scale in (("attention", {}), ("attention-scaled", dict(f=0.5)))
         for each in (
             single(name, **HEADS, **scale),
-            single(name, **HEADS | dict(b="2x3x8", c="2x3x6", t=[2, 3, 2, 4], u=[0, 0, 2, -1], o=[0, 0, -1], i=3), **scale, opset=13),
+            single(name, **HEADS | dict(b="2x3x8", c="2x3x6", t=[2, 3, 2, 4], u=[0, 0, 2, -1], o=[0, 0, -1], i=3),
+                **scale, opset=13),
             case(name, NO_KERNEL, **HEADS, **scale),
             single(name, "the inputs are not batch, places", **HEADS | dict(a="2x24", s=[2, 3, 2, 4]), **scale),
             single(name, "the batches differ", **HEADS | dict(b="1x4x8"), **scale),
@@ -181,6 +186,7 @@ ATTENTION = [
     ),
     single("attention-standard-apart", q="2x3x4x8", k="2x3x5x8", v="2x3x5x8", f=0.5, opset=23),
     single("attention-standard-apart", q="1x3x4x8", k="1x3x5x8", v="1x3x5x2", f=0.5, opset=24),
-    case("attention-standard-apart", "ONNX takes the root of the scale in float32", q="2x3x4x8", k="2x3x5x8", v="2x3x5x8", f=0.5, opset=23),
+    case("attention-standard-apart", "ONNX takes the root of the scale in float32", q="2x3x4x8", k="2x3x5x8",
+        v="2x3x5x8", f=0.5, opset=23),
     single("attention-standard-apart", "heads share a key", q="2x4x4x8", k="2x2x5x8", v="2x2x5x8", f=0.5, opset=23),
 ]  # fmt: skip

@@ -6,7 +6,8 @@ A case is one line of data: the rule and what its names stand for.
 
 A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
 `:int64` after them for another data type. A list or an int is an int64 constant with that content, a float
-a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. Whatever is not a tensor's name is an attribute's, `**a` is a dict.
+a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. Whatever is not a tensor's name is
+an attribute's, `**a` is a dict.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,9 @@ from rlflow.graph.onnx_writer import to_model
 from rlflow.graph.opsets import moved_attributes
 from rlflow.graph.shapes import attribute_proto
 from rlflow.rules.apply import apply
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, RuleSet, Star, Var
 from rlflow.rules.locations import explain
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import RuleSet
 
 TOLERANCE = 1e-9
 SINGLE = 1e-5  # tolerance in float32
@@ -88,7 +90,9 @@ def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, seed: int = 0, 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The model's outputs, as ONNX's reference implementation computes them, and ONNX Runtime its own operators."""
     opset = next((o.version for o in model.opset_import if not o.domain), 0)
-    return ReferenceEvaluator(model, new_ops=[MaxPool, *OF_RUNTIME, *[BatchNormalization] * (9 <= opset < 14)]).run(None, feeds)
+    return ReferenceEvaluator(model, new_ops=[MaxPool, *OF_RUNTIME, *[BatchNormalization] * (9 <= opset < 14)]).run(
+        None, feeds
+    )
 
 
 class OfRuntime(OpRun):
@@ -102,7 +106,10 @@ class OfRuntime(OpRun):
         names = [f"x{slot}" if f"x{slot}" in feeds else "" for slot in range(len(arrays))]
         single = helper.make_node(node.op_type, names, node.output, domain=node.domain)
         single.attribute.extend(node.attribute)
-        given = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+        given = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in feeds.items()
+        ]
         graph = helper.make_graph([single], "one", given, [onnx.ValueInfoProto(name=name) for name in node.output])
         opsets = [helper.make_opsetid(contrib.DOMAIN, contrib.VERSION)]
         running = session(helper.make_model(graph, opset_imports=opsets, ir_version=8), 1)
@@ -128,7 +135,15 @@ class MaxPool(OpRun):
     op_domain = ""
 
     def _run(
-        self, x, auto_pad=None, ceil_mode=None, dilations=None, kernel_shape=None, pads=None, storage_order=None, strides=None
+        self,
+        x,
+        auto_pad=None,
+        ceil_mode=None,
+        dilations=None,
+        kernel_shape=None,
+        pads=None,
+        storage_order=None,
+        strides=None,
     ):
         n = x.ndim - 2
         strides, dilations, pads = strides or [1] * n, dilations or [1] * n, list(pads or [0] * 2 * n)

@@ -1,4 +1,4 @@
-"""Small models that walks of substitutions start from: some by hand, others drawn from a seed; all float64."""
+"""Small models that walks of rewrites start from: some by hand, others drawn from a seed; all float64."""
 
 import numpy as np
 import onnx
@@ -114,15 +114,18 @@ def tiny_cuts() -> onnx.ModelProto:
     pairs = [b.op(kind, "x", "z") for kind in ("Add", "Sub", "Div")]
     outputs = [
         *(cut(b.op(kind, "x"), 1) for kind in ("Tanh", "Erf", "Relu")), cut(b.op("Sqrt", b.op("Abs", "x")), 2),
-        *(cut(y, 1) for y in (*wide, *pairs, norm, linear, moved, b.op("Pow", "z", b.array(3.0)))), cut(linear, -1, 1, 3),
+        *(cut(y, 1) for y in (*wide, *pairs, norm, linear, moved, b.op("Pow", "z", b.array(3.0)))),
+        cut(linear, -1, 1, 3),
         cut(b.op("Reshape", "x", b.array([2, 4, 3, 2])), 1), cut(b.op("Concat", "x", "z", axis=1), 1, 4, 6),
         cut(reduced("ReduceMean", "x", 2), 1), cut(cut("x", 1), 2, 1, 4), cut("x", 1, 0, 3, 1), cut("x", 1, 0, 9),
-        b.op("Mul", cut("x", 2), cut("z", 2)), cut(b.op("Softmax", "x", axis=2), 1), b.op("Gather", "x", b.array(1), axis=1),
+        b.op("Mul", cut("x", 2), cut("z", 2)), cut(b.op("Softmax", "x", axis=2), 1),
+        b.op("Gather", "x", b.array(1), axis=1),
         *(reduced(kind, reduced(kind, "x", 1), 2) for kind in ("ReduceSum", "ReduceMean", "ReduceMax")),
         *(reduced(kind, moved, 1) for kind in ("ReduceSum", "ReduceMean")), reduced("ReduceMean", linear, 1),
         *(b.op("Squeeze", reduced(kind, "x", 1), b.array([1])) for kind in ("ReduceSum", "ReduceMean")),
         *(reduced(kind, "x", 1, keepdims=0) for kind in ("ReduceSum", "ReduceMean")),
-        b.op("Div", reduced("ReduceSum", "x", 2), b.array(6.0)), reduced("ReduceSum", b.op("Mul", "x", b.array(2.0)), 1),
+        b.op("Div", reduced("ReduceSum", "x", 2), b.array(6.0)),
+        reduced("ReduceSum", b.op("Mul", "x", b.array(2.0)), 1),
     ]  # fmt: skip
     return b.model({"x": (2, 4, 6), "z": (2, 4, 6)}, outputs)
 
@@ -147,17 +150,25 @@ def tiny_mobile() -> onnx.ModelProto:
         pool("AveragePool", padded("x")), pool("AveragePool", "x", pads=[1] * 4, count_include_pad=1),
         pool("MaxPool", padded(b.op("Relu", "x"))), padded(padded("x")), b.op("Pad", "x", b.array([0] * 8)),
         b.conv(cut, 1, 3, group=3), b.conv(cut, 1, 3, group=3, bias=False), b.conv(raised, 4, 4, bias=True, **valid),
-        b.op("Gather", gathered, order, axis=1), b.conv(gathered, 4, 4), b.op("Gather", b.conv("x", 4, 4, bias=False), order, axis=1),
+        b.op("Gather", gathered, order, axis=1), b.conv(gathered, 4, 4),
+        b.op("Gather", b.conv("x", 4, 4, bias=False), order, axis=1),
         b.op("Concat", b.conv("x", 2, 4, group=2, bias=False), b.conv(raised, 2, 4, group=2, bias=False), axis=1),
-        b.op("Concat", b.conv("x", 4, 4), b.conv("x", 4, 2), axis=1), b.conv("x", 4, 4, size=1, strides=[2, 2], **valid),
-        b.op("Concat", b.conv("x", 4, 4, bias=False), b.conv("x", 4, 2, bias=False), axis=1), b.op("Relu", pool("MaxPool", "x")),
+        b.op("Concat", b.conv("x", 4, 4), b.conv("x", 4, 2), axis=1),
+        b.conv("x", 4, 4, size=1, strides=[2, 2], **valid),
+        b.op("Concat", b.conv("x", 4, 4, bias=False), b.conv("x", 4, 2, bias=False), axis=1),
+        b.op("Relu", pool("MaxPool", "x")),
         *(b.op(kind, "x") for kind in ("GlobalMaxPool", "GlobalAveragePool")), b.op("ReduceMax", "x", b.array([2, 3])),
-        *(b.op("GlobalAveragePool", y) for y in (scaled, raised)), b.op("Mul", b.op("GlobalAveragePool", "x"), channel[2]),
-        *(pool(kind, "x", size=6) for kind in ("AveragePool", "MaxPool")), b.op("Add", b.op("GlobalAveragePool", "x"), channel[3]),
+        *(b.op("GlobalAveragePool", y) for y in (scaled, raised)),
+        b.op("Mul", b.op("GlobalAveragePool", "x"), channel[2]),
+        *(pool(kind, "x", size=6) for kind in ("AveragePool", "MaxPool")),
+        b.op("Add", b.op("GlobalAveragePool", "x"), channel[3]),
         *(pool("AveragePool", y) for y in (scaled, raised)), b.op("Add", pool("MaxPool", "x"), channel[0]),
-        b.op("Concat", pool("AveragePool", "x"), pool("AveragePool", raised), axis=1), b.batch_norm(up[0], 4), b.batch_norm(up[3], 4),
-        b.op("Concat", pool("MaxPool", "x"), pool("MaxPool", raised), axis=1), b.op("Mul", up[1], channel[1]), b.op("Add", up[2], channel[2]),
-        b.op("Concat", b.batch_norm("x", 4), b.batch_norm(raised, 4), axis=1), b.op("Mul", b.batch_norm("x", 4), channel[3]),
+        b.op("Concat", pool("AveragePool", "x"), pool("AveragePool", raised), axis=1), b.batch_norm(up[0], 4),
+        b.batch_norm(up[3], 4),
+        b.op("Concat", pool("MaxPool", "x"), pool("MaxPool", raised), axis=1), b.op("Mul", up[1], channel[1]),
+        b.op("Add", up[2], channel[2]),
+        b.op("Concat", b.batch_norm("x", 4), b.batch_norm(raised, 4), axis=1),
+        b.op("Mul", b.batch_norm("x", 4), channel[3]),
         b.op("Mul", b.conv("x", 4, 4, bias=False), channel[0]), b.op("Mul", b.conv("x", 4, 4), channel[1]),
         b.conv(b.op("GlobalAveragePool", "x"), 4, 3, size=1), b.op("Add", b.conv("x", 4, 4), b.conv("x", 4, 4)),
     ]  # fmt: skip
@@ -165,7 +176,7 @@ def tiny_mobile() -> onnx.ModelProto:
 
 
 def tiny_products() -> onnx.ModelProto:
-    """Products and linear layers beside each other and in a row, and element-wise curves as exporters take them apart."""
+    """Products and linear layers beside each other and in a row; element-wise curves as exporters take them apart."""
     b = Builder(4)
 
     def gemm(x: str, *more: str, **attributes) -> str:
@@ -185,26 +196,38 @@ def tiny_products() -> onnx.ModelProto:
     bell = b.op("Tanh", with_number("Mul", b.op("Add", "x", inner), 0.7978845608028654))
     curve = with_number("Add", b.op("Erf", with_number("Div", "x", 2.0**0.5)), 1.0)
     outputs = [
-        gemm("x"), gemm("x"), gemm("x", transB=1), gemm("x", alpha=0.5), gemm(scaled), gemm(across["x"]), b.op("MatMul", *across.values()),
+        gemm("x"), gemm("x"), gemm("x", transB=1), gemm("x", alpha=0.5), gemm(scaled), gemm(across["x"]),
+        b.op("MatMul", *across.values()),
         b.op("Mul", gemm("x", transB=1), b.weight(4)), b.op("BatchNormalization", gemm("x"), *statistics),
-        b.op("Gemm", "x", across["z"], b.weight(4)), b.op("BatchNormalization", b.op("MatMul", "x", weight), *statistics),
-        b.op("Add", b.op("MatMul", "x", weight), b.weight(4)), b.op("MatMul", b.op("MatMul", "x", weight), b.weight(4, 4)),
+        b.op("Gemm", "x", across["z"], b.weight(4)),
+        b.op("BatchNormalization", b.op("MatMul", "x", weight), *statistics),
+        b.op("Add", b.op("MatMul", "x", weight), b.weight(4)),
+        b.op("MatMul", b.op("MatMul", "x", weight), b.weight(4, 4)),
         b.op("Mul", b.op("MatMul", "x", weight), b.weight(4)), b.op("MatMul", b.op("MatMul", "x", "z"), "u"),
         b.op("Add", b.op("MatMul", "x", "u"), b.op("MatMul", "z", "u")), b.op("MatMul", b.op("Add", "x", "z"), "u"),
         b.op("Concat", b.op("MatMul", "x", weight), b.op("MatMul", "z", weight), axis=0),
-        b.op("MatMul", b.op("Concat", "x", "z", axis=0), weight), b.op("Transpose", b.op("MatMul", "x", "z"), perm=[1, 0]),
+        b.op("MatMul", b.op("Concat", "x", "z", axis=0), weight),
+        b.op("Transpose", b.op("MatMul", "x", "z"), perm=[1, 0]),
         with_number("Mul", b.op("Reshape", "x", b.array([2, 8])), 3.0), b.op("Mul", *across.values()),
         *(b.op("Transpose", b.op(kind, "x", "z"), perm=[1, 0]) for kind in ("Add", "Mul")),
-        *(b.op(kind, b.op("Reshape", "x", b.array([8, 2]))) for kind in ("Sigmoid", "Tanh")), b.op("Softmax", across["x"], axis=1),
-        b.op("Transpose", b.op("Softmax", "x", axis=1), perm=[1, 0]), b.op("Unsqueeze", b.op("Squeeze", "v", b.array([0])), b.array([0])),
-        b.op("Transpose", "v", perm=[1, 0, 2]), b.op("Expand", "x", b.array([4, 4])), b.op("Tile", "x", b.array([1, 1])),
+        *(b.op(kind, b.op("Reshape", "x", b.array([8, 2]))) for kind in ("Sigmoid", "Tanh")),
+        b.op("Softmax", across["x"], axis=1),
+        b.op("Transpose", b.op("Softmax", "x", axis=1), perm=[1, 0]),
+        b.op("Unsqueeze", b.op("Squeeze", "v", b.array([0])), b.array([0])),
+        b.op("Transpose", "v", perm=[1, 0, 2]), b.op("Expand", "x", b.array([4, 4])),
+        b.op("Tile", "x", b.array([1, 1])),
         b.op("Cast", "x", to=TensorProto.DOUBLE), b.op("Log", b.op("Softmax", "z", axis=1)), b.op("HardSwish", "x"),
-        b.op("Mul", "x", b.op("HardSigmoid", "x", alpha=1 / 6, beta=0.5)), with_number("Div", hard, 6.0), with_number("Mul", hard, 1 / 6),
+        b.op("Mul", "x", b.op("HardSigmoid", "x", alpha=1 / 6, beta=0.5)), with_number("Div", hard, 6.0),
+        with_number("Mul", hard, 1 / 6),
         b.op("Div", b.array(1.0), b.op("Exp", "z")), b.op("Mul", "x", b.op("Reciprocal", b.op("Exp", "z"))),
-        with_number("Pow", b.op("Abs", "x"), 0.5), b.op("Sum", "x", "z", "u"), b.op("Sum", "x"), b.op("Min", "x", "z", "u"),
-        b.op("Clip", b.op("Relu", "x"), b.array(0.0), b.array(2.0)), b.op("Relu", clip("x", 0.5, 2.0)), b.op("Neg", b.op("Neg", "x")),
-        with_number("Add", "x", 0.0), with_number("Mul", "x", 1.0), with_number("Mul", with_number("Mul", "z", 2.0), 3.0),
-        with_number("Mul", with_number("Add", "z", 2.0), 3.0), b.op("Add", with_number("Mul", "x", 5.0), with_number("Mul", "z", 5.0)),
+        with_number("Pow", b.op("Abs", "x"), 0.5), b.op("Sum", "x", "z", "u"), b.op("Sum", "x"),
+        b.op("Min", "x", "z", "u"),
+        b.op("Clip", b.op("Relu", "x"), b.array(0.0), b.array(2.0)), b.op("Relu", clip("x", 0.5, 2.0)),
+        b.op("Neg", b.op("Neg", "x")),
+        with_number("Add", "x", 0.0), with_number("Mul", "x", 1.0),
+        with_number("Mul", with_number("Mul", "z", 2.0), 3.0),
+        with_number("Mul", with_number("Add", "z", 2.0), 3.0),
+        b.op("Add", with_number("Mul", "x", 5.0), with_number("Mul", "z", 5.0)),
         b.op("Add", b.op("Mul", "x", "z"), b.op("Mul", "x", "u")), b.op("Mul", half, with_number("Add", bell, 1.0)),
         b.op("Mul", half, curve), b.op("Mul", "x", with_number("Mul", curve, 0.5)),
     ]  # fmt: skip

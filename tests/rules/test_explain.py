@@ -1,4 +1,4 @@
-"""What people are told about a model: the nearest miss, and no more lines than they can read."""
+"""What people read about a model: the nearest miss, and no more lines than they can read."""
 
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.explain import FEW, as_text, explain_rules
@@ -15,22 +15,25 @@ MISSES = """(double[1,1,3] x, double k) => (double[1,1,3] y, double[1,1,3] z, do
 
 def test_the_nearest_miss_is_the_one_for_which_most_conditions_hold():
     (entry,) = explain_rules(load_graph(model(MISSES)), RULES, ["conv-mul"])
-    assert entry["reasons"] == {"weight or factor is not constant": 2, "the factor varies along more than the channels": 1}
+    assert entry["reasons"] == {
+        "weight or factor is not constant": 2,
+        "the factor varies along more than the channels": 1,
+    }
     assert entry["nearest_miss"]["reason"] == "the factor varies along more than the channels"
     assert [node["outputs"] for node in entry["nearest_miss"]["nodes"]] == [["u"], ["d"]]
     text = as_text([entry])
     assert "near: Mul → u · Conv → d" in text and "but:  the factor varies" in text
-    assert "does not fit at 2 places: weight or factor is not constant" in as_text([entry], whole=True)
+    assert "does not fit 2 near matches: weight or factor is not constant" in as_text([entry], whole=True)
 
 
-def test_few_places_are_shown_but_all_are_counted_and_can_be_seen():
+def test_few_matches_are_shown_but_all_are_counted_and_can_be_seen():
     graph = load_graph(load("tiny_shufflenet_v2"))
     entries = explain_rules(graph, RULES)
     (result,) = [entry for entry in entries if entry["name"] == "conv-batchnorm"]
-    positions = len(result["locations"])
+    matches = len(result["locations"])
     page, whole = as_text(entries), as_text([result], whole=True)
-    assert f"conv-batchnorm, {positions} places" in page and f"and {positions - FEW} more" in page
+    assert f"conv-batchnorm, {matches} matches" in page and f"and {matches - FEW} more" in page
     assert page.count("BatchNormalization conv1.1/BatchNormalization · Conv conv1.0/Conv") == 1
-    assert whole.count(" · Conv ") == positions and " => " in whole
+    assert whole.count(" · Conv ") == matches and " => " in whole
     fitting = sum(bool(entry["locations"]) for entry in entries)
     assert page.startswith(f"{fitting} rules of {len(RULES)} can be applied")

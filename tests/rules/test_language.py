@@ -123,7 +123,8 @@ def test_one_rule_for_each_operator():
 
 
 def test_what_axes_and_shapes_mean():
-    text = """(double[2,3,4] x) => (double[6,4] y) <int64[2] s = {0, -1}, int64[2] t = {-1, 0}, int64[0] n = {}, int64[2] r = {-1, 4}>
+    text = """(double[2,3,4] x) => (double[6,4] y)
+              <int64[2] s = {0, -1}, int64[2] t = {-1, 0}, int64[0] n = {}, int64[2] r = {-1, 4}>
               { a = Reshape(x, r) b = Reshape(x, s) c = ReduceSum(x, t) d = ReduceSum(x, n) y = Identity(a) }"""
     graph = load_graph(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> g {text}'))
     names = {name: Tensor(graph, tensor) for tensor, name in graph.interface.names.items()}

@@ -8,15 +8,17 @@ import pytest
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules import local
 from rlflow.rules.apply import Plans, apply
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import load_rules, parse
 from rlflow.rules.local import LocalRules, is_local, matches_at, neighbourhood
 from rlflow.rules.locations import MatchTable
+from rlflow.rules.rule import RuleSet
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 from tests.rules.test_properties import MODELS
 
-# What no shipped rule does: asks who else reads a tensor, wants a list of floats or no input at all. They need not be true.
+# What no shipped rule does: asks who else reads a tensor, wants a list of floats or no input at all. They need not be
+# true.
 OWN = """
 summands: asks for readers
   Add(x, y) => Add(y, x)
@@ -50,8 +52,14 @@ def with_plans(result: dict) -> dict:
 
 RELUS = "(double[2] x) => (double[2] y) {{ a = Relu(x) b = Relu(x) y = Add({}) }}"
 ABOVE = "(double[2] x) => (double[2] y) <double l = {{{}}}, double h = {{6}}> {{ y = Clip(x, l, h) }}"
-SCALED = "(double[2,2] x) => (double[2,2] y) <double[2,2] w = {{1, 2, 3, 4}}, double[2,2] v = {{{}}}> {{ a = MatMul(x, w) b = MatMul(x, v) y = Add(a, b) }}"
-TIMES = "(double[2] x, double[2] u) => (double[2] y) <double[2] v = {{1, 2}}, double[2] w = {{3, 4}}> {{ k = Neg({}) a = Mul(x, k) y = Mul(a, w) }}"
+SCALED = (
+    "(double[2,2] x) => (double[2,2] y) <double[2,2] w = {{1, 2, 3, 4}}, double[2,2] v = {{{}}}> "
+    "{{ a = MatMul(x, w) b = MatMul(x, v) y = Add(a, b) }}"
+)
+TIMES = (
+    "(double[2] x, double[2] u) => (double[2] y) <double[2] v = {{1, 2}}, double[2] w = {{3, 4}}> "
+    "{{ k = Neg({}) a = Mul(x, k) y = Mul(a, w) }}"
+)
 POOLED = "(double[1,1,3] x) => (double[1,1,2] y{}) {{ a = Relu(x) y, i = MaxPool <kernel_shape = [2]> (a) }}"
 LESS = "(double[2] x) => (double[2] y) <double[2] c = {{1, {}}}> {{ y = Sub(x, c) }}"
 ONE_THING_APART = [

@@ -161,7 +161,7 @@ COUNTED = [
 
 
 @pytest.mark.parametrize("rule, count, text", COUNTED, ids=range(len(COUNTED)))
-def test_every_place_is_found_once_in_whatever_order_it_is_read(rule, count, text):
+def test_every_match_is_given_once_in_whatever_order_it_is_read(rule, count, text):
     before = model(text)
     graph = load_graph(before)
     matches = explain(graph, RULES, rule)[0]

@@ -48,23 +48,38 @@ def test_a_picture_holds_the_operators_and_outputs_of_both_sides(rule):
 
 
 def test_what_is_computed_from_constants_is_one_box():
-    (rule,) = parse('a: b\n  Mul(MatMul(x, w), k) => MatMul(x, Mul(w, k))\n  if constant(w, k) and not constant(x) else "c"\n', "f")
+    (rule,) = parse(
+        'a: b\n  Mul(MatMul(x, w), k) => MatMul(x, Mul(w, k))\n  if constant(w, k) and not constant(x) else "c"\n', "f"
+    )
     assert constants_of(rule) == {"w", "k"}
     before, after = picture(rule).split("subgraph after")
     assert before.count('[/"') == 2 and '[/"made of k, w"/]' in after and after.count('["') == 2  # of x, and MatMul
 
 
-AGAIN = {"model": "m", "applied": {"relu-relu": 2}, "ratio": 0.9, "interval": [0.88, 0.91], "nodes_before": 9, "nodes": 7}
+AGAIN = {
+    "model": "m",
+    "applied": {"relu-relu": 2},
+    "ratio": 0.9,
+    "interval": [0.88, 0.91],
+    "nodes_before": 9,
+    "nodes": 7,
+}
 
 
-@pytest.mark.parametrize("found, said", [
+@pytest.mark.parametrize("result, said", [
     (None, "*Measured:* not yet."),
-    ({"again": AGAIN | {"verdict": "faster"}}, "*Measured:* faster, 0.900 (0.880 – 0.910) on m, 9 → 7 nodes, by `relu-relu` × 2."),
+    ({"again": AGAIN | {"verdict": "faster"}},
+        "*Measured:* faster, 0.900 (0.880 – 0.910) on m, 9 → 7 nodes, by `relu-relu` × 2."),
     ({"again": AGAIN | {"verdict": "slower"}}, "*Measured:* no gain on this machine (slower): at best 0.900"),
-    ({"best": None}, "*Measured:* none of its rules has a place"),
+    ({"best": None}, "*Measured:* none of its rules has a match"),
 ])  # fmt: skip
 def test_what_was_measured_is_said_and_nothing_else(result, said):
     rules = load_rules(["elementwise"])
-    text = page(rules, {rules[0].name: {"proof": "bounded", "bound": "ranks to 3"}}, {"elementwise": result} if result else {})
+    text = page(
+        rules, {rules[0].name: {"proof": "bounded", "bound": "ranks to 3"}}, {"elementwise": result} if result else {}
+    )
     assert said in text
-    assert f"| `{rules[0].name}` | {rules[0].why} | exact | bounded: ranks to 3 |" in text and text.count("| not proved |") == len(rules) - 1
+    assert (
+        f"| `{rules[0].name}` | {rules[0].why} | exact | bounded: ranks to 3 |" in text
+        and text.count("| not proved |") == len(rules) - 1
+    )

@@ -1,4 +1,4 @@
-"""A plan is shared by all matches of equal facts, so facts must hold everything that a plan depends on."""
+"""A plan is shared by all matches of one signature, which must hold everything that a plan depends on."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ def outcome(plans, graph, rule, nodes, bindings) -> tuple | str:
     return repr(plan.added), plan.types, constants, plan.rewired, plan.n_new
 
 
-def test_what_was_found_for_another_match_is_what_would_be_found_for_this_one():
+def test_the_plan_of_another_match_is_what_would_be_planned_for_this_one():
     shared: dict[int, Plans] = {}
     seen = Counter()
     for case in CASES:
@@ -61,7 +61,10 @@ def test_the_plans_kept_are_bounded(monkeypatch):
         assert len(plans._known) <= 3
 
 
-UNSQUEEZED = "(double[1,3] x) => (double[1,3] y) <int64[1] s = {{0}}, int64[1] t = {{{axis}}}> {{ a = Unsqueeze(x, s) y = Squeeze(a, t) }}"
+UNSQUEEZED = (
+    "(double[1,3] x) => (double[1,3] y) <int64[1] s = {{0}}, int64[1] t = {{{axis}}}> "
+    "{{ a = Unsqueeze(x, s) y = Squeeze(a, t) }}"
+)
 JOINED = "(double[1,3] x) => (double[3,3] y) {{ a = Relu(x) b = Neg(x) c = Relu(b) y = Concat <axis = 0> ({order}) }}"
 ONE_FACT_APART = [
     ("squeeze-unsqueeze", UNSQUEEZED.format(axis=0), UNSQUEEZED.format(axis=1)),  # the content of a small constant
@@ -70,11 +73,13 @@ ONE_FACT_APART = [
 
 
 @pytest.mark.parametrize("rule, one, other", ONE_FACT_APART)
-def test_plans_differ_by_facts_that_types_do_not_tell(rule, one, other):
+def test_plans_differ_by_what_types_do_not_show(rule, one, other):
     shared, result = Plans(), []
     for text in (one, other):
         graph = load_graph(model(text))
-        (match,) = [m for node in graph.nodes.values() for m in structural_matches(graph, RULES[RULES.index(rule)], node)]
+        (match,) = [
+            m for node in graph.nodes.values() for m in structural_matches(graph, RULES[RULES.index(rule)], node)
+        ]
         result.append(outcome(shared, graph, RULES[RULES.index(rule)], *match))
         assert result[-1] == outcome(Plans(), graph, RULES[RULES.index(rule)], *match)
     assert result[0] != result[1]

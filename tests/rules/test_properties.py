@@ -1,4 +1,4 @@
-"""What holds for any walk of substitutions over any graph."""
+"""What holds for any walk of rewrites over any graph."""
 
 import copy
 
@@ -29,7 +29,13 @@ from tests.rules.models import (
 RULES = load_rules()
 N_STEPS = 20
 SINGLE = {"cnn, float32": in_float32(tiny_cnn()), "transformer, float32": in_float32(tiny_transformer())}
-MODELS = {"cnn": tiny_cnn(), "transformer": tiny_transformer(), "cuts": tiny_cuts(), "mobile": tiny_mobile(), "products": tiny_products()}
+MODELS = {
+    "cnn": tiny_cnn(),
+    "transformer": tiny_transformer(),
+    "cuts": tiny_cuts(),
+    "mobile": tiny_mobile(),
+    "products": tiny_products(),
+}
 MODELS |= SINGLE | {f"drawn {seed}": drawn(seed) for seed in range(8)}
 
 
@@ -160,7 +166,7 @@ def positions(table) -> list:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_order_hash_and_locations_depend_on_the_structure_alone(name):
+def test_order_hash_and_locations_depend_on_the_structure_only(name):
     graph, other = load_graph(MODELS[name]), load_graph(shuffled(MODELS[name], seed=3))
     assert graph.hash == other.hash
     assert anatomy(graph) == anatomy(other)

@@ -8,16 +8,22 @@ import yaml
 from omegaconf import OmegaConf
 
 from controllers import CONTROLLERS
+from controllers.config import CONFIGS as CONTROLLER_CONFIGS
+from controllers.config import controller_config
 from rlflow.common.errors import RLFlowError
+from rlflow.common.options import options_of
+from rlflow.env.options import EnvOptions
 from rlflow.env.spec import EnvSpec
-from rlflow.runs import config as module
-from rlflow.runs.config import DEFAULTS, load_config, parse_shapes
+from rlflow.runs.config import load_config, parse_shapes
+from rlflow.runs.folder import iteration_options
+from rlflow.runs.options import PAGE, all_options, page, tree
 from rlflow.search import SEARCHES
+from rlflow.search.options import SearchOptions
 from worldmodel import WORLD_MODELS
 from worldmodel.config import COMMON, CONFIGS, world_model_config
 
 ROOT = Path(__file__).parents[2]
-DEFAULT = yaml.safe_load(DEFAULTS.read_text())
+DEFAULT = yaml.safe_load(PAGE.read_text())
 
 
 def leaves(tree: dict, prefix: str = "") -> list[str]:
@@ -35,34 +41,47 @@ def refusal(*overrides: str, files=(), **changes) -> str:
     return str(caught.value)
 
 
-# -- the default file ------------------------------------------------------------------------------
+# -- the defaults, and their page ------------------------------------------------------------------
+
+
+def test_the_page_is_what_the_dataclasses_say():
+    """Else: python -m benchmarks.pages"""
+    assert PAGE.read_text() == page()
 
 
 def test_the_defaults_load_and_pass_their_own_checks(tmp_path):
     config = load_config()
-    assert OmegaConf.to_container(config) == OmegaConf.to_container(OmegaConf.load(DEFAULTS))
-    assert OmegaConf.to_container(load_config([DEFAULTS])) == OmegaConf.to_container(config)
+    assert OmegaConf.to_yaml(config) == OmegaConf.to_yaml(OmegaConf.load(PAGE))
+    assert OmegaConf.to_container(load_config([PAGE])) == OmegaConf.to_container(config)
     assert OmegaConf.is_readonly(config)
 
 
 @pytest.mark.parametrize(
     "group, kind",
-    [({name: DEFAULT["world_model"][name] for name in COMMON} | DEFAULT["world_model"][kind], CONFIGS[kind]) for kind in CONFIGS]
+    [({name: DEFAULT["world_model"][name] for name in COMMON} | DEFAULT["world_model"][kind], CONFIGS.get(kind)) for kind in CONFIGS]
     + [(DEFAULT["controller"].get(name), CONTROLLERS.get(name).Config) for name in CONTROLLERS],
     ids=[*CONFIGS, *CONTROLLERS],
 )
 def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group, kind):
-    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    """And they hold where nobody says anything, whether a config is read or an object is made."""
+    fields = {field.name: field.type for field in dataclasses.fields(kind) if "group" not in field.metadata}
     assert group.keys() == fields.keys()
     for key, value in group.items():
         assert isinstance(value, fields[key]) or (fields[key] is float and isinstance(value, int)), key
-    kind(**group)
+    assert kind(**{**group, "name": kind.name} if "name" in group else group) == kind()
+
+
+def test_the_options_of_a_controller_are_those_of_its_class():
+    assert list(CONTROLLER_CONFIGS) == list(CONTROLLERS)
+    for name in CONTROLLERS:
+        assert CONTROLLER_CONFIGS.get(name) is CONTROLLERS.get(name).Config
 
 
 def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each():
     section = DEFAULT["world_model"]
     assert section.keys() == {*COMMON, *CONFIGS} and set(WORLD_MODELS) <= set(CONFIGS)
-    for kind, options in CONFIGS.items():
+    for kind in CONFIGS:
+        options = CONFIGS.get(kind)
         config = world_model_config(section | {"name": kind, "holdout": 0.25})
         assert type(config) is options and (config.name, config.holdout) == (kind, 0.25)
         assert all(getattr(config, name) == value for name, value in section[kind].items())
@@ -72,37 +91,45 @@ def test_the_task_has_the_options_of_env_and_cost():
     names = {field.name for field in dataclasses.fields(EnvSpec)}
     assert names == {"model", "shapes", "cost", "threads", "database"} | DEFAULT["env"].keys()
     assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
+    spec = EnvSpec("model.onnx")
+    assert (spec.cost, spec.threads, spec.database) == tuple(DEFAULT["cost"].values())
+    for name in options_of(EnvOptions):
+        value = getattr(spec, name)
+        assert DEFAULT["env"][name] == (list(value) if isinstance(value, tuple) else value)
 
 
 @pytest.mark.parametrize("leaf", [leaf for leaf in leaves(DEFAULT) if not re.match(r"search\.[^.]+\.", leaf)])
 def test_every_option_is_used(leaf):
-    """As an attribute, somewhere outside the class that declares it."""
+    """As an attribute, somewhere outside the class that declares it; those of the environment are EnvSpec's own."""
     key = leaf.split(".")[-1]
     files = [path for package in ("rlflow", "worldmodel", "controllers") for path in (ROOT / package).rglob("*.py")]
     pattern = re.compile(rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b")
-    assert any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
+    own = leaf.startswith("env.") and re.search(rf"self\.{key}\b", (ROOT / "rlflow" / "env" / "spec.py").read_text())
+    assert own or any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_takes_the_options_of_its_group(name):
     parameters = inspect.signature(SEARCHES.get(name)).parameters
     assert list(parameters) == ["search", *DEFAULT["search"][name]]
+    assert list(SearchOptions.groups) == list(SEARCHES)
 
 
-def test_every_option_has_a_comment():
-    for line in DEFAULTS.read_text().splitlines():
+def test_every_option_has_a_comment_and_every_choice_is_in_it():
+    for line in PAGE.read_text().splitlines():
         if re.match(r"\s*[\w-]+: *[^\s#]", line):
             assert re.search(r"\S +# \w", line), f"no comment: {line}"
+        assert len(line) <= 120
+    for name, option in all_options().items():
+        assert all(choice in option.help for choice in option.choices), name
 
 
-def test_the_tables_of_ranges_name_real_options():
-    known = set(leaves(DEFAULT))
-    for table in (module.NULLABLE, module.ELEMENTS, module.NOT_EMPTY, module.MAY_BE_ZERO, module.AT_MOST):
-        assert set(table) <= known
-    config = load_config()
-    assert {leaf for leaf in known if OmegaConf.select(config, leaf) is None} == set(module.NULLABLE) - {"dream.uncertainty_limit"}
-    lists = {leaf for leaf in known if OmegaConf.is_list(OmegaConf.select(config, leaf))}
-    assert lists == set(module.ELEMENTS)
+def test_every_option_is_known_by_its_dotted_name_and_its_default_is_allowed():
+    assert list(all_options()) == leaves(DEFAULT) == leaves(tree().defaults)
+    for name, option in all_options().items():
+        assert option.kind is dict or option.wrong(option.default) is None, name
+        assert not option.choices or option.kind is str
+        assert option.is_number or (option.at_least is None and option.at_most == float("inf")), name
 
 
 # -- layers ----------------------------------------------------------------------------------------
@@ -134,7 +161,7 @@ def test_a_small_file_on_top(tmp_path):
 
 
 def test_shapes_are_the_users_own_keys():
-    config = load_config(["shapes" and DEFAULTS], changes={"shapes": {"input": [1, 8], "batch": 2}})
+    config = load_config([PAGE], changes={"shapes": {"input": [1, 8], "batch": 2}})
     assert config.shapes == {"input": [1, 8], "batch": 2}
 
 
@@ -182,6 +209,8 @@ def test_an_unknown_key_in_a_file_names_the_file(tmp_path):
         ("shapes.x=[1,a]", "'shapes' maps names to sizes"), ("shapes.x=[]", "'shapes' maps names to sizes"),
         ("novalue", "'novalue' is not of the form key=value"), ("=3", "'=3' is not of the form key=value"),
         ("env.rules=[a", "cannot read 'env.rules=[a'"),
+        ("controller.train_on=dreams", "'controller.train_on' is one of dream, real, not 'dreams'"),
+        ("controller.ppo.policy=kinds", "'controller.ppo.policy' is one of match-classes, two-stage, not 'kinds'"),
     ],
 )  # fmt: skip
 def test_a_wrong_type_is_refused(override, message):
@@ -193,7 +222,7 @@ COUNTS = [
     "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes", "world_model.mdn-rnn.max_sequence",
     "world_model.mdn-rnn.learning_rate", "world_model.mdn-rnn.gradient_clip", "cost.threads", "dream.max_steps",
     "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.max_steps", "controller.ppo.minibatches",
-    "controller.cma-es.popsize", "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
+    "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
 ]  # fmt: skip
 
 
@@ -204,11 +233,17 @@ def test_no_budget_or_size_may_be_zero_or_negative(key):
     load_config(overrides=[f"{key}=1"])
 
 
-@pytest.mark.parametrize("key", sorted(module.MAY_BE_ZERO))
+@pytest.mark.parametrize("key", sorted(name for name, option in all_options().items() if option.at_least == 0))
 def test_some_may_be_zero_but_none_negative(key):
-    value = (lambda n: f"[{n}]") if key in module.ELEMENTS else str
+    value = (lambda n: f"[{n}]") if all_options()[key].many else str
     load_config(overrides=[f"{key}={value(0)}"])
     assert f"'{key}' must be 0 or more, not -1" in refusal(f"{key}={value(-1)}")
+
+
+def test_a_generation_has_at_least_four_individuals():
+    for size in (-1, 0, 3):
+        assert refusal(f"controller.cma-es.popsize={size}").endswith(f"'controller.cma-es.popsize' must be 4 or more, not {size}")
+    load_config(overrides=["controller.cma-es.popsize=4"])
 
 
 @pytest.mark.parametrize(
@@ -263,6 +298,22 @@ def test_a_malformed_file_is_named(tmp_path, content):
     assert "bad.yaml" in refusal(files=[path])
     assert "bad.yaml" in refusal(files=[tmp_path / "gone" / "bad.yaml"])
     assert "cannot read" in refusal(files=[tmp_path])
+
+
+# -- options of other groups -----------------------------------------------------------------------
+
+
+def test_the_planner_takes_its_searches_from_the_groups_of_the_searches():
+    changed = load_config(overrides=["search.beam.width=2", "search.annealing.focus=0"])
+    planner = controller_config(changed)
+    assert (planner.beam_search.width, planner.beam_search.depth, planner.annealing_search.focus) == (2, DEFAULT["search"]["beam"]["depth"], 0)
+    assert controller_config(load_config()) == CONTROLLER_CONFIGS.get("planner")()
+
+
+def test_what_a_controller_takes_from_other_groups_decides_its_iterations_too_and_of_those_who_take_nothing_it_does_not():
+    planner, ppo = (iteration_options(load_config(overrides=[f"controller.name={name}", "search.beam.width=2"])) for name in ("planner", "ppo"))
+    assert planner["search.beam.width"] == 2 and "search.annealing.steps" in planner and "search.taso.alpha" not in planner
+    assert not any(name.startswith("search") for name in ppo)
 
 
 # -- --shape ---------------------------------------------------------------------------------------

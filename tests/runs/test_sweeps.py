@@ -1,4 +1,4 @@
-"""Sweeps: what a file means, which runs it comes to, and that they can be killed; with runs that take no time, and one real one."""
+"""Sweeps: what a file means, which runs it comes to, and that they can be killed; most runs here take no time."""
 
 import csv
 import json
@@ -27,10 +27,16 @@ from rlflow.runs.sweeps.trials import Trial, play
 from tests.commands import ROOT, in_its_own, in_process
 
 SHIPPED = ROOT / "configs" / "sweeps"
-GRID = {"model": "tiny_resnet18", "parameters": {"controller.name": ["ppo", "random"], "dream.temperatures": [0.5, 1.0, 2.0]}}
+GRID = {
+    "model": "tiny_resnet18",
+    "parameters": {"controller.name": ["ppo", "random"], "dream.temperatures": [0.5, 1.0, 2.0]},
+}
 RANGE = {
     "model": "tiny_resnet18", "sampler": "random", "trials": 8,
-    "parameters": {"controller.ppo.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True}, "controller.ppo.epochs": {"low": 1, "high": 9}},
+    "parameters": {
+        "controller.ppo.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
+        "controller.ppo.epochs": {"low": 1, "high": 9},
+    },
 }  # fmt: skip
 
 
@@ -62,14 +68,21 @@ def write_results(run: Run, score: float) -> None:
     run.folder.mkdir(parents=True)
     (run.folder / "train-controller.json").write_text(json.dumps({"seconds": 2.0}))
     candidate = {"estimated_improvement_percent": score / 2, "interactions": 7, "seconds": 0.5}
-    results = {"dreamt": [{"dreamt_return": 2 * score, "real_return": score}], "candidates": {"controller": candidate}, "seconds": 1.0}
+    results = {
+        "dreamt": [{"dreamt_return": 2 * score, "real_return": score}],
+        "candidates": {"controller": candidate},
+        "seconds": 1.0,
+    }
     (run.folder / "eval.json").write_text(json.dumps(results))
 
 
-def played(sweep, folder, fake, tell=lambda trials, study: None) -> list[Trial]:
+def played(sweep, folder, fake, report=lambda trials, study: None) -> list[Trial]:
     """Without the time that configs take: what a run's folder depends on is tested apart."""
-    with patch("rlflow.runs.sweeps.trials.plan", lambda folder, options: Run(folder / str(sorted(options.items())), ("eval",), options, None)):
-        return play(sweep, folder, fake, tell)
+    with patch(
+        "rlflow.runs.sweeps.trials.plan",
+        lambda folder, options: Run(folder / str(sorted(options.items())), ("eval",), options, None),
+    ):
+        return play(sweep, folder, fake, report)
 
 
 def values(trials) -> list[dict]:
@@ -90,7 +103,8 @@ def test_a_run_has_the_options_of_its_values_its_seed_and_the_base(tmp_path):
     sweep = sweep_of(tmp_path, GRID, base={"env.max_steps": 6, "env": {"alpha": 0.5}}, seeds=[4])
     options = sweep.options(sweep.grid(1), 4)
     assert options == {
-        "model": "tiny_resnet18", "env": {"max_steps": 6, "alpha": 0.5}, "controller": {"name": "ppo"}, "dream": {"temperatures": [1.0]}, "seed": 4,
+        "model": "tiny_resnet18", "env": {"max_steps": 6, "alpha": 0.5}, "controller": {"name": "ppo"},
+        "dream": {"temperatures": [1.0]}, "seed": 4,
     }  # fmt: skip
 
 
@@ -105,19 +119,37 @@ def test_a_case_sets_several_options_at_once(tmp_path):
     [
         ({"parameter": {}}, "unknown key 'parameter'; did you mean 'parameters'?"),
         ({"parameters": {}}, "'parameters' maps at least one option"),
-        ({"parameters": {"dream.temperature": [1.0]}}, "unknown option 'dream.temperature'; did you mean 'dream.temperatures'?"),
+        (
+            {"parameters": {"dream.temperature": [1.0]}},
+            "unknown option 'dream.temperature'; did you mean 'dream.temperatures'?",
+        ),
         ({"parameters": {"env.alpha": ["high"]}}, "'env.alpha' is a float, not 'high'"),
         ({"parameters": {"env.alpha": [0.5, -1]}}, "'env.alpha' must be 0 or more, not -1"),
         ({"parameters": {"env.alpha": 0.5}}, "'env.alpha' is a list of numbers or texts, a range"),
         ({"parameters": {"env.alpha": [0.5, 0.5]}}, "'env.alpha' holds a value twice"),
-        ({"parameters": {"weights": {"good": {"env.alfa": 1}}}}, "unknown option 'env.alfa'; did you mean 'env.alpha'?"),
+        (
+            {"parameters": {"weights": {"good": {"env.alfa": 1}}}},
+            "unknown option 'env.alfa'; did you mean 'env.alpha'?",
+        ),
         ({"parameters": {"seed": [1]}}, "the key 'seeds' says with which seeds"),
         ({"parameters": {"controller.name": ["pppo"]}}, "unknown controller 'pppo'; did you mean 'ppo'?"),
         ({"parameters": {"env.alpha": {"low": 0, "high": 1}}}, "a grid needs lists or cases"),
-        ({"parameters": {"env.alpha": {"low": 1, "high": 0}}, "sampler": "tpe", "trials": 2}, "from a number 'low' to a larger one"),
-        ({"parameters": {"env.alpha": {"low": 0, "high": 1, "log": True}}, "sampler": "tpe", "trials": 2}, "needs a 'low' above 0"),
-        ({"parameters": {"env.alpha": {"low": 0, "high": 1, "lag": True}}, "sampler": "tpe", "trials": 2}, "did you mean 'log'?"),
-        ({"parameters": {"controller.ppo.gamma": {"low": 0.5, "high": 2}}, "sampler": "tpe", "trials": 2}, "must be at most 1, not 2"),
+        (
+            {"parameters": {"env.alpha": {"low": 1, "high": 0}}, "sampler": "tpe", "trials": 2},
+            "from a number 'low' to a larger one",
+        ),
+        (
+            {"parameters": {"env.alpha": {"low": 0, "high": 1, "log": True}}, "sampler": "tpe", "trials": 2},
+            "needs a 'low' above 0",
+        ),
+        (
+            {"parameters": {"env.alpha": {"low": 0, "high": 1, "lag": True}}, "sampler": "tpe", "trials": 2},
+            "did you mean 'log'?",
+        ),
+        (
+            {"parameters": {"controller.ppo.gamma": {"low": 0.5, "high": 2}}, "sampler": "tpe", "trials": 2},
+            "must be at most 1, not 2",
+        ),
         ({"base": {"env.max_step": 3}}, "unknown option 'env.max_step'; did you mean 'env.max_steps'?"),
         ({"base": {"env": 3, "env.alpha": 1}}, "'env' is both a value and a group"),
         ({"base": {"dream.temperatures": [1, 2]}, "parameters": {"env.alpha": [1.0]}}, "a trial trains one controller"),
@@ -146,7 +178,10 @@ def test_what_a_file_says_wrongly_is_refused_before_anything_is_run(tmp_path, ca
 def test_files_that_are_no_mapping_are_refused(tmp_path, capsys):
     for text in ("- 1\n", "a: [\n", "!!python/object/apply:os.system [true]\n"):
         (tmp_path / "wrong.yaml").write_text(text)
-        assert str(tmp_path / "wrong.yaml") in in_process(capsys, "sweep", tmp_path / "wrong.yaml", "--run", tmp_path / "sweep").error
+        assert (
+            str(tmp_path / "wrong.yaml")
+            in in_process(capsys, "sweep", tmp_path / "wrong.yaml", "--run", tmp_path / "sweep").error
+        )
 
 
 def test_the_shipped_sweeps_are_those_of_the_paper():
@@ -156,7 +191,9 @@ def test_the_shipped_sweeps_are_those_of_the_paper():
     assert temperature.choices == (0.1, 0.5, 0.75, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0)  # Table 3
     assert all(len(sweep.seeds) == 5 and sweep.base["model"] == "bert_base" for sweep in result.values())
     (reward,) = result["rewards"].parameters
-    weights = {(case["env.alpha"], case["env.beta"]) for case in reward.cases.values() if case["env.reward"] == "combined"}
+    weights = {
+        (case["env.alpha"], case["env.beta"]) for case in reward.cases.values() if case["env.reward"] == "combined"
+    }
     weights |= {(1.0, 0.0) for case in reward.cases.values() if case["env.reward"] == "incremental"}
     assert weights == {(k / 10, (10 - k) / 10) for k in range(11)}  # section 4.3
     assert [reward.cases[name]["env.reward"] for name in ("R1", "R2", "R3", "R4", "R5")] == [
@@ -186,7 +223,8 @@ def folders(**options) -> list[str]:
     [
         ({"dream__temperatures": [0.5]}, 2), ({"controller__name": "random"}, 2), ({"eval__samples": 3}, 2),
         ({"world_model__name": "mdn-rnn"}, 1), ({"world_model__holdout": 0.2}, 1),
-        ({"env__reward": "incremental"}, 0), ({"cost__name": "analytic"}, 0), ({"seed": 1}, 0), ({"model": "tiny_resnet50"}, 0),
+        ({"env__reward": "incremental"}, 0), ({"cost__name": "analytic"}, 0), ({"seed": 1}, 0),
+        ({"model": "tiny_resnet50"}, 0),
         ({"collect__episodes": 7}, 0), ({"workers": 1, "collect__executor": "ray", "world_model__threads": 1}, 3),
     ],
 )  # fmt: skip
@@ -215,14 +253,20 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
     assert result == ["collect.json", "deep/shard"]
     sweep_runs.write_text(tmp_path / "to" / "collect.json", "new")
     sweep_runs._take_over(tmp_path / "from", tmp_path / "to")
-    assert (tmp_path / "to" / "collect.json").read_text() == "new" and (tmp_path / "from" / "collect.json").read_text() == "old"
+    assert (tmp_path / "to" / "collect.json").read_text() == "new" and (
+        tmp_path / "from" / "collect.json"
+    ).read_text() == "old"
 
 
 def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path):
     run, begun = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun"
-    stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(run.folder / 'collect.json')!r}, 'w')"
+    ended = run.folder / "collect.json"
+    stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(ended)!r}, 'w')"
     command = (sys.executable, "-c", stage)
-    sweep = f"from pathlib import Path; from rlflow.runs.sweeps.runs import Run, do; do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
+    sweep = (
+        "from pathlib import Path; from rlflow.runs.sweeps.runs import Run, do; "
+        f"do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
+    )
     killed = subprocess.Popen([sys.executable, "-c", sweep], cwd=ROOT)
     while not begun.exists():
         assert killed.poll() is None
@@ -233,11 +277,13 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
     assert begun.read_text() == "x"
 
 
-def test_the_last_error_of_a_stage_is_told_and_what_stands_on_it_is_not_tried(tmp_path):
+def test_the_last_error_of_a_stage_is_reported_and_what_stands_on_it_is_not_tried(tmp_path):
     run = Run(tmp_path / "run", ("collect",), {}, None)
     code = "import sys; sys.exit('progress\\nerror: first\\nerror: the disk is full')"
     assert do(run, (sys.executable, "-c", code), str(tmp_path)) == "collect: the disk is full"
-    assert "ended with status -9" in do(run, (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), str(tmp_path))
+    assert "ended with status -9" in do(
+        run, (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"), str(tmp_path)
+    )
     own = Run(tmp_path / "own", ("eval",), {}, run)
     assert do(own, ("false",), str(tmp_path)) == "its 'collect' failed" and not own.folder.exists()
 
@@ -253,7 +299,9 @@ def rate(options) -> float:
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_a_sampler_s_seed_gives_the_same_trials_and_more_trials_begin_with_them(tmp_path, sampler):
     one, again, longer, other = (
-        played(sweep_of(tmp_path, RANGE, sampler=sampler, trials=trials, sampler_seed=seed), tmp_path / f"{k}", Fake(rate))
+        played(
+            sweep_of(tmp_path, RANGE, sampler=sampler, trials=trials, sampler_seed=seed), tmp_path / f"{k}", Fake(rate)
+        )
         for k, (trials, seed) in enumerate([(12, 5), (12, 5), (14, 5), (12, 6)])
     )
     assert values(one) == values(again) == values(longer)[:12] != values(other)
@@ -266,7 +314,10 @@ def test_tpe_learns_from_the_trials_before_and_random_does_not(tmp_path):
     result = {}
     for sampler in ("random", "tpe"):
         sweep = sweep_of(tmp_path, RANGE, sampler=sampler, trials=16)
-        result[sampler] = [values(played(sweep, tmp_path / f"{sampler}{sign}", Fake(lambda o, s=sign: s * rate(o)))) for sign in (1, -1)]
+        result[sampler] = [
+            values(played(sweep, tmp_path / f"{sampler}{sign}", Fake(lambda o, s=sign: s * rate(o))))
+            for sign in (1, -1)
+        ]
     (one, other), (tpe, reverse) = result["random"], result["tpe"]
     assert one == other and tpe[:10] == reverse[:10] and tpe[10:] != reverse[10:]
 
@@ -279,14 +330,17 @@ def by_learning_rate(tmp_path, scores, **changes):
 
 
 def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp_path):
-    sweep, fake = by_learning_rate(tmp_path, [1, 2, 3, 4, 5, 2.5, 3.5, 0], pruner="median", seeds=[0, 1, 2], objective={"figure": "real"})
+    sweep, fake = by_learning_rate(
+        tmp_path, [1, 2, 3, 4, 5, 2.5, 3.5, 0], pruner="median", seeds=[0, 1, 2], objective={"figure": "real"}
+    )
     trials = played(sweep, tmp_path / "sweep", fake)
     assert [trial.number for trial in trials if trial.pruned] == [5, 7]  # the median is 3, then 3.25
     assert [len(trial.figures) for trial in trials] == [3, 3, 3, 3, 3, 1, 3, 1] and len(fake.done) == 20
     result = rows(sweep, trials, tmp_path / "sweep")
     assert [row["trial"] for row in result if row["state"] == "pruned"] == [5, 7]
     down, fake = by_learning_rate(
-        tmp_path, [1, 2, 3, 4, 5, 2.5, 3.5], pruner="median", seeds=[0, 1], objective={"figure": "real", "direction": "minimize"},
+        tmp_path, [1, 2, 3, 4, 5, 2.5, 3.5], pruner="median", seeds=[0, 1],
+        objective={"figure": "real", "direction": "minimize"},
     )  # fmt: skip
     assert [trial.number for trial in played(down, tmp_path / "down", fake) if trial.pruned] == [6]
 
@@ -294,7 +348,8 @@ def test_a_trial_behind_the_median_after_its_first_seed_is_pruned_and_marked(tmp
 @pytest.mark.parametrize("workers", [1, 3])
 def test_killed_after_any_run_a_sweep_goes_on_and_ends_with_the_same_table(tmp_path, workers):
     sweep = sweep_of(
-        tmp_path, RANGE, sampler="tpe", pruner="median", trials=13, seeds=[0, 1], workers=workers, objective={"figure": "real"},
+        tmp_path, RANGE, sampler="tpe", pruner="median", trials=13, seeds=[0, 1], workers=workers,
+        objective={"figure": "real"},
     )  # fmt: skip
     whole = Fake(rate)
     table = rows(sweep, played(sweep, tmp_path / "whole", whole), tmp_path / "whole")
@@ -307,7 +362,7 @@ def test_killed_after_any_run_a_sweep_goes_on_and_ends_with_the_same_table(tmp_p
         assert killed.done + rest.done == whole.done  # nothing twice, nothing else
 
 
-def test_a_run_that_failed_is_told_and_tried_again(tmp_path):
+def test_a_run_that_failed_is_reported_and_tried_again(tmp_path):
     sweep, _ = by_learning_rate(tmp_path, [1, 2, 3])
     fails = Fake(lambda options: 1.0, fails=lambda options: options["controller"]["ppo"]["learning_rate"] == 2)
     trials = played(sweep, tmp_path / "sweep", fails)
@@ -321,7 +376,9 @@ def test_a_run_that_failed_is_told_and_tried_again(tmp_path):
 def test_optuna_reads_the_same_trials(tmp_path):
     import optuna
 
-    sweep, fake = by_learning_rate(tmp_path, [1, 2, 3, 4, 5, 2.5], pruner="median", seeds=[0, 1], objective={"figure": "real"})
+    sweep, fake = by_learning_rate(
+        tmp_path, [1, 2, 3, 4, 5, 2.5], pruner="median", seeds=[0, 1], objective={"figure": "real"}
+    )
     played(sweep, tmp_path, fake, lambda trials, study: len(trials) < 6 or study.save(tmp_path / "optuna.db"))
     study = optuna.load_study(study_name="sweep", storage=f"sqlite:///{tmp_path}/optuna.db")
     assert [trial.value for trial in study.trials] == [1, 2, 3, 4, 5, None]
@@ -342,13 +399,17 @@ def test_the_tables_of_known_numbers(tmp_path):
     sweep = sweep_of(tmp_path, GRID, parameters={"dream.temperatures": [0.5, 1.5]}, seeds=[0, 1])
     trials = played(sweep, tmp_path, Fake(lambda options: scores[options["dream"]["temperatures"][0], options["seed"]]))
     one, other = summary(trials)
-    assert one["real"] == {"mean": 3.0, "sd": pytest.approx(2**0.5)} and one["dreamt"]["mean"] == 6.0 and one["gap_percent"] == 100.0
+    assert (
+        one["real"] == {"mean": 3.0, "sd": pytest.approx(2**0.5)}
+        and one["dreamt"]["mean"] == 6.0
+        and one["gap_percent"] == 100.0
+    )
     assert one["seconds"]["mean"] == 3.0 and best(sweep, [one, other]) is other
     result = write_tables(tmp_path, sweep, trials, "name")
     assert json.loads((tmp_path / "trials.json").read_text()) == result
     table = list(csv.DictReader((tmp_path / "trials.csv").open()))
-    told = [(float(row["dream.temperatures"]), int(row["seed"]), float(row["real"]), row["state"]) for row in table]
-    assert told == [(t, s, real, "finished") for (t, s), real in scores.items()] and set(FIGURES) < table[0].keys()
+    shown = [(float(row["dream.temperatures"]), int(row["seed"]), float(row["real"]), row["state"]) for row in table]
+    assert shown == [(t, s, real, "finished") for (t, s), real in scores.items()] and set(FIGURES) < table[0].keys()
     page = (tmp_path / "report.md").read_text()
     assert "| 0.5 | 2 | 6.00 ± 2.83 | 3.00 ± 1.41 | 1.50 ± 0.71 | 7 ± 0 |" in page
     assert "| **1.5** | **2** | **11.00 ± 1.41** | **5.50 ± 0.71** |" in page
@@ -389,15 +450,24 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
     results = json.loads((tmp_path / "results.json").read_text())
     assert [os.stat(path).st_mtime_ns for path in collected] == before
     assert Counter(path.name.rpartition("-")[0] for path in folder.glob("shared/*")) == {"collect": 1, "train-wm": 1}
-    assert [(row["dream.temperatures"], row["seed"], row["state"]) for row in results["rows"]] == [(0.5, 3, "finished"), (1.5, 3, "finished")]
+    assert [(row["dream.temperatures"], row["seed"], row["state"]) for row in results["rows"]] == [
+        (0.5, 3, "finished"),
+        (1.5, 3, "finished"),
+    ]
     assert list(folder.glob("shared/*/model.onnx")) and not list(folder.glob("trials/*/eval/*.onnx*"))
     for row in results["rows"]:
         evaluated = json.loads((folder / row["folder"] / "eval.json").read_text())
         (result,) = evaluated["dreamt"]
-        assert (result["temperature"], result["dreamt_return"], result["real_return"]) == (row["dream.temperatures"], row["dreamt"], row["real"])
+        assert (result["temperature"], result["dreamt_return"], result["real_return"]) == (
+            row["dream.temperatures"],
+            row["dreamt"],
+            row["real"],
+        )
         events = EventAccumulator(str(folder / "tensorboard" / f"trial-{row['trial']:04d}-seed-3"))
         events.Reload()
-        told = parse_session_start_info_plugin_data(events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content)
+        logged = parse_session_start_info_plugin_data(
+            events.SummaryMetadata(SESSION_START_INFO_TAG).plugin_data.content
+        )
         assert len(events.Tensors(SESSION_START_INFO_TAG)) == 1
-        assert told.hparams["dream.temperatures"].number_value == row["dream.temperatures"]
+        assert logged.hparams["dream.temperatures"].number_value == row["dream.temperatures"]
         assert events.Scalars("real")[0].value == pytest.approx(row["real"])

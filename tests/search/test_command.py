@@ -36,12 +36,16 @@ def test_what_comes_out_is_equal_cheaper_and_replayed(capsys, tmp_path, model, m
     assert validate(model, out).ok
     assert in_process(capsys, "replay", out.with_suffix(".receipt.json"), "--model", model, "--out", again).code == 0
     assert again.read_bytes() == out.read_bytes()
-    assert {path.name for path in out.parent.iterdir()} == {"faster.onnx", "faster.receipt.json", "again.onnx", "found.json"}
+    assert {path.name for path in out.parent.iterdir()} == {
+        "faster.onnx", "faster.receipt.json", "again.onnx", "found.json",
+    }  # fmt: skip
 
 
 def test_a_zoo_name_and_the_options(capsys, tmp_path):
     out = tmp_path / "faster.onnx"
-    done = search(capsys, "tiny_resnet18", out, "search.greedy.max_steps=2", "--json", tmp_path / "found.json", "--seed", "3")
+    done = search(
+        capsys, "tiny_resnet18", out, "search.greedy.max_steps=2", "--json", tmp_path / "found.json", "--seed", "3"
+    )
     result = json.loads((tmp_path / "found.json").read_text())
     assert done.code == 0 and result["stop"] == "steps" and result["candidates"]["greedy"]["substitutions"] == 2
     onnx.checker.check_model(str(out), full_check=True)
@@ -49,13 +53,19 @@ def test_a_zoo_name_and_the_options(capsys, tmp_path):
 
 def test_measured_against_the_original(capsys, tmp_path, model):
     result = tmp_path / "found.json"
-    done = search(capsys, model, tmp_path / "out.onnx", "--measure", "eval.measure_seconds=0.2", "eval.sessions=2", "--json", result)
+    done = search(
+        capsys, model, tmp_path / "out.onnx", "--measure", "eval.measure_seconds=0.2", "eval.sessions=2", "--json",
+        result,
+    )  # fmt: skip
     assert done.code == 0 and "of the original's latency" in done.err
     assert json.loads(result.read_text())["candidates"]["greedy"]["measured"]["ratio"] > 0
 
 
 def test_no_gain_gives_the_original(capsys, tmp_path, model):
-    done = search(capsys, model, tmp_path / "out.onnx", "search.random.max_steps=1", "search.interactions=1", "env.rules=[padding]", method="random")
+    done = search(
+        capsys, model, tmp_path / "out.onnx", "search.random.max_steps=1", "search.interactions=1",
+        "env.rules=[padding]", method="random",
+    )  # fmt: skip
     assert done.code == 0 and "the original is in" in done.err
     assert (tmp_path / "out.onnx").read_bytes() == model.read_bytes() and not (tmp_path / "out.receipt.json").exists()
 

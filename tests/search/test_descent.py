@@ -34,10 +34,10 @@ def test_it_ends_in_a_local_optimum_and_every_step_gains(seed):
 
 
 def test_what_the_analytic_cost_promises_and_the_other_refuses_is_left_out():
-    """Every rule takes away a launch, which the analytic cost likes; by these prices only the second one gains."""
-    prices = {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1}
+    """Every rule takes away a launch, which the analytic cost likes; by these costs only the second one gains."""
+    costs = {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1}
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)\nAbs(Relu(x)) => Neg(x)"
-    result = descend(toy_task(["Relu", "Abs", "Relu", "Exp"], rules, prices).initial)
+    result = descend(toy_task(["Relu", "Abs", "Relu", "Exp"], rules, costs).initial)
     assert (result.actions, result.state.cost.runtime_ps) == ([(1, 0)], 10 + 10 + 1)
 
 
@@ -48,7 +48,7 @@ def test_so_many_steps_and_no_more():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_until_it_has_what_the_analytic_descent_has_it_times_what_lies_on_that_way_alone(name):
+def test_until_it_has_what_the_analytic_descent_has_it_times_only_what_lies_on_that_way(name):
     task = timed_task(name)
     start, wanted = task.initial, greedy(tiny_task(name).initial, 1000)
     states = states_along(tiny_task(name), wanted.actions)

@@ -1,4 +1,7 @@
-"""Toy systems: chains of unary operators, rules between their names, a price for each. They are not equal, and need not be."""
+"""Toy systems: chains of unary operators, rules between their names, a cost for each.
+
+They are not equal, and need not be.
+"""
 
 import itertools
 from dataclasses import dataclass, field
@@ -15,19 +18,19 @@ OPS = ("Relu", "Abs", "Neg", "Exp", "Tanh", "Ceil")
 
 
 @dataclass
-class Prices:
+class OperatorCosts:
     """A cost by the operator's name; `asked` counts how often."""
 
-    prices: dict[str, int]
+    costs: dict[str, int]
     reach: int = 0
     asked: list[str] = field(default_factory=list)
 
     def node_cost(self, graph, node) -> NodeCost:
         self.asked.append(node.op)
-        return NodeCost(self.prices[node.op], 1, 1, 1) if not node.constant else FREE
+        return NodeCost(self.costs[node.op], 1, 1, 1) if not node.constant else FREE
 
 
-def toy_task(chain: list[str], rules: str, prices: dict[str, int], max_locations: int = 200) -> Task:
+def toy_task(chain: list[str], rules: str, costs: dict[str, int], max_locations: int = 200) -> Task:
     """The task of a chain of operators. A line of `rules` is `Relu(Abs(x)) => Neg(x)`."""
     names = ["x", *(f"t{k}" for k in range(len(chain)))]
     nodes = [helper.make_node(op, [names[k]], [names[k + 1]]) for k, op in enumerate(chain)]
@@ -35,7 +38,7 @@ def toy_task(chain: list[str], rules: str, prices: dict[str, int], max_locations
     graph = helper.make_graph(nodes, "toy", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     text = "\n".join(f"r{k}: a toy\n  {line.strip()}" for k, line in enumerate(rules.strip().splitlines()))
-    return Task(load_graph(model), RuleSet(tuple(parse(text, "toy")), text), Prices(prices), max_locations)
+    return Task(load_graph(model), RuleSet(tuple(parse(text, "toy")), text), OperatorCosts(costs), max_locations)
 
 
 def random_task(seed: int, length: int = 5, n_rules: int = 14) -> Task:
@@ -47,18 +50,19 @@ def random_task(seed: int, length: int = 5, n_rules: int = 14) -> Task:
         source, target = left[rng.integers(len(left))], left[rng.integers(len(left))]
         if source != target and source.count("(") >= target.count("("):
             lines.append(f"{source} => {target}")
-    prices = dict(zip(OPS, rng.integers(1, 30, len(OPS)).tolist(), strict=True))
-    return toy_task(rng.choice(OPS, length).tolist(), "\n".join(lines), prices)
+    costs = dict(zip(OPS, rng.integers(1, 30, len(OPS)).tolist(), strict=True))
+    return toy_task(rng.choice(OPS, length).tolist(), "\n".join(lines), costs)
 
 
 def losing_first(**options) -> Task:
-    """Three places, each of which gains 7 by a step that costs 5 and one that gains 12; Exp gains nothing and is dear."""
-    prices = {"Relu": 10, "Abs": 15, "Neg": 3, "Exp": 1000}
-    return toy_task(["Relu", "Exp", "Relu", "Exp", "Relu"], "Relu(x) => Abs(x)\nAbs(x) => Neg(x)", prices, **options)
+    """Three matches, each of which gains 7 by a step that costs 5 and one that gains 12; Exp gains nothing and is
+    costly."""
+    costs = {"Relu": 10, "Abs": 15, "Neg": 3, "Exp": 1000}
+    return toy_task(["Relu", "Exp", "Relu", "Exp", "Relu"], "Relu(x) => Abs(x)\nAbs(x) => Neg(x)", costs, **options)
 
 
 def reachable(start: RewriteState) -> dict[str, int]:
-    """By brute force: hash → cost of every graph that substitutions reach."""
+    """By brute force: hash → cost of every graph that rewrites reach."""
     result, waiting = {start.graph.hash: start.cost.runtime_ps}, [start]
     while waiting:
         state = waiting.pop()

@@ -9,7 +9,8 @@ from onnx import numpy_helper
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import load_rules, parse
+from rlflow.rules.rule import RuleSet
 
 # name → (model, sizes of its weights, rules)
 TOYS = {
@@ -38,7 +39,7 @@ TOYS = {
         {"w": (4, 4, 1, 1)},
         "fused-conv fused-conv-inverse",
     ),
-    "a dear operator that a cheap one replaces": (
+    "a costly operator that a cheap one replaces": (
         "(float[8,8] x) => (y) { a = Pow(x, two) b = Add(a, zero) y = Div(b, two) }",
         {"two": 2.0, "zero": 0.0},
         "square add-zero div-by-constant mul-constants",
@@ -64,18 +65,23 @@ def written(text: str) -> RuleSet:
 
 def task(text: str, weights: dict, rules: RuleSet) -> Task:
     """`weights`: name → sizes of a random one, or what it holds."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> toy {text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")}')
+    typed = text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 20]> toy {typed}')
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     random = np.random.default_rng(0)
     for weight, sizes in weights.items():
         array = random.standard_normal(sizes) if isinstance(sizes, tuple) else np.array(sizes)
-        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32 if array.dtype == float else array.dtype), weight))
-    return Task(load_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)), rules, AnalyticCost())
+        model.graph.initializer.append(
+            numpy_helper.from_array(array.astype(np.float32 if array.dtype == float else array.dtype), weight)
+        )
+    return Task(
+        load_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)), rules, AnalyticCost()
+    )
 
 
 def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[str, RewriteState], bool]:
-    """(hash → state of all graphs within so many substitutions, whether there are no more of them)."""
+    """(hash → state of all graphs within so many rewrites, whether there are no more of them)."""
     result, frontier = {start.graph.hash: start}, [start]
     for _ in range(steps):
         following = []

@@ -157,7 +157,12 @@ class DreamtState:
     def runtime_ms(self) -> float:
         return self.cost.runtime_ps / 1e9
 
-    def location(self, xfer_id: int, location: int) -> DreamtMatch:
+    @property
+    def objective(self) -> int:
+        """Estimated runtime in picoseconds."""
+        return self.cost.runtime_ps
+
+    def match(self, xfer_id: int, location: int) -> DreamtMatch:
         return next(islice(self.of_rule(xfer_id), location, None))
 
     def of_rule(self, xfer_id: int) -> Iterator[DreamtMatch]:
@@ -166,6 +171,9 @@ class DreamtState:
             return iter(())
         places = self.dream.index.places_of(xfer_id)
         return map(self.dream.match, places[self.states.open[0, places] == 0].tolist())
+
+    def index_of(self, match: DreamtMatch) -> int:
+        return list(self.of_rule(match.xfer_id)).index(match)
 
     def near(self, nodes: Iterable[int], reach: int) -> set[int]:
         """Those nodes, and all that are there within so many edges of them."""

@@ -111,7 +111,7 @@ class MDNRNNObserver:
         """float32 [1, M] of the nodes that the action really matches."""
         if not self._model.dynamics.meaning:
             return np.zeros((1, 0), np.float32)
-        match = self._real.table.location(*self.real_action(action))
+        match = self._real.match(*self.real_action(action))
         return self._model.meanings([self._graph], [self._real.rows(match.nodes)])
 
     def _see(self, state: RewriteState) -> None:

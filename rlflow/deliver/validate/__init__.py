@@ -27,24 +27,28 @@ def validate(
     """Compares two models; every check leaves a finding, and what could not be compared leaves one too.
 
     Structure: the ONNX checker (with shape inference where the original passes it) and ONNX Runtime accept
-    the candidate, no tensor lost all its elements, and weights that are nearly those of the original under the same name are so within the tolerance.
-    Interface: names, types, shapes and order of inputs and outputs; a symbolic dimension may
-    have become the size that `shapes` binds it to. Numerics: both run in ONNX Runtime as they are written, on ordinary
-    draws and special values (`inputs.py`), and as it optimises them, on the ordinary draws; the relative error of an output is max |candidate − original| / max |original| (the
-    absolute error where the original is all zero; on special values no less than an ordinary output is divided by).
-    NaN and infinity must stand in the same places with the same sign; integers, booleans and strings must be equal.
-    Where an output comes from Softmax, LogSoftmax, Sigmoid or Tanh (through views), the tensor before it is
-    compared too: saturated outputs hide errors. Receipt: it can be repeated on the original and leads to the candidate;
-    where outputs part, the first substitution after which they do is named.
+    the candidate, no tensor lost all its elements, and weights that are nearly those of the original under the same
+    name are so within the tolerance. Interface: names, types, shapes and order of inputs and outputs; a symbolic
+    dimension may have become the size that `shapes` binds it to. Numerics: both run in ONNX Runtime as they are
+    written, on ordinary draws and special values (`inputs.py`), and as it optimises them, on the ordinary draws; the
+    relative error of an output is max |candidate − original| / max |original| (the absolute error where the original is
+    all zero; on special values no less than an ordinary output is divided by). NaN and infinity must stand at the same
+    indices with the same sign; integers, booleans and strings must be equal. Where an output comes from Softmax,
+    LogSoftmax, Sigmoid or Tanh (through views), the tensor before it is compared too: saturated outputs hide errors.
+    Receipt: it can be repeated on the original and leads to the candidate; where outputs part, the first rewrite after
+    which they do is named.
 
     Args:
       original, candidate: paths, or models; above 2 GB paths.
       seeds: of the inputs.
-      tolerance: the largest relative error of a float output that passes; 0 asks for equality bit for bit. An original in
-        half precision is run in float32 too: an output may be as far from that as ONNX Runtime's own sessions of the original
+      tolerance: the largest relative error of a float output that passes; 0 asks for equality bit for bit. An original
+        in
+        half precision is run in float32 too: an output may be as far from that as ONNX Runtime's own sessions of the
+          original
         are, times `HALF_MARGIN`, where that is more.
       shapes: sizes for symbolic dimensions, as `load_graph` takes them.
-      optimise: whether both are compared as ONNX Runtime rewrites them for a user, too; it rounds as it likes where it does.
+      optimise: whether both are compared as ONNX Runtime rewrites them for a user, too; it rounds as it likes where it
+        does.
       receipt: of the candidate, as `make_receipt` gives it.
       rules: the set that the receipt was made with; the shipped one if None.
 

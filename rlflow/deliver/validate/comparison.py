@@ -21,18 +21,24 @@ class Comparison:
     """What `validate` does with the original, kept for all candidates; arguments and errors are those of `validate`."""
 
     def __init__(
-        self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float, shapes: Mapping[str, object] | None = None,
+        self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
+        shapes: Mapping[str, object] | None = None,
         threads: int = 1, optimise: bool = True,
     ):  # fmt: skip
         self.shapes, self.tolerance, self.left = shapes or {}, tolerance, Model.read(original)
         ordinary = ordinary_inputs(self.left.proto, seeds, self.shapes)
         self.bound = ordinary[0].arrays
-        special, precise = special_inputs(self.left.proto, seeds[0], self.shapes), precise_runs(self.left, ordinary, threads)
+        special, precise = (
+            special_inputs(self.left.proto, seeds[0], self.shapes),
+            precise_runs(self.left, ordinary, threads),
+        )
         self.expected = [Expected(self.left, ordinary, special, tolerance, threads, False, precise)]
         if optimise:
             self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise))
 
-    def against(self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None) -> Findings:
+    def against(
+        self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None
+    ) -> Findings:
         """All findings about one candidate."""
         result = Findings()
         try:

@@ -1,4 +1,4 @@
-"""What a validation found: one finding for everything that was looked at."""
+"""The result of a validation: one finding for everything that was looked at."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
@@ -43,7 +43,7 @@ class Findings:
 
     @property
     def blames_onnxruntime(self) -> bool:
-        """Whether something failed, and nothing did without ONNX Runtime's optimisations: they are what is wrong then."""
+        """Whether all failures are only with ONNX Runtime's optimisations, and there are some: those are wrong then."""
         return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:

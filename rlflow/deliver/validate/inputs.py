@@ -1,9 +1,9 @@
 """Inputs that two models are compared on: ordinary draws, and special values that show what those hide.
 
-Zeros leave biases alone; ones sum up a weight; negative ones meet what a ReLU cuts off; tiny ones meet epsilons; large
+Zeros leave only biases; ones sum up a weight; negative ones meet what a ReLU cuts off; tiny ones meet epsilons; large
 ones meet clamps; mixed ones are all of that next to each other, with subnormal numbers. Integers that may be indices
 stay among those that were drawn: none, one, the largest. NaN and infinity are not given: proofs are about real
-numbers, and a sound substitution may spread NaN otherwise (0 · ∞ where a product was dropped), as ONNX Runtime's own do.
+numbers, and a sound rewrite may spread NaN otherwise (0 · ∞ where a product was dropped), as ONNX Runtime's own do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ LAST_DIGITS = 2  # units in the last place
 
 
 class InputSet(NamedTuple):
-    """Values of all inputs, under a name that a person is told."""
+    """Values of all inputs, under a name for people."""
 
     name: str
     arrays: dict[str, np.ndarray]
@@ -30,7 +30,10 @@ def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mappin
     """`random_inputs` of every seed, the floats shifted by 0, 1 and −1 in turn."""
     drawn = [random_inputs(model, seed, shapes) for seed in seeds]  # np.asarray below: sums of scalars are no arrays
     return [
-        InputSet(f"seed {seed}", {name: np.asarray(_shifted(array, SHIFTS[position % len(SHIFTS)])) for name, array in arrays.items()})
+        InputSet(
+            f"seed {seed}",
+            {name: np.asarray(_shifted(array, SHIFTS[position % len(SHIFTS)])) for name, array in arrays.items()},
+        )
         for position, (seed, arrays) in enumerate(zip(seeds, drawn, strict=True))
     ]
 

@@ -67,7 +67,9 @@ class Model:
         except (onnx.shape_inference.InferenceError, RuntimeError):
             return []  # which the checker says
         shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
-        return [name for name, dims in shapes.items() if any(d.HasField("dim_value") and d.dim_value <= 0 for d in dims)]
+        return [
+            name for name, dims in shapes.items() if any(d.HasField("dim_value") and d.dim_value <= 0 for d in dims)
+        ]
 
     def session_with(self, tensors: Sequence[str], threads: int, optimise: bool):
         """A session of the model that can give `tensors` beside its own outputs."""

@@ -1,13 +1,14 @@
 """Numerics: what the original gives on many inputs, kept, and what any number of candidates give beside it.
 
-On special values a sound substitution may round by more than the tolerance: sums that cancel, ties that an ArgMax
+On special values a sound rewrite may round by more than the tolerance: sums that cancel, ties that an ArgMax
 breaks. So the original is asked first, on inputs moved in the last digits, to both sides: a candidate may move by
 `MARGIN` times what the original then does, and where that is much, or an integer changes, nothing is compared.
 
 A model in half precision is run in float32 too, which errors are then measured from (`precision.py`).
 
-Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too, but
-not alone: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a right one.
+Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too,
+but not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a
+right one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from rlflow.graph.onnx_runtime import run
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))
-MARGIN = 8  # roundings happen at every operator, nudges at the inputs alone
+MARGIN = 8  # roundings happen at every operator, nudges only at the inputs
 BLUNT = 0.1  # a limit above which a comparison says nothing
 
 
@@ -88,7 +89,7 @@ def slots_of(model: Model) -> list[Slot]:
 
 
 class Precise:
-    """A model in half precision: what it gives in float32, and how far ONNX Runtime's own sessions of it are from that."""
+    """A model in half precision: its float32 values, and how far ONNX Runtime's own sessions of it are from them."""
 
     def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
         """Raises RLFlowError if it cannot be made float32, or ONNX Runtime cannot run that."""
@@ -97,11 +98,15 @@ class Precise:
         names = [slot.tensor for slot in self.slots]
         self.wide = Model(wide, wide, None).session_with(names, threads, False)
         self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
-        self.usual = [0.0] * len(self.slots)  # the largest errors on ordinary inputs: those of one set may happen to be small
-        self.usual = [max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)]
+        # the largest errors on ordinary inputs: those of one set may happen to be small
+        self.usual = [0.0] * len(self.slots)
+        self.usual = [
+            max(errors) for errors in zip(*([error for _, error in self(given)] for given in ordinary), strict=True)
+        ]
 
     def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
-        """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary inputs.
+        """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary
+        inputs.
 
         Raises RLFlowError if one of them cannot be run on these inputs.
         """
@@ -109,13 +114,24 @@ class Precise:
         beside = [_run(own, given.arrays, self.slots) for own in self.own]
         floors = scales or [0.0] * len(values)
         return [
-            (value, max([usual, *(relative_error(value, other, floor) if _comparable(value, other) else np.inf for other in others)]))
+            (
+                value,
+                max(
+                    [
+                        usual,
+                        *(
+                            relative_error(value, other, floor) if _comparable(value, other) else np.inf
+                            for other in others
+                        ),
+                    ]
+                ),
+            )
             for value, usual, floor, *others in zip(values, self.usual, floors, *beside, strict=True)
         ]
 
 
 def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
-    """None where the model is in float32 or above, or cannot be run in float32; then the tolerance alone counts."""
+    """None where the model is in float32 or above, or cannot be run in float32; then only the tolerance counts."""
     if not is_half(model.proto):
         return None
     try:
@@ -137,12 +153,17 @@ class Expected:
         self.slots = slots_of(model)
         running = model.session_with([slot.tensor for slot in self.slots], threads, optimise)
         self.sets = [(given, self.ordinary(running, given)) for given in ordinary]
-        scales = [max(map(_largest, values)) for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)]
+        scales = [
+            max(map(_largest, values))
+            for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
+        ]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
         self.precise = None  # its sessions, too
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
-        return self.allowing([Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None)
+        return self.allowing(
+            [Wanted(value, self.tolerance) for value in _run(running, given.arrays, self.slots)], given, None
+        )
 
     def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
         """What half precision may be off, where that is known."""
@@ -154,7 +175,12 @@ class Expected:
             return wanted
         allowed = []
         for each, (value, error) in zip(wanted, runs, strict=True):
-            known = each.why_not is None and _comparable(each.value, value) and np.isfinite(each.value).all() and np.isfinite(error)
+            known = (
+                each.why_not is None
+                and _comparable(each.value, value)
+                and np.isfinite(each.value).all()
+                and np.isfinite(error)
+            )
             allowed.append(each._replace(limit=max(each.limit, HALF_MARGIN * error), precise=value) if known else each)
         return allowed
 
@@ -173,7 +199,9 @@ class Expected:
             return Wanted(value, 0.0, why_not=None if stable else "the last digits of the inputs decide it")
         if not np.isfinite(value).all():
             return Wanted(value, 0.0, why_not="the original's values are not finite")
-        limit = MARGIN * max(relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside)
+        limit = MARGIN * max(
+            relative_error(value, other, scale) if value.shape == other.shape else np.inf for other in beside
+        )
         if limit > BLUNT:
             return Wanted(value, 0.0, why_not="the last digits of the inputs decide it")
         return Wanted(value, max(limit, self.tolerance) if self.tolerance else 0.0, scale)
@@ -183,7 +211,7 @@ class Expected:
         return (replace(finding, optimised=self.optimise) for finding in self._against(candidate))
 
     def _against(self, candidate: Model) -> Iterator[Finding]:
-        compared, theirs = [], []  # places in `slots`; the same of the candidate
+        compared, theirs = [], []  # positions in `slots`; the slots of the candidate
         for position, slot in enumerate(self.slots):
             if slot.output not in candidate.outputs:
                 if slot.before is None:
@@ -198,7 +226,9 @@ class Expected:
             theirs.append(result)
         try:
             running = candidate.session_with([slot.tensor for slot in theirs], self.threads, self.optimise)
-            yield Finding("structure", True, f"ONNX Runtime loads {'and optimises ' if self.optimise else ''}the candidate")
+            yield Finding(
+                "structure", True, f"ONNX Runtime loads {'and optimises ' if self.optimise else ''}the candidate"
+            )
         except RLFlowError as error:
             yield Finding("structure", False, str(error))
             return
@@ -224,7 +254,9 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
         same = _same(old, new)
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs'} (not a tensor)")
     if ours.before and old.shape != new.shape:
-        return Finding("numerics", True, f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}")
+        return Finding(
+            "numerics", True, f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}"
+        )
     if ours.axes(old.ndim) != theirs.axes(new.ndim):
         return Finding("numerics", True, f"{label} was not compared: other axes are normalised")
     if old.shape != new.shape or old.dtype != new.dtype:
@@ -234,7 +266,9 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs, and must be equal'}")
     error = relative_error(old if wanted.precise is None else wanted.precise, new, wanted.floor)
     how = "" if wanted.precise is None else f": half precision, {HALF_MARGIN:g} times ONNX Runtime's own"
-    return Finding("numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error)
+    return Finding(
+        "numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error
+    )
 
 
 def _comparable(value: object, other: object) -> bool:

@@ -1,7 +1,8 @@
-"""Models in half precision: what their outputs would be without its rounding, and how far ONNX Runtime itself is from that.
+"""Models in half precision: their outputs without its rounding, and how far ONNX Runtime itself is from those.
 
-1e-4 is a tolerance for float32: half precision has three digits. So the original is run in float32 too, and a candidate may be as far
-from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it, times `HALF_MARGIN`.
+1e-4 is a tolerance for float32: half precision has three digits. So the original is run in float32 too, and a candidate
+may be as far from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it,
+times `HALF_MARGIN`.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from onnx import TensorProto, numpy_helper
 from rlflow.common.errors import RLFlowError
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-HALF_MARGIN = 4.0  # two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+# two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
+HALF_MARGIN = 4.0
 LARGEST = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
 
 # Attributes that name the data type of a result.

@@ -1,4 +1,4 @@
-"""The receipt of a candidate: can it be repeated, does it lead there, and which substitution is to blame if not?"""
+"""The receipt of a candidate: can it be repeated, does it lead there, and which rewrite is to blame if not?"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.rules.language import RuleSet
 
-ONE_BY_ONE = 64  # substitutions; of more, halves are looked at, since each is a file and a session
+ONE_BY_ONE = 64  # rewrites; of more, halves are looked at, since each is a file and a session
 
 
 def receipt_findings(
@@ -29,7 +29,7 @@ def receipt_findings(
     """
     try:
         graphs = list(retrace(receipt, left.source, rules))
-        yield Finding("receipt", True, f"its {len(graphs) - 1} substitutions can be made on the original")
+        yield Finding("receipt", True, f"its {len(graphs) - 1} rewrites can be made on the original")
         check_result(receipt, graphs[-1])
         yield Finding("receipt", True, "they lead to the result that it states, weights included")
     except RLFlowError as error:
@@ -64,22 +64,24 @@ def _exported(graph: Graph, folder: Path) -> Model:
 
 
 def _first_parting(receipt: dict, graphs: Sequence[Graph], expected: Sequence[Expected]) -> Finding:
-    """The first substitution after which the outputs are not the original's.
+    """The first rewrite after which the outputs are not the original's.
 
     Of very many, one before which they are and after which they are not.
     """
 
     def parting(step: int) -> Finding | None:
-        """What is wrong with the graph after `step` substitutions."""
+        """What is wrong with the graph after `step` rewrites."""
         with TemporaryDirectory() as folder:
             model = _exported(graphs[step], Path(folder))
             return next((f for each in expected for f in each.against(model) if not f.ok), None)
 
     last = len(graphs) - 1
     if parting(last) is None:
-        return Finding("receipt", True, "its result gives the original's outputs: no substitution is to blame")
+        return Finding("receipt", True, "its result gives the original's outputs: no rewrite is to blame")
     if parting(0) is not None:
-        return Finding("receipt", False, "outputs part before the first substitution: reading and writing the original changes it")
+        return Finding(
+            "receipt", False, "outputs part before the first rewrite: reading and writing the original changes it"
+        )
     if last <= ONE_BY_ONE:
         step = next(step for step in range(1, last + 1) if parting(step) is not None)
     else:

@@ -41,7 +41,9 @@ def kept_weights(left: Model, right: Model, tolerance: float) -> Iterator[Findin
         error = relative_error(old, new)
         if error > tolerance:
             where = f"{np.count_nonzero(old != new)} of {old.size} elements"
-            yield Finding("structure", False, f"weight '{tensor.name}' is damaged: {where} differ, relative error {error:.1e}")
+            yield Finding(
+                "structure", False, f"weight '{tensor.name}' is damaged: {where} differ, relative error {error:.1e}"
+            )
         else:
             same += 1
     yield Finding("structure", True, f"{same} weights are what they were")
@@ -61,7 +63,9 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
     return bool(np.linalg.norm(new - old) <= NEARLY * np.linalg.norm(old))
 
 
-def interface(left: Model, right: Model, bound: Mapping[str, np.ndarray], shapes: Mapping[str, object]) -> Iterator[Finding]:
+def interface(
+    left: Model, right: Model, bound: Mapping[str, np.ndarray], shapes: Mapping[str, object]
+) -> Iterator[Finding]:
     """Names, order and types of inputs and outputs; `bound` are inputs of the original as they are given to it."""
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     for value in left.proto.graph.input:

@@ -13,7 +13,7 @@ from rlflow.rules.generator.operators import COMMUTATIVE, SCALARS, Label, Node, 
 
 
 class Bounds(NamedTuple):
-    rounds: int
+    iterations: int
     nodes: int
 
 
@@ -115,14 +115,14 @@ def reachable(source: tuple[Term, ...], target: tuple[Term, ...], known: list[Eq
 
 
 def _saturated(graph: EGraph, known: list[Equality], bounds: Bounds) -> Iterator[None]:
-    """Adds what `known` says until there is nothing new or a bound is reached, and pauses after every round."""
+    """Adds what `known` says until there is nothing new or a bound is reached, and pauses after every iteration."""
     steps = [
         (source, target)
         for pair in known
         for source, target in (pair, pair[::-1])
         if isinstance(source, Node) and set(variables(target)) <= set(variables(source))
     ]
-    for _ in range(bounds.rounds):
+    for _ in range(bounds.iterations):
         nodes, positions = graph.by_root()
         before = len(graph.parent), len(graph.classes)
         for source, target in steps:

@@ -1,4 +1,4 @@
-"""Substitutions found by the machine: graphs of a few operators, those of equal value, and of these the few that matter.
+"""Rules by enumeration: graphs of a few operators, those of equal value, and of these the few that matter.
 
 In each world graphs grow by one operator at a time (`graphs`). One whose value was met before is a
 candidate. It is kept unless it follows from what is kept already (`derive`), and becomes rules under the
@@ -22,8 +22,8 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_text
-from rlflow.rules.generator.conditions import DEAR, Named, Pattern, generalise, paying, variants
 from rlflow.rules.generator.derive import THOROUGH, derivable, instance, reachable
+from rlflow.rules.generator.generalise import generalise
 from rlflow.rules.generator.graphs import Graphs, World
 from rlflow.rules.generator.operators import (
     COMMUTATIVE,
@@ -35,9 +35,12 @@ from rlflow.rules.generator.operators import (
     value,
     variables,
 )
+from rlflow.rules.generator.pattern import Named, Pattern
+from rlflow.rules.generator.paying import COSTLY, paying
 from rlflow.rules.generator.selection import by_hand, write
+from rlflow.rules.generator.variants import variants
 from rlflow.rules.generator.worlds import WORLDS
-from rlflow.rules.language import RuleSet
+from rlflow.rules.rule import RuleSet
 
 CHECKPOINT = 1000  # candidates between two writes of what is kept
 
@@ -92,7 +95,7 @@ def enumerate_rules(
       folder: where checkpoints are kept; a call with the same arguments goes on from there.
       workers: processes; each does one world at a time.
       seconds: after which no further candidate is looked at.
-      known: rules that are not to be found again; None for those of the hand-written families.
+      known: rules that are not to be written again; None for those of the hand-written families.
 
     Returns:
       the report; its `rules` are the same bytes whatever the number of workers or interruptions.
@@ -219,7 +222,9 @@ def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[
         counts[graphs.world.labels[batch.label].op] += len(result)
     known = len(graphs.terms)
     starts = np.cumsum([known, *(result.size for result in hashes)])
-    _, first, which = np.unique(np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True)
+    _, first, which = np.unique(
+        np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True
+    )
     is_new = np.zeros(starts[-1], bool)
     is_new[first] = True
 
@@ -260,7 +265,7 @@ def _written(term: Term) -> int:
 
 @lru_cache(maxsize=1 << 20)
 def _order(term: Term) -> tuple:
-    """Terms in order: fewer operators first. Operands that may change places count in their own order."""
+    """Terms in order: fewer operators first. Operands that may be exchanged count in their own order."""
     if isinstance(term, str):
         return 0, term, (), 0
     children = tuple(_order(child) for child in term.inputs)
@@ -325,17 +330,17 @@ def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...]
     both, merged = (target, other), (source, sibling)
     if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
         return None  # no weight of its own to be joined with the other's
-    if not _worth_merging(target.label.op, operators(*both)):
+    if not _can_merge(target.label.op, operators(*both)):
         return None
     if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
         return None
     return both, merged
 
 
-def _worth_merging(op: str, result: frozenset[tuple]) -> bool:
+def _can_merge(op: str, result: frozenset[tuple]) -> bool:
     """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
     splits = sum(label.op == "Split" for label, _ in result)
-    return len(result) - splits == 2 and (op in DEAR or (splits > 0 and op in COMMUTATIVE))
+    return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
 
 
 def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
@@ -348,7 +353,7 @@ def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
 
 
 def _half_used(terms: Sequence[Term]) -> set[tuple]:
-    """The Splits of which one output alone is used."""
+    """The Splits of which only one output is used."""
     slots = defaultdict(set)
 
     def visit(term: Term) -> None:
@@ -368,11 +373,13 @@ def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, T
     if not _half_used([source]) | _half_used([target]):
         return []
     inputs = graphs.world.inputs()
-    other, twin = _other_outputs(source), _other_outputs(target)
+    other, companion = _other_outputs(source), _other_outputs(target)
     result = value(other, inputs)
-    if not isinstance(twin, Node) or not np.array_equal(result, value(twin, inputs)):
-        twin = graphs.representative(result)
-    return [(other, twin)] if twin is not None and twin != other and _true(graphs, (other,), (twin,)) else []
+    if not isinstance(companion, Node) or not np.array_equal(result, value(companion, inputs)):
+        companion = graphs.representative(result)
+    if companion is None or companion == other or not _true(graphs, (other,), (companion,)):
+        return []
+    return [(other, companion)]
 
 
 def _other_outputs(term: Term) -> Term:

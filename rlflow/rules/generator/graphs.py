@@ -4,7 +4,7 @@ A *representative* is the first graph of its value, in the order of size, operat
 are built upon: a graph with a part that is none is equal to an earlier one by the equality of that part.
 
 Two inputs of an operator may have one variable in common, if both come out of the same kind of operator: x · y + x · z.
-What holds beyond that, for x + x or for x · (x · y) alone, is a curiosity and no substitution.
+What holds beyond that, only for x + x or for x · (x · y), is a curiosity and no rule.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ UNARY = frozenset(("Neg", "Relu", "Split", "Transpose", "ReduceSum", "ReduceMean
 class World:
     """What graphs are made of: variables with their shapes, and operators with their attributes.
 
-    The variables of `operators.SCALARS`, and no others, have no axes: laws that hold for single numbers alone know them
+    The variables of `operators.SCALARS`, and no others, have no axes: laws that hold only for single numbers know them
     by their names.
     """
 
@@ -64,7 +64,7 @@ def hashed(values: np.ndarray) -> np.ndarray:
 
 
 def _proper(label: Label, shapes: list[tuple[int, ...]]) -> bool:
-    """Whether images (of one sample) are convolved, pooled and clamped, and kernels are joined and padded, not otherwise."""
+    """Whether images (of one sample) are convolved, pooled and clamped, and kernels joined and padded, only."""
     images = [shape[0] == 1 for shape in shapes if len(shape) == 4]
     if label.op == "Conv":
         return images == [True, False]
@@ -84,7 +84,7 @@ class Graphs:
 
     Attributes:
       terms, hashes: of each representative.
-      values: number of a shape → int64 [graphs, samples, *shape];  members: the same → their places in `terms`.
+      values: number of a shape → int64 [graphs, samples, *shape];  members: the same → their positions in `terms`.
     """
 
     def __init__(self, world: World):
@@ -132,9 +132,9 @@ class Graphs:
         self._sets += sets
         self._sizes = np.array([len(result) for result in self._sets], np.int32)
         self._orders = None
-        self._places = np.zeros(len(self.terms), np.int64)  # of each representative among those of its shape
+        self._positions = np.zeros(len(self.terms), np.int64)  # of each representative among those of its shape
         for members in self.members:
-            self._places[members] = np.arange(len(members))
+            self._positions[members] = np.arange(len(members))
 
     # -- candidates for the next size --------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Graphs:
         return table[one, other] | table[other, one] if commutes else table[one, other]
 
     def _variable_orders(self) -> tuple[np.ndarray, np.ndarray]:
-        """(number of the order in which each representative meets its variables, whether two in a row are canonical)."""
+        """(number of the order in which each representative meets variables, whether two in a row are canonical)."""
         orders: dict[tuple, int] = {}
         codes = np.array([orders.setdefault(variables(term), len(orders)) for term in self.terms])
         shapes = dict(self.world.variables)
@@ -271,7 +271,7 @@ class Graphs:
 
     def _outputs(self, batch: Batch) -> list[np.ndarray]:
         """[graphs, samples, *shape] for every output."""
-        arrays = [self.values[k][self._places[batch.inputs[:, i]]] for i, k in enumerate(batch.shapes)]
+        arrays = [self.values[k][self._positions[batch.inputs[:, i]]] for i, k in enumerate(batch.shapes)]
         n = len(batch.inputs)
         result = outputs(self.world.labels[batch.label], [a.reshape(n * SAMPLES, *a.shape[2:]) for a in arrays])
         return [array.reshape(n, SAMPLES, *array.shape[1:]) for array in result]

@@ -1,14 +1,15 @@
-"""What rules found by enumeration are called, and why: words made of their two sides."""
+"""What enumerated rules are called, and why: words made of their two sides."""
 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
-from rlflow.rules.generator.conditions import Pattern
 from rlflow.rules.generator.operators import COMMUTATIVE, Node, Term, operators, variables
+from rlflow.rules.generator.pattern import Pattern
 
 NOUNS = {
-    "Add": "sum", "Mul": "product", "Conv": "conv", "MatMul": "matmul", "Relu": "relu", "Concat": "concat", "Split": "split",
+    "Add": "sum", "Mul": "product", "Conv": "conv", "MatMul": "matmul", "Relu": "relu", "Concat": "concat",
+    "Split": "split",
     "Transpose": "transpose", "Pad": "pad", "MaxPool": "maxpool", "AveragePool": "averagepool",
     "ReduceSum": "reducesum", "ReduceMean": "reducemean",
 }  # fmt: skip
@@ -16,7 +17,7 @@ COUNTS = ("none", "one", "two", "three", "four", "five", "six")
 
 
 def names_of(pattern: Pattern) -> Iterator[str]:
-    """What is matched, as one would say it (conv-by-sum is a convolution whose weight is a sum); then with what it becomes."""
+    """What is matched, in words (conv-by-sum is a convolution whose weight is a sum); then with what it becomes."""
     name, result = _side(pattern.source), _side(pattern.target)
     yield from (name, f"{name}-as-{result}")
     yield from (f"{name}-as-{result}-{number}" for number in count(2))
@@ -65,7 +66,7 @@ def _shared(terms: tuple[Node, ...]) -> str | None:
 
 
 def why(pattern: Pattern) -> str:
-    """What becomes of the operators that run; those on weights alone do not."""
+    """What becomes of the operators that run; those on weights only do not."""
     before, after = (_running(side, pattern.constants) for side in (pattern.source, pattern.target))
     if not after:
         return "they undo each other" if before.total() > 1 else "it does nothing"
@@ -82,7 +83,9 @@ def why(pattern: Pattern) -> str:
         changed.append(f"with {_and(come)} to put the parts together")
     if changed:
         return ", ".join(changed)
-    first, last = (next(root.label.op for root in side if isinstance(root, Node)) for side in (pattern.source, pattern.target))
+    first, last = (
+        next(root.label.op for root in side if isinstance(root, Node)) for side in (pattern.source, pattern.target)
+    )
     return f"{last} after {first}" if first != last else "the same operators in another order"
 
 

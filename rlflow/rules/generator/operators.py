@@ -1,7 +1,8 @@
-"""Terms of the enumeration, and what they are worth: ONNX's operators in exact arithmetic.
+"""Terms of the enumeration, and their values: ONNX's operators in exact arithmetic.
 
 Values are residues modulo a prime, centred around 0, so that sums, products and means are exact, while small integers
-keep their order and with it what Relu and MaxPool do. Every array has a leading axis of samples: int64 [samples, *shape].
+keep their order and with it what Relu and MaxPool do. Every array has a leading axis of samples: int64 [samples,
+*shape].
 """
 
 from collections.abc import Callable
@@ -175,7 +176,7 @@ def _reduce(mean: bool) -> Callable:
 
 
 def _windows(label: Label, spatial: tuple[int, ...], kernel: tuple[int, ...]):
-    """(pads, offset → slices of the padded places under it). Raises Misfit where no window fits."""
+    """(pads, offset → slices of the padded positions under it). Raises Misfit where no window fits."""
     n = len(spatial)
     pads = label.get("pads", (0,) * 2 * n)
     strides, dilations = label.get("strides", (1,) * n), label.get("dilations", (1,) * n)
@@ -219,7 +220,7 @@ def _conv(label, x, w):
 def _pool(mean: bool) -> Callable:
     def run(label, x):
         if x.ndim < 4:
-            raise Misfit("the input has no places")
+            raise Misfit("the input has no positions")
         pads, positions = _windows(label, x.shape[3:], label.get("kernel_shape"))
         if any(max(pair) >= k for pair, k in zip(pads, label.get("kernel_shape"), strict=True)):
             raise Misfit("the padding is as wide as a window")

@@ -1,4 +1,4 @@
-"""Which of the rules that were found are written: those that are proved and that no hand-written family has already."""
+"""Which of the enumerated rules are written: those that are proved and that no hand-written family has already."""
 
 import re
 from collections import Counter
@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator
 from itertools import permutations, product
 
 from rlflow.common.errors import RLFlowError
-from rlflow.rules.generator.conditions import Pattern
 from rlflow.rules.generator.names import names_of
 from rlflow.rules.generator.operators import COMMUTATIVE, Node, Term, label, operators, rename, variables
+from rlflow.rules.generator.pattern import Pattern
 from rlflow.rules.generator.text import rule_text
-from rlflow.rules.language import Literal, Output, Rule, RuleSet, Star, Var, families, load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
+from rlflow.rules.patterns import Literal, Output, Star, Var
 from rlflow.rules.prover.prove import prove
+from rlflow.rules.rule import Rule, RuleSet
 
 FAMILY = "generated"
 FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # the others are sizes, pads and axes
 MOST_CONDITIONS = 4
 REPAIRED = ("refuted", "bounded")
-MOST_REPAIRED = 3  # operators: a larger rule that is not true as it was found is a curiosity
+MOST_REPAIRED = 3  # operators: a larger rule that is not true without further conditions is a curiosity
 LEVELS = 6  # how often a rule is tried, with other conditions each time
 HEADER = "# Found by enumeration (run.py rules enumerate): written by the machine, not by hand.\n"
 
@@ -31,9 +33,9 @@ def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers
     """The file of the rules, in their order.
 
     Args:
-      patterns: what was found; what is another one in other letters counts once.
+      patterns: what was enumerated; what is another one in other letters counts once.
       known: rules whose equations are not written again.
-      reasons: is told why rules were not written, and how many.
+      reasons: counts why rules were not written.
     """
     taken: dict = {form(rule): f"{rule.name} ({rule.family}.rules)" for rule in known}
     names, chosen, elsewhere = {rule.name for rule in known}, [], set()
@@ -79,9 +81,9 @@ def too_special(pattern: Pattern) -> str | None:
 
 
 def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -> list[str]:
-    """The texts of the rules that are proved, of which refuted ones get a sterner condition if that helps.
+    """The texts of the rules that are proved, of which refuted ones get stricter conditions if that helps.
 
-    For all shapes: what was found on small ones and holds up to a bound may be true of small ones alone.
+    For all shapes: an equality of small ones that holds up to a bound may be true of small ones only.
     """
     proved: dict[str, str] = {}
     verdicts: dict[str, str] = {}
@@ -91,16 +93,16 @@ def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -
         result = prove([parse(text, FAMILY)[0] for text in texts.values()], workers=workers) if texts else []
         verdicts |= {proof.name: proof.proof for proof in result}
         proved |= {proof.name: texts[proof.name] for proof in result if proof.proof == "all-shapes"}
-        tried = {name: _sterner(pattern, level) for name, pattern in chosen if verdicts[name] in REPAIRED}
+        tried = {name: _stricter(pattern, level) for name, pattern in chosen if verdicts[name] in REPAIRED}
         tried = {name: pattern for name, pattern in tried.items() if pattern is not None}
     reasons.update(verdicts[name] for name, _ in chosen if name not in proved)
     return [proved[name] for name, _ in chosen if name in proved]
 
 
-def _sterner(pattern: Pattern, level: int) -> Pattern | None:
-    """The rule with further conditions; the last are those of the number of axes that it was found with."""
+def _stricter(pattern: Pattern, level: int) -> Pattern | None:
+    """The rule with further conditions; the last are those of the number of axes in its world."""
     ranks = tuple(f"rank({v}) == {rank}" for v, rank in pattern.ranks if rank)
-    levels = (*pattern.sterner, sum(pattern.sterner[1:], ()), ranks)
+    levels = (*pattern.stricter, sum(pattern.stricter[1:], ()), ranks)
     if level >= len(levels) or len(operators(*pattern.source)) > MOST_REPAIRED:
         return None
     return pattern._replace(conditions=tuple(dict.fromkeys((*pattern.conditions, *levels[level]))))
@@ -110,7 +112,7 @@ def _sterner(pattern: Pattern, level: int) -> Pattern | None:
 
 
 def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """The rule's equation: equal for rules that differ in letters, in the order of outputs or operands, or in attributes."""
+    """The rule's equation, equal for rules that differ in letters, order of outputs or operands, or attributes."""
     if isinstance(rule, Pattern):
         sides = [tuple(map(_of_term, side)) for side in (rule.source, rule.target)]
     else:
@@ -140,7 +142,11 @@ def _of_rule(pattern) -> Term:
 
 def _outputs(pattern) -> list:
     """All outputs of an operator, of which the generator knows two, or the one that is meant."""
-    return [pattern._replace(slot=k) for k in (0, 1)] if isinstance(pattern, Output) and pattern.slot is None else [pattern]
+    return (
+        [pattern._replace(slot=k) for k in (0, 1)]
+        if isinstance(pattern, Output) and pattern.slot is None
+        else [pattern]
+    )
 
 
 def _arrangements(term: Term) -> Iterator[Term]:

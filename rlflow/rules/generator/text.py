@@ -1,11 +1,12 @@
-"""Rules found by enumeration, written in the rule language."""
+"""Enumerated rules, written in the rule language."""
 
 import re
 from collections import Counter
 
-from rlflow.rules.generator.conditions import WINDOWS, Pattern
+from rlflow.rules.generator.attributes import WINDOWS
 from rlflow.rules.generator.names import why
 from rlflow.rules.generator.operators import Label, Node, Term, operators, variables
+from rlflow.rules.generator.pattern import Pattern
 from rlflow.rules.language import parse
 
 REASONS = (
@@ -76,7 +77,7 @@ def _labels(terms: tuple[Term, ...]) -> list[Label]:
 
 
 def _side(roots: tuple[Term, ...], side: str) -> list[str]:
-    """Lines that define the outputs: result, or y1, y2 …; Splits and operators that are used twice have lines of their own."""
+    """Lines that define the outputs: result, or y1, y2 …; Splits and what is used twice have lines of their own."""
     outputs = {root: f"y{k + 1}" if len(roots) > 1 else "result" for k, root in enumerate(roots)}
     uses = Counter(child[:2] for op in operators(*roots) for child in set(op[1]) if isinstance(child, Node))
     names: dict[Node, str] = {}
@@ -120,7 +121,10 @@ def _side(roots: tuple[Term, ...], side: str) -> list[str]:
 
 def _attributes(result: Label) -> list[str]:
     if result.get("rest") is not None:
-        return [*(f"{name}={value.text}" for name, value in result.attributes if name != "rest"), f"**{result.get('rest').text}"]
+        return [
+            *(f"{name}={value.text}" for name, value in result.attributes if name != "rest"),
+            f"**{result.get('rest').text}",
+        ]
     if result.op.startswith("Reduce"):
         return ["keepdims=1"]
     return [f"{name}={value.text}" for name, value in result.attributes if name != "parts"]

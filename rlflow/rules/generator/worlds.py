@@ -1,6 +1,6 @@
 """What is enumerated: small worlds of tensors and the operators between them, TASO's operators among them.
 
-Four tensors of a shape are enough to say that an operator associates and that two of them change places. With fewer
+Four tensors of a shape are enough to say that an operator associates and that two of them may be exchanged. With fewer
 these laws would come out as their many instances.
 """
 

@@ -1,8 +1,9 @@
 """Proofs of rules for all shapes: in each case all sizes, strides and pads are symbols.
 
-A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.rules.prover.cases). What the left
-side and the conditions say is assumed, and the elements of the two sides are compared at an index that is a symbol, too.
-Where symbols do not reach, numbers are put in their place; one that tells the sides apart refutes the rule.
+A rule is taken apart into cases (ranks, axes, flags, presence of attributes; see rlflow.rules.prover.cases). What the
+left side and the conditions say is assumed, and the elements of the two sides are compared at an index that is a
+symbol, too. Where symbols do not reach, numbers are put in for them; one that tells the sides apart refutes the
+rule.
 """
 
 import random
@@ -13,15 +14,16 @@ import z3
 
 from rlflow.common.errors import first_line
 from rlflow.rules.expressions import Unknown
-from rlflow.rules.language import Rule
-from rlflow.rules.prover.cases import Case, NotHere, Undefined
-from rlflow.rules.prover.integers import Border, Budget, Fork, Infeasible, Int, OutOfBudget, Truth, Unprovable
+from rlflow.rules.prover.cases import Case
+from rlflow.rules.prover.interrupts import Border, Budget, Fork, Infeasible, NotHere, OutOfBudget, Undefined, Unprovable
 from rlflow.rules.prover.numbers import Invalid
 from rlflow.rules.prover.opaque import opaque_windows
 from rlflow.rules.prover.picks import Picks
 from rlflow.rules.prover.points import CHECKED, Numeric, evaluate
 from rlflow.rules.prover.symbolic import Symbols
 from rlflow.rules.prover.tensors import Tensor
+from rlflow.rules.prover.unknowns import Int, Truth
+from rlflow.rules.rule import Rule
 
 MAX_FAILURES = 3  # cases that could not be shown, before a rule is given up
 POINTS = 6  # numbers tried in one case
@@ -86,7 +88,9 @@ def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic
     return Outcome("unproved", fired, failures[0]) if failures else Outcome("all-shapes", fired, HOW[kind])
 
 
-def explore(rule: Rule, is_float: bool, kind: type[Symbolic], budget: Budget) -> Iterable[tuple[Symbolic, bool, str | None]]:
+def explore(
+    rule: Rule, is_float: bool, kind: type[Symbolic], budget: Budget
+) -> Iterable[tuple[Symbolic, bool, str | None]]:
     """(world, whether the rule fires, why it could not be shown) for every case."""
     waiting: list[tuple] = [()]
     while waiting:
@@ -168,7 +172,7 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
         raise Unprovable("the two sides have different normal forms")
 
 
-# -- numbers in the place of symbols -----------------------------------------------------------------
+# -- numbers instead of symbols ----------------------------------------------------------------------
 
 
 def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:

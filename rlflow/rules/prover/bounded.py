@@ -1,6 +1,7 @@
 """Proofs of rules for bounded shapes: every combination of ranks, axes, flags, sizes, strides and pads up to a bound.
 
-In each of them both sides are written out element by element in the formal numbers of rlflow.rules.prover.formal, whose normal
+In each of them both sides are written out element by element in the formal numbers of rlflow.rules.prover.formal, whose
+normal
 forms must be the same: so it holds for all numbers, of these shapes.
 """
 
@@ -14,15 +15,16 @@ from typing import Any, NamedTuple
 
 from rlflow.common.errors import first_line
 from rlflow.rules.expressions import Unknown
-from rlflow.rules.language import Op, Rule, Star
-from rlflow.rules.prover.cases import Case, NotHere
+from rlflow.rules.patterns import Op, Star
+from rlflow.rules.prover.cases import Case
 from rlflow.rules.prover.formal import GRID, Formal, Formula
-from rlflow.rules.prover.integers import Fork, Unprovable
+from rlflow.rules.prover.interrupts import Fork, NotHere, Unprovable
 from rlflow.rules.prover.later import Choices, Later, deferred
 from rlflow.rules.prover.numbers import Invalid
 from rlflow.rules.prover.picks import Picks
 from rlflow.rules.prover.points import CHECKED, Numeric, evaluate
 from rlflow.rules.prover.tensors import Tensor
+from rlflow.rules.rule import Rule
 
 WORK = 5_000_000  # terms that are multiplied or added, and sizes that are tried, for one rule
 CASE_WORK = 300  # what reading both sides of one case counts
@@ -51,7 +53,8 @@ class Bound(NamedTuple):
     def __str__(self) -> str:
         first, others = self.sizes
         sizes = f"{first}" + (f" ({others} from the third axis on)" if others != first else "")
-        result = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements, strides to {self.step}, pads to {self.pad}"
+        result = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements"
+        result += f", strides to {self.step}, pads to {self.pad}"
         return result + (f", *inputs to {self.count}" if self.count is not None else "")
 
     def includes(self, other: "Bound") -> bool:
@@ -103,7 +106,7 @@ class World(Picks, Formal):
 
     def range_of(self, name: str, least: int | None) -> range:
         what, _, position = name.rpartition(".")
-        if name.endswith("]"):  # a place along an axis
+        if name.endswith("]"):  # an index along an axis
             return range(max(self.bound.sizes))
         if least == 0:
             return range(self.bound.pad + 1)
@@ -177,7 +180,7 @@ class Point(Numeric):
 
 
 def check(world: World, case: Case, source: list[Tensor]) -> bool:
-    """Whether the rule may be planned; then its sides are equal. Raises Unprovable if they are not, or not known to be."""
+    """Whether the rule may be planned; then its sides are equal. Raises Unprovable if that is not seen."""
     try:
         target = case.target()
     except Invalid as error:

@@ -5,200 +5,35 @@ strides, pads and numbers are the world's symbols. The same text so makes the ca
 and that of a counterexample (numbers).
 """
 
-import ast
 import itertools
 from dataclasses import replace
-from functools import cache
-from math import prod
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
-import onnx
-
-from rlflow.rules import expressions
-from rlflow.rules.expressions import Unknown, compile_expression
-from rlflow.rules.language import Absent, Bind, Literal, Op, Output, Rule, Star, Var
+from rlflow.rules.expressions import Unknown
 from rlflow.rules.match import AXIS_OF_INPUT
-from rlflow.rules.prover import choices, draws
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.prover import draws
+from rlflow.rules.prover.clauses import clauses_of, early_conditions
 from rlflow.rules.prover.draws import FLOAT, INT64
-from rlflow.rules.prover.integers import UNKNOWN, Int, plain
+from rlflow.rules.prover.interrupts import NotHere, Undefined
 from rlflow.rules.prover.layout import axis_of
+from rlflow.rules.prover.rest import Rest
 from rlflow.rules.prover.semantics import is_defined, outputs_of
 from rlflow.rules.prover.symbolic import Symbols
 from rlflow.rules.prover.tensors import Attributes, Tensor, listed
+from rlflow.rules.prover.unknowns import UNKNOWN, Int, plain
+from rlflow.rules.prover.views import View, value_of
+from rlflow.rules.rule import Rule
 
 
-class NotHere(Exception):
-    """The rule does not match or refuses in this case."""
-
-
-class Undefined(Exception):
-    """An operator has no definition in rlflow.rules.prover.semantics."""
-
-
-# -- what expressions see --------------------------------------------------------------------------
-
-
-class _Kind(NamedTuple):
-    shape: tuple
-    dtype: int
-
-    @property
-    def size(self):
-        return prod(self.shape)
-
-
-class _Held(NamedTuple):
-    """A list of integers in the place of a NumPy array."""
-
-    content: tuple
-
-    class dtype:
-        kind = "i"
-
-    class _Small(NamedTuple):
-        size: int = 1
-
-    type = _Small()
-
-    def load(self):
-        return self
-
-    def reshape(self, *shape):
-        return self
-
-    def tolist(self):
-        return list(self.content)
-
-
-class View:
-    """A tensor as the rule language sees it (in the place of rlflow.rules.expressions.Tensor)."""
-
-    def __init__(self, case: "Case", name: str, tensor: Tensor | None):
-        self.case, self.id, self.tensor, self.graph, self.constants = case, name, tensor, self, self
-        self.consumers, self.outputs = {name: (0,)}, ()
-
-    @property
-    def type(self) -> _Kind:
-        if self.tensor is None:
-            raise Unknown("the shape of a tensor is not known")
-        return _Kind(self.tensor.shape, self.tensor.dtype)
-
-    def is_constant(self, name: str) -> bool:
-        return self.case.constness(name)
-
-    def get(self, name: str):
-        known = self.tensor is not None and self.tensor.content is not None
-        return _Held(self.tensor.content) if known and self.is_constant(name) else None
-
-
-def _full(number, like: View, *sizes) -> Tensor:
-    world = like.case.world
-    return Tensor(tuple(sizes), lambda i: world.number(number), like.type.dtype)
-
-
-def _scalar(view: View):
-    if not view.is_constant(view.id) or not all(size == 1 for size in view.type.shape):
-        raise Unknown("a number is not known in advance")
-    return view.tensor.at((0,) * view.tensor.rank)
-
-
-def _attributes(pairs, name: bytes, default=None):
-    """One attribute of what `**a` holds, without asking for the others."""
-    if isinstance(pairs, Rest):
-        key = name.decode()
-        return pairs[key] if key in pairs and pairs.is_given(key) else default
-    return expressions.attributes(pairs, name, default)
-
-
-def _scalar_is(view: View, value, text: str) -> bool:
-    """Whether the one element of a constant is that number; in symbols it is replaced by it then."""
-    world, result = view.case.world, _scalar(view)
-    if not isinstance(world, Symbols):
-        return result == value
-    if world.pick(text, (True, False)):
-        view.case.values[view.id] = world.number(value)
-        return True
-    return False
-
-
-class _ScalarEquality(ast.NodeTransformer):
-    """`scalar(c) == n` as a question of its own: symbols cannot assume that an element is a number."""
-
-    def visit_Compare(self, node: ast.Compare):
-        match node:
-            case ast.Compare(ast.Call(ast.Name("scalar"), [ast.Name() as name]), [ast.Eq()], [value]):
-                return ast.Call(ast.Name("scalar_is"), [name, value, ast.Constant(ast.unparse(node))], [])
-        return self.generic_visit(node)
-
-
-@cache
-def _compiled(text: str):
-    own = {"full": _full, "scalar": _scalar, "scalar_is": _scalar_is, "attributes": _attributes}
-    with patch.dict(expressions.FUNCTIONS, {**choices.FUNCTIONS, **own}):
-        return compile_expression(_ScalarEquality().visit(ast.parse(text, mode="eval")).body, text)
-
-
-def _literal(text: str, scope: dict):
-    return _compiled(text)(scope)
-
-
-def _position_below(world, name: str, index: tuple, below):
-    """An element of a list of places along an axis: it may count from either end."""
+def _index_below(world, name: str, index: tuple, below):
+    """An element of a list of indices along an axis: it may count from either end."""
     if not isinstance(world, Symbols):
         return world.symbol(f"{name}{list(index)}", 0) % below
     index = tuple(k if isinstance(k, int) else k.term for k in index)
     made = UNKNOWN[f"place in {name}", len(index)](*index)
     world.lemma(made >= -plain(below), made < plain(below))
     return Int(world, made)
-
-
-class Rest:
-    """What `**a` holds: pairs for the rule language, values for the semantics."""
-
-    def __init__(self, case: "Case", name: str, op: str, rank: int, named: set[str]):
-        self.case, self.name, self.op, self.rank = case, name, op, rank
-        self.spec = {key: value for key, value in draws.REST.get(op, {}).items() if key not in named}
-
-    def __contains__(self, key: str) -> bool:
-        if key in self.spec and self.spec[key][0].startswith("maybe "):
-            return self.case.world.pick(f"{self.name}.{key} given", (False, True))
-        return key in self.spec
-
-    def __getitem__(self, key: str):
-        kind, default = self.spec[key]
-        if kind in ("sizes", "pads", "more", "size", "real", "axis") and default is not None:
-            if self.case.world.picked(f"{self.name}.{key} given") is False or self._clash(key):
-                return self._default(kind, default)
-        return self.case.draw(f"{self.name}.{key}", kind, default, self.rank)
-
-    def _clash(self, key: str) -> bool:
-        return key == "pads" and "auto_pad" in self.spec and self["auto_pad"] != b"NOTSET"
-
-    def _default(self, kind: str, default):
-        count = {"sizes": self.rank - 2, "more": self.rank - 2, "pads": 2 * (self.rank - 2)}.get(kind)
-        return default if count is None else (default,) * count
-
-    def keys(self) -> list[str]:
-        return [key for key in self.spec if self.is_given(key)]
-
-    def is_given(self, key: str) -> bool:
-        kind, default = self.spec[key]
-        if kind == "pick":
-            return self[key] != default[0]
-        if default is None:
-            return key in self
-        if self._clash(key) or not self.case.world.pick(f"{self.name}.{key} given", (False, True)):
-            return False
-        if kind != "real":
-            usual = self._default(kind, default)
-            same = self[key] == usual
-            if same:
-                raise NotHere
-        return True
-
-
-# -- a case ----------------------------------------------------------------------------------------
 
 
 class Case:
@@ -210,8 +45,8 @@ class Case:
         self.attributes: dict[str, Any] = {}
         self.made: dict[int, list[Tensor]] = {}
         self.scope: dict[str, Any] = {}
-        self.clauses = _clauses(rule)
-        self.early = list(_early(rule))
+        self.clauses = clauses_of(rule)
+        self.early = list(early_conditions(rule))
         self.constants: dict[str, bool] = {}
         self.values: dict[str, Any] = {}  # numbers that conditions make of constants
         self.asked: list[str] = []
@@ -263,7 +98,11 @@ class Case:
         count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
         for k in range(count):
             name, position = f"{pattern}{k}", slot + k
-            if k < count - 1 and draws.may_be_absent(op, position) and self.world.pick(f"{name} is absent", (False, True)):
+            if (
+                k < count - 1
+                and draws.may_be_absent(op, position)
+                and self.world.pick(f"{name} is absent", (False, True))
+            ):
                 result.append(None)
             else:
                 ranks = draws.ranks_of(self.rule, [(op.op, 0 if op.op == "Concat" else position)])
@@ -323,7 +162,7 @@ class Case:
         raise TypeError(kind)
 
     def indices(self, name: str, ranks: tuple[int, ...], op: Op, x: Tensor) -> Tensor:
-        """Places along an axis of x: a list of at most three if the rule reads them, else any tensor of such."""
+        """Indices along an axis of x: a list of at most three if the rule reads them, else any tensor of such."""
         below = x.shape[axis_of(self.world, self.attributes_of(op, [x])("axis", 0), x.rank)]
         rank = self.world.pick(f"rank of {name}", ranks)
         if rank < 2 and draws.reads_values(self.rule, name):
@@ -331,7 +170,7 @@ class Case:
             held = listed(self.world, tuple(self.world.symbol(f"{name}.{k}", None) for k in range(count)))
             return held if rank else replace(held, shape=(), at=lambda i: held.content[0])
         shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
-        return Tensor(shape, lambda i: _position_below(self.world, name, i, below), INT64, below=below)
+        return Tensor(shape, lambda i: _index_below(self.world, name, i, below), INT64, below=below)
 
     # -- operators --
 
@@ -360,7 +199,7 @@ class Case:
                     self.attributes[value.name] = self.draw(value.name, kind, default, rank)
                 named[name] = self.scope.get(value.name, self.attributes.get(value.name))
             else:
-                named[name] = _literal(value.text, self.scope)
+                named[name] = value_of(value.text, self.scope)
             if name == "axis" and op.op in AXIS_OF_INPUT and isinstance(named[name], int):
                 self.world.require(-rank <= named[name] < rank)
             if name == "perm":
@@ -420,7 +259,7 @@ class Case:
             if names <= scope.keys():
                 self.early.remove((names, text))
                 try:
-                    holds = _literal(text, scope)
+                    holds = value_of(text, scope)
                 except (Unknown, IndexError, ZeroDivisionError, ValueError):
                     holds = False
                 if not holds:
@@ -446,8 +285,8 @@ class Case:
         self.values = {}
         try:
             for name, text in self.clauses[0]:
-                self.scope[name] = _literal(text, self.scope)
-            return all(bool(_literal(text, self.scope)) for text in self.clauses[1])
+                self.scope[name] = value_of(text, self.scope)
+            return all(bool(value_of(text, self.scope)) for text in self.clauses[1])
         except (Unknown, IndexError, ZeroDivisionError, ValueError):
             return False
 
@@ -475,7 +314,7 @@ class Case:
             case Output(inner, number):
                 return [self.operator(inner, self.right)[number]]
             case Literal(text=text):
-                return [self.constant(_literal(text, self.scope), before)]
+                return [self.constant(value_of(text, self.scope), before)]
             case Absent():
                 return [None]
         raise TypeError(pattern)
@@ -489,45 +328,3 @@ class Case:
         is_integer = not isinstance(value, float) and not hasattr(value, "terms")
         return replace(number, dtype=INT64, content=(value,)) if is_integer else number
 
-
-@cache
-def _clauses(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
-    """The (name, text) of numbers that are defined, and the conditions' texts, for another reading of them."""
-    lets, conditions, numbers = [], [], {name for name, _ in rule.lets}
-    for clause in rule.text.split("\n  ")[2:]:
-        keyword, _, body = clause.partition(" ")
-        if keyword == "let" and body.partition("=")[0].strip() in numbers:
-            name, _, text = body.partition("=")
-            lets.append((name.strip(), text.strip()))
-        elif keyword == "if":
-            conditions.append(body.rpartition(" else \"")[0] or body)
-    return lets, conditions
-
-
-@cache
-def _early(rule: Rule) -> list[tuple[set[str], str]]:
-    """(names, text) of what must hold in any case, whether tensors are constant or not."""
-    result = []
-    for text in _clauses(rule)[1]:
-        node = ast.parse(text, mode="eval").body
-        parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
-        for part in parts:
-            called = {call.func.id for call in ast.walk(part) if isinstance(call, ast.Call)}
-            if not called & {"constant", "unshared"}:
-                result.append((expressions.names_in(part), ast.unparse(part)))
-    return result
-
-
-def of_integers_too(rule: Rule) -> bool:
-    """Whether every operator of both sides exists for int64 tensors, and one of them has another meaning there."""
-    ops = {op.op for op in (*rule.ops, *rule.target_ops)}
-    return bool(ops & {"Div", "Pow", "ReduceMean"}) and all(_takes_integers(op.op, op.domain) for op in (*rule.ops, *rule.target_ops))
-
-
-def _takes_integers(op: str, domain: str) -> bool:
-    if domain:
-        return False
-    schema = onnx.defs.get_schema(op, domain)
-    kinds = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-    first = schema.inputs[0].type_str
-    return "tensor(int64)" in kinds.get(first, (first,))

@@ -5,7 +5,7 @@ Python's own would ask for the order of every two sizes, a case each; these make
 
 import builtins
 
-from rlflow.rules.prover.integers import Int, Truth
+from rlflow.rules.prover.unknowns import Int, Truth
 
 
 def larger(a, b):

@@ -1,4 +1,4 @@
-"""What may stand at each place of an operator, as far as the cases of a rule draw it; `coverage` says it in words."""
+"""What may stand at each input of an operator, as far as the cases of a rule draw it; `coverage` says it in words."""
 
 import itertools
 import re
@@ -7,7 +7,8 @@ from functools import cache
 import onnx
 from onnx import TensorProto
 
-from rlflow.rules.language import Bind, Literal, Op, Output, Rule, Star, Var, print_pattern
+from rlflow.rules.patterns import Bind, Literal, Op, Output, Star, Var, print_pattern
+from rlflow.rules.rule import Rule
 
 MAX_RANK = 4
 MAX_SLICED = 2  # axes that one Slice cuts
@@ -31,7 +32,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
     ("MatMul", 0): SOME, ("MatMul", 1): SOME, ("FusedMatMul", 0): SOME, ("FusedMatMul", 1): SOME,
     **{(op, slot): ranks for op in ("Gemm", "FusedGemm") for slot, ranks in enumerate(((2,), (2,), (0, 1, 2)))},
     **{(op, 0): SOME for op in (
-        "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze", "Flatten", "Gather",
+        "Concat", "Split", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "Squeeze", "Flatten",
+        "Gather",
         "BiasGelu", "FastGelu",
     )},
     ("Unsqueeze", 0): ANY[:-1], ("Clip", 1): (0,), ("Clip", 2): (0,), ("Pad", 2): (0, 1), ("BiasGelu", 1): (1,),
@@ -46,7 +48,8 @@ RANKS: dict[tuple[str, int], tuple[int, ...]] = {
 LISTS: dict[tuple[str, int], str] = {
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
-    ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps", ("Gather", 1): "indices",
+    ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
+    ("Gather", 1): "indices",
     **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
 }  # fmt: skip
 AUTOMATIC = ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))
@@ -60,7 +63,8 @@ REST: dict[str, dict[str, tuple]] = {
     "FusedConv": CONV | ACTIVATION,
     "ConvTranspose": CONV | {"output_padding": ("more", 0), "output_shape": ("maybe sizes", None)},
     "MaxPool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)), **WINDOW},
-    "AveragePool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)), "count_include_pad": ("pick", (0, 1)),
+    "AveragePool": {"kernel_shape": ("sizes", None), "ceil_mode": ("pick", (0, 1)),
+        "count_include_pad": ("pick", (0, 1)),
                     **WINDOW},
     "Gemm": GEMM,
     "FusedGemm": GEMM | ACTIVATION,
@@ -119,11 +123,15 @@ def demanded(rule: Rule) -> tuple[int, ...]:
 
 @cache
 def settled(rule: Rule, name: str) -> bool:
-    """Whether of a Reshape's list the shape alone matters that it gives: one with no 0 and -1 then stands for all."""
-    read = {op.inputs[0].name for op in rule.ops if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var)}
-    clauses = "\n".join(rule.text.split("\n  ")[2:])
-    told = re.sub(rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)", "", clauses + "\n" + "\n".join(print_pattern(p) for _, p in rule.target))
-    return re.search(rf"\b{name}\b", told) is None
+    """Whether of a Reshape's list only the shape matters that it gives: one with no 0 and -1 then stands for all."""
+    read = set()
+    for op in rule.ops:
+        if op.op == "Reshape" and op.inputs[1:] == (Var(name),) and isinstance(op.inputs[0], Var):
+            read.add(op.inputs[0].name)
+    texts = [*rule.text.split("\n  ")[2:], *(print_pattern(p) for _, p in rule.target)]
+    asks_for_shape = rf"reshaped\(({'|'.join(sorted(read)) or ' '}), {name}\)"
+    others = re.sub(asks_for_shape, "", "\n".join(texts))
+    return re.search(rf"\b{name}\b", others) is None
 
 
 @cache
@@ -177,7 +185,7 @@ def part_counts(rule: Rule, op: Op) -> tuple[int, ...]:
 
 
 def sets_of_axes(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Every set of axes in ascending order, none as well; a single one counted from either end, and the last two turned."""
+    """Every set of axes in ascending order, none as well; single ones from either end, and the last two turned."""
     result = [chosen for count in range(rank + 1) for chosen in itertools.combinations(range(rank), count)]
     result += [(k - rank,) for k in range(rank)]
     return (*result, (-1, -2)) if rank > 1 else tuple(result)
@@ -245,4 +253,6 @@ def reads_values(rule: Rule, name: str) -> bool:
 
 def _may_pad_by_itself(rule: Rule) -> bool:
     pools = [op for op in rule.ops if op.op in ("MaxPool", "AveragePool")]
-    return any(op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools)
+    return any(
+        op.rest is not None or any(n == "auto_pad" and isinstance(v, Bind) for n, v in op.attributes) for op in pools
+    )

@@ -110,7 +110,7 @@ WIDENING = frozenset(
 
 
 def cast(m, a, x):
-    """A number that the other type has stays; of others it is a function of the number and that type alone."""
+    """A number that the other type has stays; of others it is a function of the number and that type only."""
     to, source = a("to"), x.origin or x.dtype
     if to == source or (source, to) in WIDENING:
         return Tensor(x.shape, x.at, to, origin=source)

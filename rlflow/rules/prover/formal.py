@@ -1,7 +1,7 @@
-"""The algebra of formal numbers for rlflow.rules.prover.semantics: sizes and indices are integers, elements are unknowns.
+"""The algebra of formal numbers for rlflow.rules.prover.semantics: sizes are integers, elements are unknowns.
 
-A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers. Two
-numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
+A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers.
+Two numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
 sampling and no probability. Laws that hold where a divisor is not 0, or what is under a root not negative, are used for
 what the left side divides by or takes the root of, and for sums of positive things.
 """
@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import isqrt
 from operator import index
 
-from rlflow.rules.prover.integers import Fork, Unprovable
+from rlflow.rules.prover.interrupts import Fork, Unprovable
 from rlflow.rules.prover.numbers import Invalid, Numbers, _within
 from rlflow.rules.prover.polynomials import IRRATIONAL, read_float
 
@@ -87,7 +87,7 @@ class Formal(Numbers):
 
     Args:
       values: what (element, index) stands for, where a condition needs to know.
-      spend: told how much work is done (terms that are multiplied or added).
+      spend: called with how much work is done (terms that are multiplied or added).
     """
 
     def __init__(self, values: dict[tuple, Fraction], spend: Callable[[int], None]):
@@ -158,7 +158,7 @@ class Formal(Numbers):
         return self.made(result)
 
     def monomials(self, one: Monomial, two: Monomial) -> tuple:
-        """The product of two monomials, as (monomial, coefficient) pairs: whole powers of numbers and sums are written out."""
+        """The product of two monomials, as (monomial, coefficient) pairs; whole powers are written out."""
         key = (one, two)
         if key not in self.products:
             powers = dict(one)
@@ -177,7 +177,9 @@ class Formal(Numbers):
                     continue
                 powers[atom] -= whole
             monomial = tuple(sorted((a, e) for a, e in powers.items() if e))
-            self.products[key] = tuple((Formula(self, {monomial: 1}) * rest).terms.items() if rest.number != 1 else ((monomial, 1),))
+            self.products[key] = tuple(
+                (Formula(self, {monomial: 1}) * rest).terms.items() if rest.number != 1 else ((monomial, 1),)
+            )
         return self.products[key]
 
     def total(self, sizes: tuple, body: Callable) -> Formula:
@@ -367,7 +369,9 @@ class Formal(Numbers):
 
     def maximum_in(self, p: Formula) -> Monomial | None:
         """A maximum that is a summand of p."""
-        return next((m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None)
+        return next(
+            (m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None
+        )
 
     def flattened(self, p: Formula) -> list[Formula]:
         """max(a, b) + c is the maximum of a + c and b + c."""
@@ -388,11 +392,15 @@ class Formal(Numbers):
         return p.number
 
     def asked_equal(self, p: Formula) -> bool:
-        """Whether p is 0; a Fork over that where it is open: an element is the one number that makes it so, or any other."""
+        """Whether p is 0; a Fork where it is open: an element is the one number that makes it so, or any other."""
         if p.number is not None:
             return p.number == 0
         name, index = self.one_element(p)
-        if len(p.terms) > 2 or ((self.atom("element", name, index), 1),) not in p.terms or (len(p.terms) == 2 and () not in p.terms):
+        if (
+            len(p.terms) > 2
+            or ((self.atom("element", name, index), 1),) not in p.terms
+            or (len(p.terms) == 2 and () not in p.terms)
+        ):
             raise Unprovable("a condition compares numbers that are not known")
         value = simple(Fraction(-p.terms.get((), 0)) / p.terms[(self.atom("element", name, index), 1),])
         return self.decide_equal(name, index, value)
@@ -425,7 +433,7 @@ def simple(value: Fraction) -> Fraction | int:
 
 
 def _without_copies(parts: list[Formula]) -> list[Formula]:
-    """One of several that differ by a number alone: the greatest."""
+    """One of several that differ by a number only: the greatest."""
     result: dict[frozenset, Formula] = {}
     for p in parts:
         key = frozenset((m, c) for m, c in p.terms.items() if m)

@@ -23,7 +23,7 @@ def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
 
 
 def attention(m, a, q, k, v):
-    """Of inputs (batch, heads, places, features) without a mask; several heads of q may share one of k and v."""
+    """Of inputs (batch, heads, positions, features) without a mask; several heads of q may share one of k and v."""
     m.require(q.rank == 4 and k.rank == 4 and v.rank == 4)
     m.require(not a("is_causal", 0) and not a("softcap", 0.0))
     m.require(a("left_window_size", -1) == -1 and a("right_window_size", -1) == -1)
@@ -40,7 +40,7 @@ def attention(m, a, q, k, v):
 
 
 def multi_head_attention(m, a, q, k, v):
-    """Of inputs (batch, places, heads · features), without bias or mask."""
+    """Of inputs (batch, positions, heads · features), without bias or mask."""
     m.require(q.rank == 3 and k.rank == 3 and v.rank == 3)
     m.require(not a("unidirectional", 0))
     for one, other in ((q.shape[0], k.shape[0]), (q.shape[0], v.shape[0]), (q.shape[2], k.shape[2])):
@@ -117,7 +117,7 @@ def per_feature(m, t: Tensor, x: Tensor) -> None:
 
 
 def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
-    """The first output alone."""
+    """The first output only."""
     for t in (scale, offset):
         if t is not None:
             per_feature(m, t, x)
@@ -126,6 +126,6 @@ def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
 
 
 def skip_rms_normalization(m, a, x, skip, scale, bias=None):
-    """The first output alone."""
+    """The first output only."""
     per_feature(m, scale, x)
     return rms_normalization(m, Attributes({"epsilon": a("epsilon", 1e-12)}), skipped(m, x, skip, bias), scale)

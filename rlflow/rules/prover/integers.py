@@ -1,193 +1,39 @@
-"""Sizes and places that are not known: z3 integers, and what is assumed of them.
+"""Sizes and indices that are not known: z3 integers.
 
-A comparison that the assumptions do not decide is either a border inside a sum, which is then split there, or a `Fork`
-for whoever runs the proof: he tries both. z3 knows no products of unknowns: they are functions of which the laws that
-proofs need are told.
+z3 knows no products of unknowns: they are functions, of which the laws that proofs need are assumed.
 """
-
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import z3
 
-RLIMIT = 2_000_000  # z3's own unit of work for one question, so that answers do not depend on the machine
+from rlflow.rules.prover.claims import Claims
+from rlflow.rules.prover.interrupts import Budget, Unprovable
+from rlflow.rules.prover.terms import MAX_CLAIM, mentions, monomials, sorting_key, subterms, without_factors
+from rlflow.rules.prover.unknowns import UNKNOWN, Int, Truth, plain, plain_claim, term_of
 
 
-MAX_CLAIM = 40  # terms of a condition that splits a case
-
-
-class Fork(Exception):
-    """A decision that the assumptions leave open; `options` are assumptions to try one by one."""
-
-    def __init__(self, options: list):
-        self.options = options
-
-
-class Unprovable(Exception):
-    """What is asked is beyond this algebra; the message says what."""
-
-
-class Infeasible(Exception):
-    """The assumptions contradict each other: there is no such case."""
-
-
-class Border(Exception):
-    """A comparison that changes its answer inside the range of a bound index, at `place`."""
-
-    def __init__(self, variable, position):
-        self.variable, self.position = variable, position
-
-
-class OutOfBudget(Exception):
-    """More questions to z3 than were allowed."""
-
-
-@dataclass
-class Budget:
-    """How many questions to z3 are left; counted, since seconds would make a proof depend on the machine."""
-
-    questions: int
-
-    def spend(self) -> None:
-        self.questions -= 1
-        if self.questions < 0:
-            raise OutOfBudget
-
-
-# -- integers --------------------------------------------------------------------------------------
-
-
-class Int:
-    """An integer that is not known."""
-
-    __slots__ = ("world", "term")
-    __hash__ = None
-
-    def __init__(self, world: "Integers", term):
-        self.world, self.term = world, term
-
-    def _wrap(self, term):
-        return self.world.integer(term)
-
-    def __add__(self, other):
-        return self._wrap(self.term + plain(other))
-
-    def __sub__(self, other):
-        return self._wrap(self.term - plain(other))
-
-    def __rsub__(self, other):
-        return self._wrap(plain(other) - self.term)
-
-    def __neg__(self):
-        return self._wrap(-self.term)
-
-    def __mul__(self, other):
-        return self.world.product(self, other)
-
-    def __floordiv__(self, other):
-        return self.world.floor_quotient(self, other)
-
-    def __rfloordiv__(self, other):
-        return self.world.floor_quotient(other, self)
-
-    def __truediv__(self, other):
-        return self.world.quotient(self.world.number(self), self.world.number(other))
-
-    def __rtruediv__(self, other):
-        return self.world.quotient(self.world.number(other), self.world.number(self))
-
-    def __mod__(self, other):
-        return self - (self // other) * other
-
-    def __eq__(self, other):
-        return self.world.truth("==", self.term - plain(other)) if isinstance(other, int | Int) else False
-
-    def __ne__(self, other):
-        return ~(self == other) if isinstance(other, int | Int) else True
-
-    def __lt__(self, other):
-        return self.world.truth("<", self.term - plain(other))
-
-    def __le__(self, other):
-        return self.world.truth("<=", self.term - plain(other))
-
-    def __gt__(self, other):
-        return self.world.truth("<", plain(other) - self.term)
-
-    def __ge__(self, other):
-        return self.world.truth("<=", plain(other) - self.term)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-
-def plain(value):
-    return value.term if isinstance(value, Int) else value
-
-
-class Truth:
-    """A comparison that may be open; `bool` decides it, or asks (`Fork`, `Border`)."""
-
-    def __init__(self, world: "Integers", claim, kind: str = "", difference=None):
-        self.world, self.claim, self.kind, self.difference = world, claim, kind, difference
-
-    def __bool__(self):
-        return self.world.decide(self)
-
-    def __or__(self, other):
-        return True if other is True else self if other is False else Truth(self.world, z3.Or(self.claim, other.claim))
-
-    def __and__(self, other):
-        return False if other is False else self if other is True else Truth(self.world, z3.And(self.claim, other.claim))
-
-    def __invert__(self):
-        return Truth(self.world, z3.Not(self.claim))
-
-    __ror__, __rand__ = __or__, __and__
-
-
-class Place(NamedTuple):
-    """A place in row-major order."""
-
-    shape: tuple
-    index: tuple
-
-
-class Integers:
-    """Sizes, places, and what is known of them; `assumptions` are z3 claims that hold throughout."""
+class Integers(Claims):
+    """Sizes, indices, and what is known of them; `assumptions` are z3 claims that hold throughout."""
 
     def __init__(self, assumptions, budget: Budget):
-        self.solver, self.budget = z3.Solver(), budget
-        self.solver.set("rlimit", RLIMIT)
-        self.bound: list = []  # (index, size) that a sum or maximum binds just now
-        self.versions, self.counter, self.names = [0], 0, 0
-        self.known_answers: dict = {}
-        self.kept: list = []  # z3 terms whose ids are keys
+        super().__init__(budget)
         self.products: dict = {}
         self.known_products: dict = {}  # (a, b, a · b) by the id of the product
         self.definitions: list[tuple] = []  # (symbol, what it is equal to)
-        self.told: list[dict] = [{}]
-        self.origins: dict = {}
-        self.obligations: list | None = None  # (operator, claim) that the right side requires, once it is read
-        self.operator = ""
-        self.refused: frozenset = frozenset()  # operators of which a misfit is refused when a rule is planned
         self.symbols: dict[str, z3.ArithRef] = {}
-        self.indices: set[str] = set()  # names of symbols that are places of elements
         self.defined: list = []  # what the unknown functions are, for looking for numbers
         for claim in assumptions:
             self.assume(claim)
-            self.tell_products(claim)
+            self.add_product_laws(claim)
 
-    # -- claims --
+    # -- definitions --
 
     def assume(self, claim) -> None:
-        self.solver.add(plain_claim(claim))
-        self.counter += 1
-        self.versions[-1] = self.counter
+        super().assume(claim)
         if len(self.versions) == 1:
             self.define(plain_claim(claim))
 
     def define(self, claim) -> None:
-        """An equation for a symbol puts the other side in its place from now on, so that products of it are known."""
+        """An equation for a symbol replaces it by the other side from now on, so that products of it are known."""
         if claim is True or claim is False:
             return
         if z3.is_and(claim):
@@ -212,74 +58,6 @@ class Integers:
         for a, b, made in list(self.known_products.values()):
             if mentions(a, symbol) or mentions(b, symbol):
                 self.lemma(made == plain(self.product(self.integer(a), self.integer(b))))
-
-    def feasible(self) -> bool:
-        self.budget.spend()
-        return self.solver.check() != z3.unsat
-
-    def entails(self, claim) -> bool:
-        claim = plain_claim(claim)
-        if claim is True or claim is False:
-            return claim
-        if z3.is_true(claim) or z3.is_false(claim):
-            return z3.is_true(claim)
-        key = (claim.get_id(), self.versions[-1])
-        if key not in self.known_answers:
-            self.budget.spend()
-            self.kept.append(claim)
-            self.solver.push()
-            self.solver.add(z3.Not(claim))
-            self.known_answers[key] = self.solver.check() == z3.unsat
-            self.solver.pop()
-        return self.known_answers[key]
-
-    def decide(self, truth: Truth) -> bool:
-        if self.entails(truth.claim):
-            return True
-        if self.entails(z3.Not(truth.claim)):
-            return False
-        inner = [v for v, _ in self.bound if mentions(truth.claim, v)]
-        if inner:
-            raise Border(inner[-1], self.border(truth, inner[-1]))
-        if len(subterms(truth.claim)) > MAX_CLAIM:
-            raise Unprovable("a condition is too large")
-        raise Fork([truth.claim, z3.Not(truth.claim)])
-
-    def truth(self, kind: str, difference):
-        difference = z3.simplify(difference, som=True)
-        claim = {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[kind]
-        result = z3.simplify(claim)
-        if z3.is_true(result) or z3.is_false(result):
-            return z3.is_true(result)
-        return Truth(self, claim, kind, difference)
-
-    def border(self, truth: Truth, variable):
-        """The place inside the range of `variable` from which on the comparison has another answer."""
-        if not truth.kind:
-            raise Unprovable("a condition inside a sum is no single comparison")
-        d = truth.difference
-        slope = z3.simplify(z3.substitute(d, (variable, variable + 1)) - d, som=True)
-        if not z3.is_int_value(slope) or abs(slope.as_long()) != 1:
-            raise Unprovable("a border inside a sum is not linear")
-        up = slope.as_long() == 1
-        zero = z3.simplify(variable - d if up else d + variable, som=True)  # where the difference is 0
-        if any(mentions(zero, v) for v, _ in self.bound):
-            raise Unprovable("a border inside a sum moves with another index")
-        if truth.kind == "==":
-            return zero + 1 if self.entails(zero <= 0) else zero
-        return zero if (truth.kind == "<") == up else zero + 1
-
-    def require(self, claim) -> None:
-        if claim is False:
-            if self.obligations is None or self.operator in self.refused:
-                raise Infeasible
-            raise Unprovable("the right side does not fit its inputs")
-        if claim is True:
-            return
-        if self.obligations is None:
-            self.assume(claim)
-        else:
-            self.obligations.append((self.operator, claim))
 
     # -- integers --
 
@@ -352,7 +130,7 @@ class Integers:
 
     def monomial(self, factors: tuple):
         """The product of unknowns, in one order."""
-        first, *rest = sorted(factors, key=turn) or [z3.IntVal(1)]
+        first, *rest = sorted(factors, key=sorting_key) or [z3.IntVal(1)]
         for other in rest:
             first = self.product_of(first, other)
         return first
@@ -376,18 +154,11 @@ class Integers:
             self.kept.append(other)
         return made
 
-    def tell_products(self, claim) -> None:
+    def add_product_laws(self, claim) -> None:
         """The laws of all products in a claim."""
         for term in subterms(claim):
             if z3.is_app(term) and term.decl().name() == "product":
                 self.product_of(*term.children())
-
-    def lemma(self, *claims) -> None:
-        """Laws of the unknown functions, each told once."""
-        for claim in claims:
-            if not any(claim.get_id() in told for told in self.told):
-                self.told[-1][claim.get_id()] = claim
-                self.assume(claim)
 
     def floor_quotient(self, a, b):
         """a // b for b ≥ 1; what b divides is divided."""
@@ -423,7 +194,7 @@ class Integers:
         return self.integer(whole), self.integer(rest)
 
     def quotient_of(self, a, b) -> Int:
-        """An unknown with a - b < unknown · b ≤ a; of sizes alone a symbol, so that an equation can define it."""
+        """An unknown with a - b < unknown · b ≤ a; of sizes only a symbol, so that an equation can define it."""
         if self.is_size(a) and self.is_size(b):
             made = self.symbol(f"({a.sexpr()}) // ({b.sexpr()})", None)
         else:
@@ -434,228 +205,7 @@ class Integers:
         return made
 
     def is_size(self, term) -> bool:
-        """Whether a term has symbols of sizes alone, and no index."""
+        """Whether a term has symbols of sizes only, and no index."""
         if term.decl().kind() == z3.Z3_OP_ITE:  # may be large, and no equation is solved for it
             return False
         return term.decl().name() not in self.indices and all(map(self.is_size, term.children()))
-
-    # -- places --
-
-    def position(self, shape: tuple, index: tuple) -> Place:
-        return Place(shape, index)
-
-    def index(self, position: Place, shape: tuple) -> tuple:
-        """The index of that place under another shape, of which equal sizes at both ends are taken as they are."""
-        old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
-        new = [k for k, size in enumerate(shape) if not self.is_one(size)]
-        result: list = [0] * len(shape)
-        while old and new and self.same_size(old[0][0], shape[new[0]]):
-            result[new.pop(0)] = old.pop(0)[1]
-        while old and new and self.same_size(old[-1][0], shape[new[-1]]):
-            result[new.pop()] = old.pop()[1]
-        if len(old) == 1 and len(new) == 1:
-            result[new[0]] = old[0][1]
-        elif new:
-            for k, part in zip(new, self.moved(old, [shape[k] for k in new]), strict=True):
-                result[k] = part
-        return tuple(result)
-
-    def moved(self, old: list[tuple], sizes: list) -> list:
-        """The indices under `sizes` of a place given as (size, index) pairs; back again it is what it was."""
-        origin = self.origins.get(tuple(term_id(index) for _, index in old))
-        if origin is not None and len(origin[0]) == len(sizes):
-            if all(self.same_size(a, b) for a, b in zip(origin[0], sizes, strict=True)):
-                return origin[1]
-        given = [z3.IntVal(plain(v)) if isinstance(v, int) else plain(v) for pair in old for v in pair]
-        given += [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in sizes]
-        made = []
-        for k, size in enumerate(sizes):
-            part = UNKNOWN[f"place {len(old)} {len(sizes)} {k}", len(given)](*given) if given else z3.IntVal(0)
-            self.lemma(part >= 0, part < plain(size))
-            made.append(Int(self, part))
-        self.kept += [m.term for m in made]
-        self.origins[tuple(m.term.get_id() for m in made)] = ([s for s, _ in old], [i for _, i in old])
-        return made
-
-    def is_one(self, size) -> bool:
-        return self.entails(size == 1)
-
-    def same_size(self, a, b) -> bool:
-        return self.entails(a == b)
-
-    def reshaped(self, shape: tuple, wanted: tuple, allowzero: int) -> tuple:
-        if any(isinstance(size, Int) for size in wanted):
-            return self.reshaped_as(shape, wanted)
-        for k, size in enumerate(wanted):
-            self.require(size != 0 or k < len(shape))
-        sizes = [shape[k] if size == 0 else size for k, size in enumerate(wanted)]
-        free = [k for k, size in enumerate(sizes) if isinstance(size, int) and size == -1]
-        if free:
-            others = [size for k, size in enumerate(sizes) if k != free[0]]
-            sizes[free[0]] = self.rest_of(shape, others)
-        else:
-            self.require_same_total(shape, tuple(sizes))
-        return tuple(sizes)
-
-    def reshaped_as(self, shape: tuple, wanted: tuple) -> tuple:
-        """Of sizes that are not known: whatever shape ONNX's inference makes of them, which both sides must share."""
-        given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*shape, *wanted)]
-        made = []
-        for k, size in enumerate(wanted):
-            if self.entails(size > 0):
-                made.append(size)
-                continue
-            whole = Int(self, UNKNOWN[f"size {len(shape)} {len(wanted)} {k}", len(given)](*given))
-            self.lemma(whole.term >= 1, z3.Implies(plain(size) > 0, whole.term == plain(size)))
-            if k < len(shape):
-                self.lemma(z3.Implies(plain(size) == 0, whole.term == plain(shape[k])))
-            made.append(whole)
-        self.require_same_total(shape, tuple(made))
-        return tuple(made)
-
-    def rest_of(self, shape: tuple, sizes: list):
-        """The size that is left when the others have taken theirs."""
-        old = [size for size in shape if not self.is_one(size)]
-        sizes = [size for size in sizes if not self.is_one(size)]
-        for size in list(sizes):
-            same = next((k for k, other in enumerate(old) if self.same_size(size, other)), None)
-            if same is not None:
-                sizes.remove(size)
-                del old[same]
-        if not sizes:
-            result = 1
-            for size in old:
-                result = result * size
-            return result
-        given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*old, *sizes)]
-        made = Int(self, UNKNOWN[f"rest {len(old)} {len(sizes)}", len(given)](*given))
-        self.lemma(made.term >= 1)
-        return made
-
-    def require_same_total(self, shape: tuple, other: tuple) -> None:
-        old = [size for size in shape if not self.is_one(size)]
-        new = [size for size in other if not self.is_one(size)]
-        while old and new and self.same_size(old[0], new[0]):
-            old, new = old[1:], new[1:]
-        while old and new and self.same_size(old[-1], new[-1]):
-            old, new = old[:-1], new[:-1]
-        if not old or not new:
-            for size in old + new:
-                self.require(size == 1)
-        elif len(old) == 1 or len(new) == 1:
-            self.require(self.product_of_all(old) == self.product_of_all(new))
-        # otherwise a fact about products of sizes that no proof needs; ONNX's shape inference checks it
-
-    # -- indices --
-
-    def index_below(self, length):
-        return _Index(self, length)
-
-    def fresh(self):
-        self.names += 1
-        return self.index_symbol(f"k{self.names}")
-
-    def index_symbol(self, name: str):
-        self.indices.add(name)
-        return z3.Int(name)
-
-    def enter(self, bound: tuple) -> None:
-        self.solver.push()
-        self.versions.append(self.versions[-1])
-        self.told.append({})
-        for v, s in bound:
-            self.assume(z3.And(v >= 0, v < s))
-
-    def leave(self) -> None:
-        self.solver.pop()
-        self.versions.pop()
-        self.kept.append(self.told[-1])
-        self.lemma(*self.told.pop().values())  # they hold outside, too
-
-
-class _Index:
-    """A bound index 0 ≤ k < length, inside a `with`."""
-
-    def __init__(self, world: Integers, length):
-        self.world, self.length = world, length
-
-    def __enter__(self):
-        variable = self.world.fresh()
-        self.world.enter(((variable, plain(self.length)),))
-        self.world.bound.append((variable, plain(self.length)))
-        return variable
-
-    def __exit__(self, *failure) -> None:
-        self.world.bound.pop()
-        self.world.leave()
-
-
-class _Unknown(dict):
-    """Functions from integers to an integer of which nothing is known, by (name, number of arguments)."""
-
-    def __missing__(self, key):
-        name, count = key
-        self[key] = z3.Function(name, *[z3.IntSort()] * count, z3.IntSort())
-        return self[key]
-
-
-UNKNOWN = _Unknown()
-
-
-def plain_claim(claim):
-    return claim.claim if isinstance(claim, Truth) else claim
-
-
-def monomials(term) -> list[tuple]:
-    """A linear term as (coefficient, unknowns that are multiplied) pairs."""
-    if z3.is_int_value(term):
-        return [(term.as_long(), ())]
-    if z3.is_add(term):
-        return [pair for child in term.children() for pair in monomials(child)]
-    if z3.is_mul(term) and z3.is_int_value(term.arg(0)):
-        return [(term.arg(0).as_long() * c, factors) for c, factors in monomials(term.arg(1))]
-    if z3.is_app(term) and term.decl().name() == "product":
-        return [(1, tuple(f for child in term.children() for _, fs in monomials(child) for f in fs))]
-    return [(1, (term,))]
-
-
-def term_of(value):
-    return z3.IntVal(value) if isinstance(value, int) else plain(value)
-
-
-def turn(term) -> tuple:
-    """Where a factor stands in a product: by its text, which keeps its place when a bound index is named otherwise."""
-    return (0, term.sexpr(), 0) if len(subterms(term)) <= MAX_CLAIM else (1, term.decl().name(), term.hash())
-
-
-def without_factors(factors: tuple, divisor: tuple) -> tuple | None:
-    """The factors that are left when those of the divisor are gone; None if one is missing."""
-    left = list(factors)
-    for wanted in divisor:
-        position = next((k for k, factor in enumerate(left) if factor.eq(wanted)), None)
-        if position is None:
-            return None
-        del left[position]
-    return tuple(left)
-
-
-def term_id(value):
-    return ("number", value) if isinstance(value, int) else value.term.get_id()
-
-
-def subterms(term) -> list:
-    """The different terms that it is made of; a large one may hold the same many times."""
-    seen, waiting = {}, [term]
-    while waiting:
-        one = waiting.pop()
-        if one.get_id() not in seen:
-            seen[one.get_id()] = one
-            waiting += one.children()
-    return list(seen.values())
-
-
-def mentions(term, variable) -> bool:
-    if isinstance(term, int | bool):
-        return False
-    wanted = variable.get_id()
-    return any(one.get_id() == wanted for one in subterms(term))

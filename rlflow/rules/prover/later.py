@@ -1,14 +1,14 @@
 """Integers that are chosen later.
 
-Sizes stay open while the left side and the conditions of a rule are read. What must be known is decided as true or false,
-both ways, and kept as a claim; only what meets all claims is chosen in the end. So most combinations never arise.
+Sizes stay open while the left side and the conditions of a rule are read. What must be known is decided as true or
+false, both ways, and kept as a claim; only what meets all claims is chosen in the end. So most combinations never
+arise.
 """
 
 import operator
 from collections.abc import Callable, Iterator
 
-from rlflow.rules.prover.cases import NotHere
-from rlflow.rules.prover.integers import Fork
+from rlflow.rules.prover.interrupts import Fork, NotHere
 
 STEPS = 10  # operations on integers that count as one unit of work
 FEW = 500  # values that are tried to see whether a claim may hold
@@ -44,7 +44,9 @@ def deferred(f: Callable, *arguments):
         return f(*arguments)
     names = frozenset().union(*(a.open for a in later))
     parts = [a.evaluate if isinstance(a, Later) else (lambda env, known=a: known) for a in arguments]
-    return Later(later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1)
+    return Later(
+        later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1
+    )
 
 
 def _method(f: Callable) -> Callable:
@@ -52,7 +54,12 @@ def _method(f: Callable) -> Callable:
         mine = self.evaluate
         if isinstance(other, Later):
             others = other.evaluate
-            return Later(self.choices, self.open | other.open, lambda env: f(mine(env), others(env)), self.steps + other.steps + 1)
+            return Later(
+                self.choices,
+                self.open | other.open,
+                lambda env: f(mine(env), others(env)),
+                self.steps + other.steps + 1,
+            )
         return Later(self.choices, self.open, lambda env: f(mine(env), other), self.steps + 1)
 
     return apply
@@ -83,7 +90,7 @@ class Choices:
 
     Args:
       picks: holds the answers to what had to be known so far, under ("answer", how many there were before).
-      spend: told how much work is done.
+      spend: called with how much work is done.
     """
 
     def __init__(self, picks: dict, spend: Callable[[int], None]):

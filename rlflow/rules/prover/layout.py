@@ -132,7 +132,7 @@ def slice_(m, a, x, starts, ends, axes=None, steps=None):
 
 
 def _clamped(m, k, size, least, most):
-    """A place on an axis, counted from either end, as one from `least` to `most`."""
+    """A position on an axis, counted from either end, as one from `least` to `most`."""
     k = m.choose(k < 0, k + size, k)
     return m.choose(k < least, least, m.choose(k > most, most, k))
 
@@ -193,7 +193,7 @@ def gather(m, a, x, indices):
 
 
 def space_to_depth(m, a, x):
-    """Blocks of places become channels: that of row r and column c of a block is channel (r·n + c)·channels + k."""
+    """Blocks of positions become channels: that of row r and column c of a block is channel (r·n + c)·channels + k."""
     n = a("blocksize")
     m.require(x.rank == 4 and a("mode", b"DCR") == b"DCR")
     batch, channels, height, width = x.shape

@@ -10,7 +10,20 @@ import numpy as np
 from onnx import TensorProto, helper
 
 NOTHING = float("-inf")  # the greatest of no numbers
-CASTS = ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "BOOL")
+CASTS = (
+    "FLOAT",
+    "FLOAT16",
+    "DOUBLE",
+    "BFLOAT16",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "BOOL",
+)
 
 
 def _cast_to(dtype: int) -> Callable:

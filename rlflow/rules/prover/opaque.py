@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import z3
 
-from rlflow.rules.prover.integers import UNKNOWN, Int, term_of
 from rlflow.rules.prover.semantics import Attributes
+from rlflow.rules.prover.unknowns import UNKNOWN, Int, term_of
 
 KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
 
 
 @dataclass(frozen=True)
 class OpaqueWindows:
-    """In the place of rlflow.rules.prover.semantics.Windows."""
+    """Stands for rlflow.rules.prover.semantics.Windows."""
 
     world: object
     name: str
@@ -55,7 +55,9 @@ class OpaqueWindows:
             window, offset = term_of(o[axis]), term_of(k[axis])
             position = self.unknown("place", axis, [window, offset, *self.arguments(axis)])
             if not self.padded:
-                exists = z3.And(window >= 0, window < self.outputs[axis].term, offset >= 0, offset < term_of(self.kernel[axis]))
+                exists = z3.And(
+                    window >= 0, window < self.outputs[axis].term, offset >= 0, offset < term_of(self.kernel[axis])
+                )
                 self.world.lemma(z3.Implies(exists, z3.And(position.term >= 0, position.term < term_of(size))))
             result.append((position, size))
         return result
@@ -104,6 +106,8 @@ def _unpadded(world, key: str, source) -> bool:
         return True
     if isinstance(source, dict):
         return key == "pads" and all(world.entails(size == 0) for size in source[key])
-    return world.picked(f"{source.name}.{key} given") is False or world.picked(f"{source.name}.{key}") in (b"NOTSET", b"VALID", 0)
-
-
+    return world.picked(f"{source.name}.{key} given") is False or world.picked(f"{source.name}.{key}") in (
+        b"NOTSET",
+        b"VALID",
+        0,
+    )

@@ -1,7 +1,6 @@
 """Decisions of a case, which a depth-first walk over all of them makes one by one."""
 
-from rlflow.rules.prover.cases import NotHere
-from rlflow.rules.prover.integers import Fork
+from rlflow.rules.prover.interrupts import Fork, NotHere
 
 
 class Picks:

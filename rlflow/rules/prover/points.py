@@ -4,16 +4,18 @@ import itertools
 import math
 import random
 
-from rlflow.rules.language import Rule
-from rlflow.rules.prover.cases import Case, NotHere
+from rlflow.rules.prover.cases import Case
+from rlflow.rules.prover.interrupts import NotHere
 from rlflow.rules.prover.numbers import Invalid, Numbers, floats
 from rlflow.rules.prover.picks import Picks
 from rlflow.rules.prover.semantics import Tensor
+from rlflow.rules.rule import Rule
 
 TOLERANCE = 1e-6
 # Operators of which planning refuses inputs that do not fit (rlflow.graph.shapes.infer_types).
 CHECKED = frozenset((
-    "Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul", "Concat", "Split", "Reshape", "Unsqueeze", "Gemm", "Transpose",
+    "Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul", "Concat", "Split", "Reshape", "Unsqueeze", "Gemm",
+    "Transpose",
 ))  # fmt: skip
 
 
@@ -72,9 +74,14 @@ def _shown(case: Case, left: str, right: str) -> str:
     tensors = []
     for name, tensor in sorted(case.tensors.items()):
         for t in tensor if isinstance(tensor, list) else [tensor]:
-            tensors.append(f"{name}: {list(t.content) if t.content is not None else 'x'.join(map(str, t.shape)) or 'scalar'}")
+            tensors.append(
+                f"{name}: {list(t.content) if t.content is not None else 'x'.join(map(str, t.shape)) or 'scalar'}"
+            )
     values = [f"{name}={value}" for name, value in sorted(case.attributes.items()) if not hasattr(value, "spec")]
     values += [
-        f"{rest.op}.{key}={rest[key]}" for rest in case.attributes.values() if hasattr(rest, "spec") for key in rest.keys()
+        f"{rest.op}.{key}={rest[key]}"
+        for rest in case.attributes.values()
+        if hasattr(rest, "spec")
+        for key in rest.keys()
     ]
     return f"{', '.join([*tensors, *values])}: left {left}, right {right}"

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import z3
 
-from rlflow.rules.prover.integers import Truth, mentions
+from rlflow.rules.prover.terms import mentions
+from rlflow.rules.prover.unknowns import Truth
 
 
 class Element(NamedTuple):
@@ -140,7 +141,9 @@ def atom_mentions(atom, variable) -> bool:
 def term_mentions(term: Term, variable) -> bool:
     if any(v.get_id() == variable.get_id() for v, _ in term.bound):
         return False
-    return any(atom_mentions(f, variable) for f in term.factors) or any(mentions(size, variable) for _, size in term.bound)
+    return any(atom_mentions(f, variable) for f in term.factors) or any(
+        mentions(size, variable) for _, size in term.bound
+    )
 
 
 def sole_atom(p: Poly):

@@ -12,12 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 
 from rlflow.common.errors import RLFlowError
-from rlflow.rules.language import Rule
 from rlflow.rules.prover.all_shapes import Opaque, Outcome, Symbolic, prove_all_shapes
 from rlflow.rules.prover.bounded import Refuted, prove_bounded
-from rlflow.rules.prover.cases import Undefined, of_integers_too
+from rlflow.rules.prover.clauses import of_integers_too
 from rlflow.rules.prover.draws import coverage
-from rlflow.rules.prover.integers import Budget, Unprovable
+from rlflow.rules.prover.interrupts import Budget, Undefined, Unprovable
+from rlflow.rules.rule import Rule
 
 QUESTIONS = 40_000  # to z3, for one rule and each way of reading windows
 WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))
@@ -83,13 +83,13 @@ def prove(
         raise RLFlowError(f"no rule is named '{sorted(unknown)[0]}'")
     chosen = [rule for rule in rules if not names or rule.name in names]
     if workers == 1 or len(chosen) == 1:
-        return [_told(proof, progress) for proof in map(prove_rule, chosen)]
+        return [_reported(proof, progress) for proof in map(prove_rule, chosen)]
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers or os.cpu_count(), context, _hold, (chosen,)) as pool:
-        return [_told(proof, progress) for proof in pool.map(_prove_held, range(len(chosen)))]
+        return [_reported(proof, progress) for proof in pool.map(_prove_held, range(len(chosen)))]
 
 
-def _told(proof: Proof, progress: Callable | None) -> Proof:
+def _reported(proof: Proof, progress: Callable | None) -> Proof:
     if progress:
         progress(proof)
     return proof

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from rlflow.common.files import write_json
-from rlflow.rules.language import Rule
 from rlflow.rules.prover.prove import Proof
+from rlflow.rules.rule import Rule
 
 FOLDER = Path(__file__).parent
 PROOFS = FOLDER / "proofs.json"
@@ -19,10 +19,10 @@ CODE = (*sorted(FOLDER.glob("*.py")), FOLDER.parent / "expressions.py")
 @cache
 def prover_hash() -> str:
     """Of the code that proofs depend on, without its comments."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in CODE:
-        told.update(ast.dump(ast.parse(path.read_text())).encode())
-    return told.hexdigest()
+        digest.update(ast.dump(ast.parse(path.read_text())).encode())
+    return digest.hexdigest()
 
 
 def text_hash(rule: Rule) -> str:

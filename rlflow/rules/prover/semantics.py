@@ -3,16 +3,16 @@
 Each operator is defined by an equation on elements: a tensor is a shape and a function from an index to a number,
 and `at=lambda i: …` says what stands at index i. Numbers are real; rounding is not part of the meaning. The
 equations are written for an algebra `m`, so that one text serves numbers (rlflow.rules.prover.numbers) and symbols
-(rlflow.rules.prover.symbolic). The table OPERATORS names them all; the equations stand by kind in elements, layout, sums,
-windows and fused. An algebra has
+(rlflow.rules.prover.symbolic). The table OPERATORS names them all; the equations stand by kind in elements, layout,
+sums, windows and fused. An algebra has
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   Σ and max of body(k) over all indices k
-    m.inside(pairs, value)     value() if 0 ≤ place < size for every (place, size), else 0
+    m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
     m.choose(c, a, b)          the integer a if c, else b
     m.wider(a, b)              of two sizes that are equal or one of them 1: the one that is not
     m.met(size, whole, k)      index k of an axis of size `whole`, on one of that size or of size 1
     m.number(n)  m.quotient(a, b)  m.larger(a, b)  m.apply("exp", a)     numbers
-    m.place(shape, index), m.index(place, shape)   the place in row-major order, and back
+    m.position(shape, index), m.index(position, shape)   the position in row-major order, and back
     m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
     m.require(c)               what the operator asks of its inputs
     m.windows(a, sizes, kernel)   windows that the algebra reads in a way of its own, or None

@@ -126,7 +126,7 @@ def batch_normalization(m, a, x, scale, offset, mu, variance):
 
 
 def normalized(m, a, x, centre: Callable) -> Tensor:
-    """(x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on; `centre` is of these elements."""
+    """(x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on, as `centre` is."""
     axis = axis_of(m, a("axis", -1), x.rank)
     sizes = x.shape[axis:]
 

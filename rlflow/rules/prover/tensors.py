@@ -15,7 +15,7 @@ class Tensor:
 
     Attributes:
       dtype: of onnx.TensorProto; only Cast and the division of integers depend on it.
-      flat: the element at a place in row-major order; None where that follows from `at`.
+      flat: the element at a position in row-major order; None where that follows from `at`.
       origin: a narrower data type that has all of its numbers, too.
       below: of indices that are not known: a size with -below ≤ index < below.
     """

@@ -101,7 +101,8 @@ def load_sweep(path: Path | str, check: Callable[[DictConfig], None] = lambda co
 
 def _sweep(result: dict) -> Sweep:
     known = (
-        "model", "base", "parameters", "sampler", "sampler_seed", "pruner", "trials", "seeds", "executor", "workers", "objective",
+        "model", "base", "parameters", "sampler", "sampler_seed", "pruner", "trials", "seeds", "executor", "workers",
+        "objective",
     )  # fmt: skip
     _known(result, known, "key")
     base, parameters = result.get("base") or {}, result.get("parameters")
@@ -126,7 +127,8 @@ def _sweep(result: dict) -> Sweep:
     _known([figure], FIGURES, "figure")
     return Sweep(
         base, parameters, sampler, _count(result, "sampler_seed", 0, least=0), _choice(result, "pruner"),
-        count if sampler == "grid" else _count(result, "trials"), _seeds(result.get("seeds", [0])), _choice(result, "executor"),
+        count if sampler == "grid" else _count(result, "trials"), _seeds(result.get("seeds", [0])),
+        _choice(result, "executor"),
         _count(result, "workers", 1), figure, _choice(objective, "direction"),
     )  # fmt: skip
 
@@ -139,14 +141,27 @@ def _parameter(name: str, result) -> Parameter:
     if isinstance(result, dict) and {"low", "high"} <= result.keys():
         _known(result, ("low", "high", "log"), f"key of '{name}'")
         low, high, log = result["low"], result["high"], result.get("log", False)
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (low, high)) or not low < high:
+        if (
+            not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (low, high))
+            or not low < high
+        ):
             raise RLFlowError(f"'{name}' goes from a number 'low' to a larger one 'high', not from {low!r} to {high!r}")
         if not isinstance(log, bool) or (log and low <= 0):
             raise RLFlowError(f"'{name}': 'log' is true or false, and needs a 'low' above 0")
-        return Parameter(name, low=low, high=high, log=log, whole=isinstance(low, int) and isinstance(high, int) and not _takes_floats(name))
-    if isinstance(result, dict) and result and all(isinstance(key, str) and isinstance(case, dict) for key, case in result.items()):
+        return Parameter(
+            name, low=low, high=high, log=log,
+            whole=isinstance(low, int) and isinstance(high, int) and not _takes_floats(name),
+        )  # fmt: skip
+    if (
+        isinstance(result, dict)
+        and result
+        and all(isinstance(key, str) and isinstance(case, dict) for key, case in result.items())
+    ):
         return Parameter(name, tuple(result), result)
-    raise RLFlowError(f"'{name}' is a list of numbers or texts, a range {{low, high}}, or cases {{NAME: {{OPTION: value}}}}, not {result!r}")
+    raise RLFlowError(
+        f"'{name}' is a list of numbers or texts, a range {{low, high}}, or cases {{NAME: {{OPTION: value}}}}, not "
+        f"{result!r}"
+    )
 
 
 def _takes_floats(name: str) -> bool:
@@ -155,7 +170,9 @@ def _takes_floats(name: str) -> bool:
 
 def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig], None]) -> None:
     """Raises RLFlowError if the value gives no config that a run could have."""
-    values = {other.name: other.choices[0] if other.choices else other.low for other in sweep.parameters} | {parameter.name: value}
+    values = {other.name: other.choices[0] if other.choices else other.low for other in sweep.parameters} | {
+        parameter.name: value
+    }
     if "seed" in {**sweep.base, **parameter.options(value)}:
         raise RLFlowError("the key 'seeds' says with which seeds every trial is run, not the option 'seed'")
     config = load_config(changes=sweep.options(values, sweep.seeds[0]))
@@ -184,7 +201,9 @@ def _known(result, known, what: str) -> None:
     for key in result:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
-            raise RLFlowError(f"unknown {what} '{key}'; " + (f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"))
+            raise RLFlowError(
+                f"unknown {what} '{key}'; " + (f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}")
+            )
 
 
 def _choice(result: dict, key: str) -> str:

@@ -27,8 +27,8 @@ def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str)
 
 
 def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
-    """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error, None where
-    there is none. A pruned trial has rows for the seeds that it was run with."""
+    """One dict for each run: trial, seed, state (finished, pruned or failed), parameters, figures, folder and error,
+    None where there is none. A pruned trial has rows for the seeds that it was run with."""
     result = []
     for trial in trials:
         for seed in [seed for seed in sweep.seeds if seed in trial.folders]:
@@ -36,15 +36,26 @@ def rows(sweep: Sweep, trials: Sequence[Trial], folder: Path) -> list[dict]:
             state = "failed" if error else "pruned" if trial.pruned else "finished"
             figures = trial.figures.get(seed, dict.fromkeys(FIGURES))
             position = trial.folders[seed].relative_to(folder.resolve()).as_posix()
-            result.append({"trial": trial.number, "seed": seed, "state": state, **trial.values, **figures, "folder": position, "error": error})
+            result.append(
+                {
+                    "trial": trial.number,
+                    "seed": seed,
+                    "state": state,
+                    **trial.values,
+                    **figures,
+                    "folder": position,
+                    "error": error,
+                }
+            )
     return result
 
 
 def summary(trials: Sequence[Trial]) -> list[dict]:
-    """One dict for each trial: its parameters, `runs`, and of every figure {mean, sd} over the seeds that it was run with.
+    """One dict for each trial: its parameters, `runs`, and of every figure {mean, sd} over the seeds that it was run
+    with.
 
-    `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies above
-    the mean real one, in percent of the latter; None where that is 0.
+    `sd` is the sample standard deviation, None of a single run. `gap_percent`: by how much the mean dreamt return lies
+    above the mean real one, in percent of the latter; None where that is 0.
     """
     result = []
     for trial in trials:
@@ -74,7 +85,10 @@ def best(sweep: Sweep, entries: Sequence[Mapping]) -> Mapping | None:
 def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[Path]) -> str:
     names, winner = [parameter.name for parameter in sweep.parameters], best(sweep, entries)
     head = [*names, "runs", *SHOWN, "dream above reality, %", ""]
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(names) + ['---:'] * (len(head) - len(names) - 1) + ['---'])} |"]
+    lines = [
+        f"| {' | '.join(head)} |",
+        f"| {' | '.join(['---'] * len(names) + ['---:'] * (len(head) - len(names) - 1) + ['---'])} |",
+    ]
     for entry in entries:
         cells = [_value(entry["parameters"][name]) for name in names] + [str(entry["runs"])]
         cells += [_cell(figure, entry[figure]) for figure in SHOWN]
@@ -85,8 +99,10 @@ def _page(sweep: Sweep, entries: Sequence[Mapping], name: str, plots: Sequence[P
     aim = "most" if sweep.direction == "maximize" else "least"
     return "\n\n".join([
         f"# Sweep {name}",
-        f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} *{sweep.figure}*.",
-        "\n".join(lines), meaning, *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
+        f"Mean ± standard deviation over seeds {', '.join(map(str, sweep.seeds))}; in bold the trial with the {aim} "
+        f"*{sweep.figure}*.",
+        "\n".join(lines), meaning,
+        *(f"![{plot.stem}]({plot.relative_to(plot.parents[1]).as_posix()})" for plot in plots),
         "One row for each run: trials.csv, trials.json.",
     ]) + "\n"  # fmt: skip
 
@@ -103,16 +119,20 @@ def _value(value) -> str:
 
 
 def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
-    """Dreamt and real return, and the improvement, over the parameter: every run a dot, mean ± sd where a value has several."""
+    """Dreamt and real return and improvement over the parameter: every run a dot; mean ± sd where there are several."""
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    for axes, shown, label in zip(figure.subplots(1, 2), (("dreamt", "real"), ("improvement",)), ("return", "improvement (%)"), strict=True):
+    for axes, shown, label in zip(
+        figure.subplots(1, 2), (("dreamt", "real"), ("improvement",)), ("return", "improvement (%)"), strict=True
+    ):
         for k, name in enumerate(shown):
             for index, value in enumerate(values):
-                result = [f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()]
+                result = [
+                    f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()
+                ]
                 at = value if numeric else index
                 axes.plot([at] * len(result), result, ".", color=f"C{k}", alpha=0.4, label=name if not index else None)
                 if len(result) > 1:

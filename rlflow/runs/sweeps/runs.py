@@ -4,7 +4,8 @@
     DIR/shared/train-wm-HASH    and a world model, of every run that learns it in the same way
     DIR/trials/HASH-seed-N      and a controller, evaluated
 
-So what was done once is found again, whatever the sweep is that asks for it: after a kill, in a longer sweep, in another trial.
+So what was done once is found again, whatever the sweep is that asks for it: after a kill, in a longer sweep, in
+another trial.
 """
 
 import fcntl
@@ -26,7 +27,8 @@ from rlflow.runs.folder import iteration_options, task_of
 from rlflow.runs.options import other_groups
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
-OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")  # what a run folder does not take over from another
+# what a run folder does not take over from another
+OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
 BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # eval/receipt.json makes them again, byte for byte
 FIGURES = {
     "dreamt": "mean return that the best controller of the training had in its dreams",
@@ -40,7 +42,7 @@ FIGURES = {
 
 
 class Run(NamedTuple):
-    """Stages in a folder that takes over what `parent`, a Run or None, left in its own. options: nested, as in a config."""
+    """Stages in a folder that takes over what `parent`, a Run or None, left. options: nested, as in a config."""
 
     folder: Path
     stages: tuple[str, ...]
@@ -74,7 +76,8 @@ def plan(folder: Path, options: dict) -> Run:
 
 
 def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
-    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make are not kept.
+    """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make
+    are not kept.
 
     Returns None, or what went wrong in one line.
     """
@@ -90,7 +93,9 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
             with open(log, "ab") as output:
                 arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
-                done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock])
+                done = subprocess.run(
+                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock]
+                )
             if done.returncode:
                 return _error(log, stage, done.returncode)
         for name in BULKY:
@@ -117,7 +122,9 @@ def figures(run: Run) -> dict[str, float]:
 
 
 def _hash(options: dict) -> str:
-    plain = {key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in options.items()}
+    plain = {
+        key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in options.items()
+    }
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -134,8 +141,8 @@ def _decisive(config: DictConfig) -> dict:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
-    """One process at a time works in the folder. The stage's process inherits the lock: should the sweep be killed, then
-    the next one waits for the stage that is still running, rather than start it twice."""
+    """One process at a time works in the folder. The stage's process inherits the lock: should the sweep be killed,
+    then the next one waits for the stage that is still running, rather than start it twice."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -143,7 +150,7 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 def _take_over(source: Path, target: Path) -> None:
-    """Hard links, where the disk has them: files of a run folder are replaced, never changed (rlflow/common/files.py)."""
+    """Hard links, where the disk has them: files are replaced, never changed (rlflow/common/files.py)."""
     for file in sorted(source.rglob("*")):
         position = target / file.relative_to(source)
         if file.is_dir() or file.relative_to(source).parts[0] in OWN or file.name.startswith(".") or position.exists():
@@ -157,4 +164,8 @@ def _take_over(source: Path, target: Path) -> None:
 
 def _error(log: Path, stage: str, code: int) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
-    return f"{stage}: {lines[-1].removeprefix('error: ')}" if lines and code > 0 else f"{stage}: ended with status {code}; see {log}"
+    return (
+        f"{stage}: {lines[-1].removeprefix('error: ')}"
+        if lines and code > 0
+        else f"{stage}: ended with status {code}; see {log}"
+    )

@@ -1,7 +1,8 @@
 """The trials of a sweep: which parameters come next, which trial is given up, and how all of them are run.
 
-Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier blocks alone,
-so a sweep that was killed is simply played again: finished runs are found in their folders, and everything else follows.
+Trials come in blocks. What a trial is, and whether it is pruned, depends on the sweep file and the results of earlier
+blocks only, so a sweep that was killed is simply played again: finished runs are found in their folders, and everything
+else follows.
 """
 
 import os
@@ -39,20 +40,23 @@ class Trial:
         return "failed" if self.errors else "pruned" if self.pruned else "finished"
 
 
-def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], tell: Callable[[list[Trial]], None]) -> list[Trial]:
-    """Runs what is not finished; after every block `tell` gets all trials so far.
+def run_sweep(sweep: Sweep, folder: Path, command: Sequence[str], report: Callable[[list[Trial]], None]) -> list[Trial]:
+    """Runs what is not finished; after every block `report` gets all trials so far.
 
     Args:
       command: what `STAGE --run DIR --config FILE` is appended to, e.g. ("python", "run.py").
     """
     folder = folder.resolve()
-    with progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar, Workers(sweep.executor, sweep.workers) as workers:
+    with (
+        progress_bar(sweep.trials * len(sweep.seeds), "sweep", "run") as bar,
+        Workers(sweep.executor, sweep.workers) as workers,
+    ):
 
-        def told(trials: list[Trial], study: Study) -> None:
+        def after_block(trials: list[Trial], study: Study) -> None:
             study.save(folder / "optuna.db")
-            tell(trials)
+            report(trials)
 
-        return play(sweep, folder, partial(do_all, workers, sweep.workers, tuple(command), bar), told)
+        return play(sweep, folder, partial(do_all, workers, sweep.workers, tuple(command), bar), after_block)
 
 
 def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Sequence[Run]) -> dict[Path, str | None]:
@@ -70,8 +74,8 @@ def do_all(workers: Workers, ahead: int, command: tuple[str, ...], bar, runs: Se
     return errors
 
 
-def play(sweep: Sweep, folder: Path, all_done: DoAll, tell: "Callable[[list[Trial], Study], None]") -> list[Trial]:
-    """All trials, block by block: a block is as many as run side by side, where later trials learn from earlier ones."""
+def play(sweep: Sweep, folder: Path, all_done: DoAll, report: "Callable[[list[Trial], Study], None]") -> list[Trial]:
+    """All trials, block by block: a block is as many as run side by side, if later trials learn from earlier ones."""
     learns = sweep.sampler == "tpe" or sweep.pruner != "none"
     size = sweep.workers if learns else sweep.trials
     steps = [sweep.seeds] if sweep.pruner == "none" else [(seed,) for seed in sweep.seeds]
@@ -87,7 +91,7 @@ def play(sweep: Sweep, folder: Path, all_done: DoAll, tell: "Callable[[list[Tria
         for trial in block:
             study.add(trial)
         trials += block
-        tell(trials, study)
+        report(trials, study)
     return trials
 
 
@@ -105,7 +109,7 @@ def _play(sweep: Sweep, folder: Path, all_done: DoAll, trials: list[Trial], seed
 
 
 class Study:
-    """Optuna's view of the trials so far: what it proposes next is a function of them, of the seed and of the trial's number."""
+    """Optuna's view of the trials so far: the next proposal is a function of them, the seed and the trial's number."""
 
     def __init__(self, sweep: Sweep):
         try:
@@ -137,12 +141,16 @@ class Study:
         return dict(asked.ask(self._distributions).params)
 
     def prunes(self, trial: Trial) -> bool:
-        """Whether Optuna's pruner gives the trial up, from its means after each seed so far and those of earlier blocks."""
+        """Whether Optuna's pruner gives the trial up, by its means after each seed and those of earlier blocks."""
         return self._pruner.prune(self._study, self._frozen(trial, self.optuna.trial.TrialState.RUNNING))
 
     def add(self, trial: Trial) -> None:
         states = self.optuna.trial.TrialState
-        self._study.add_trial(self._frozen(trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]))
+        self._study.add_trial(
+            self._frozen(
+                trial, {"finished": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[trial.state]
+            )
+        )
 
     def _frozen(self, trial: Trial, state):
         values = [result[self.sweep.figure] for result in trial.figures.values()]

@@ -9,7 +9,7 @@ from rlflow.search.saturation.egraph import EGraph
 
 
 def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
-    """The graph of the chosen operators, which are in an order in which they can be computed, and the constants they read.
+    """The graph of the chosen operators, in an order in which they can be computed, and the constants they read.
 
     Tensors of the original keep their ids, and so their names.
     """
@@ -32,7 +32,9 @@ def graph_of(egraph: EGraph, chosen: Sequence[int], original: Graph) -> Graph:
         outputs = tuple(next(fresh) if c in again else tensor(c) for c in node.outputs)
         made.update(node.outputs)
         captured = tuple((name, tensor(c)) for name, c in node.captured)
-        nodes.append(replace(node, id=next(fresh), inputs=tuple(map(tensor, node.inputs)), outputs=outputs, captured=captured))
+        nodes.append(
+            replace(node, id=next(fresh), inputs=tuple(map(tensor, node.inputs)), outputs=outputs, captured=captured)
+        )
 
     for node_id in chosen:
         add(egraph.nodes[node_id])

@@ -2,8 +2,8 @@
 
 A class stands for a tensor, with all the operators of all graphs that compute it; an operator reads and gives
 classes. Equal operators of equal inputs are one (hash-consing), and if the inputs of two become equal, so do
-their outputs (congruence). To rules, conditions, plans and cost models it looks like a `Graph` whose tensors are
-classes: substitutions keep types exactly, and constants are never replaced, so every fact is one of the class.
+their outputs (congruence). To rules, conditions, plans and cost models it is like a `Graph` whose tensors are
+classes: rewrites keep types exactly, and constants are never replaced, so a type or a content is one of the class.
 """
 
 from collections.abc import Iterable, Sequence
@@ -127,7 +127,7 @@ class EGraph:
                 self.weights |= {c: read for c in _present(outputs)}
         return [c if c == ABSENT else self.find(c) for c in outputs]
 
-    def substitute(self, plan: Plan, operands: Sequence[int]) -> None:
+    def rewrite(self, plan: Plan, operands: Sequence[int]) -> None:
         """Adds what a plan builds (rlflow.rules.apply) and unites it with what it replaces. Rebuild afterwards."""
         real = {ABSENT: ABSENT} | {-2 - position: self.find(c) for position, c in enumerate(operands)}
         real |= {number: self.constant(constant) for number, constant in plan.constants}
@@ -183,8 +183,12 @@ class EGraph:
         """The operator anew, in terms of the classes of now."""
         old = self.nodes[node_id]
         self._remove(old)
-        inputs, outputs = (tuple(c if c == ABSENT else self.find(c) for c in side) for side in (old.inputs, old.outputs))
-        new = replace(old, inputs=inputs, outputs=outputs, captured=tuple((name, self.find(c)) for name, c in old.captured))
+        inputs, outputs = (
+            tuple(c if c == ABSENT else self.find(c) for c in side) for side in (old.inputs, old.outputs)
+        )
+        new = replace(
+            old, inputs=inputs, outputs=outputs, captured=tuple((name, self.find(c)) for name, c in old.captured)
+        )
         key = _key(new, inputs, outputs)
         known = self._of_key.get(key)
         if known is None:

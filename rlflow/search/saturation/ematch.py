@@ -6,8 +6,9 @@ from typing import Any
 
 from rlflow.graph.model import ABSENT, Node
 from rlflow.graph.opsets import supported
-from rlflow.rules.language import Absent, Literal, Op, Output, Rule, Star
 from rlflow.rules.match import Attempt, attempts_at, holds_literal
+from rlflow.rules.patterns import Absent, Literal, Op, Output, Star
+from rlflow.rules.rule import Rule
 from rlflow.search.saturation.egraph import EGraph
 
 

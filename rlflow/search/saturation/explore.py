@@ -1,20 +1,20 @@
-"""Equality saturation: all rules at all places of an e-graph, in iterations, until nothing new comes.
+"""Equality saturation: all rules at all matches of an e-graph, in iterations, until nothing new comes.
 
-Iteration k applies every match that the e-graph holds at its beginning. So after k whole iterations it holds every graph
-that substitutions reach, in any number, of which none needs more than k one upon the other; this is the scope that
-is told, and after an iteration without news there is no limit to k.
+Iteration k applies every match that the e-graph holds at its beginning. So after k whole iterations it holds every
+graph that rewrites reach, in any number, of which none needs more than k one upon the other; this is the scope
+that is stated, and after an iteration without news there is no limit to k.
 """
 
 import time
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.model import Node
-from rlflow.rules.apply import Plan, facts, operands, plan_or_reason
-from rlflow.rules.language import Rule, RuleSet
+from rlflow.rules.apply import Plan, match_signature, operands, plan_or_reason
+from rlflow.rules.rule import Rule, RuleSet
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.ematch import matches
 
-CHECK_EVERY = 64  # operators or substitutions between two looks at the clock
+CHECK_EVERY = 64  # operators between two readings of the clock
 
 
 class Explorer:
@@ -23,7 +23,9 @@ class Explorer:
     def __init__(self, egraph: EGraph, rules: RuleSet):
         for rule in rules:
             if rule.counts_readers:
-                raise RLFlowError(f"rule {rule.name} asks who reads a tensor, which has no answer for many graphs at once")
+                raise RLFlowError(
+                    f"rule {rule.name} asks who reads a tensor, which has no answer for many graphs at once"
+                )
         self.egraph = egraph
         self._plans: dict[tuple, Plan | str] = {}
         self._done: set[tuple] = set()
@@ -32,7 +34,7 @@ class Explorer:
             self._by_root.setdefault(rule.roots[0].op, []).append((number, rule))
         self._depth = max((rule.depth for rule in rules), default=0)
 
-    def round(self, max_nodes: int, seconds: float) -> str | None:
+    def iterate(self, max_nodes: int, seconds: float) -> str | None:
         """One whole iteration; or nothing is done where a limit would be passed.
 
         Returns 'nodes' or 'seconds' for such a limit, 'saturated' if the iteration brought nothing new, else None.
@@ -47,12 +49,12 @@ class Explorer:
                 return "nodes" if full else "seconds"
         egraph.fresh = {}
         for plan, bound in result:
-            egraph.substitute(plan, bound)
+            egraph.rewrite(plan, bound)
         egraph.rebuild()
         return None if egraph.fresh else "saturated"
 
     def _near(self) -> dict[int, int]:
-        """Operator → how many edges below it something fresh is, as far as the deepest rule looks."""
+        """Operator → how many edges below it something fresh is, as far as the deepest rule reaches."""
         nodes, consumers = self.egraph.nodes, self.egraph.consumers
         frontier = list(self.egraph.fresh)
         near = dict.fromkeys(frontier, 0)
@@ -63,7 +65,7 @@ class Explorer:
         return near
 
     def _at(self, node: Node, distance: int) -> list[tuple[Plan, list[int]]]:
-        """The new matches whose first root is the operator; a rule of several roots may have something fresh under another."""
+        """The new matches whose first root is the operator; of several roots another may have something fresh below."""
         egraph = self.egraph
         if node.constant:
             return []
@@ -91,7 +93,7 @@ class Explorer:
         return sum(map(len, weights)) == len(frozenset().union(*weights))
 
     def _plan(self, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | None:
-        key = facts(self.egraph, rule, nodes, bindings)
+        key = match_signature(self.egraph, rule, nodes, bindings)
         result = self._plans.get(key)
         if result is None:
             result = self._plans[key] = plan_or_reason(self.egraph, rule, nodes, bindings)

@@ -1,5 +1,6 @@
 """The generator: it finds what is known, leaves out what follows from it, and gives the same bytes each time."""
 
+
 import json
 import subprocess
 import sys
@@ -10,12 +11,14 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.rules.generator import selection
-from rlflow.rules.generator.conditions import generalise, paying
 from rlflow.rules.generator.derive import derivable
 from rlflow.rules.generator.enumerate import World, enumerate_rules
+from rlflow.rules.generator.generalise import generalise
 from rlflow.rules.generator.operators import PRIME, Misfit, Node, centred, label, operators, outputs
-from rlflow.rules.language import RuleSet, parse
+from rlflow.rules.generator.paying import paying
+from rlflow.rules.language import parse
 from rlflow.rules.prover.prove import Proof
+from rlflow.rules.rule import RuleSet
 
 ROOT = Path(__file__).parents[3]
 ADD, MATMUL, RELU, TRANSPOSE = label("Add"), label("MatMul"), label("Relu"), label("Transpose", perm=(1, 0))
@@ -64,7 +67,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize("world, equation", EXPECTED, ids=lambda text: text[:40])
-def test_known_equalities_are_found(reports, world, equation):
+def test_known_equalities_are_enumerated(reports, world, equation):
     assert equation in " ".join(reports[world].rules.split())
 
 
@@ -131,7 +134,7 @@ def test_a_condition_separates_where_an_equality_holds():
     assert pattern.conditions == ("p == (*range(len(p) - 2), len(p) - 1, len(p) - 2)",)
 
 
-def test_merged_convolutions_are_told_from_grouped_ones():
+def test_merged_convolutions_are_separated_from_grouped_ones():
     conv, kernels = label("Conv"), label("Concat", axis=0)
     whole = Node(conv, ("a", Node(kernels, ("u", "v"))))
     source = (Node(SPLIT, (whole,)), Node(SPLIT, (whole,), 1))
@@ -140,7 +143,7 @@ def test_merged_convolutions_are_told_from_grouped_ones():
     assert 'attributes(a, "group") is None' in pattern.conditions
 
 
-def test_what_holds_for_the_enumerated_shapes_alone_is_no_rule():
+def test_what_holds_for_the_enumerated_shapes_only_is_no_rule():
     """Relu of a sum of squares of whole numbers, say, or a product that commutes because it is one number."""
     source, target = (Node(MATMUL, ("a", "b")),), (Node(MATMUL, ("b", "a")),)
     assert generalise(source, target, {"a": (1, 1), "b": (1, 1)}, ()) is None or generalise(

@@ -1,14 +1,16 @@
-"""What is written of what was found: nothing twice, nothing that is not proved, in words that say what it does."""
+"""What is written of what was enumerated: nothing twice, nothing that is not proved, in words that say what it does."""
+
 
 from collections import Counter
 
 import pytest
 
-from rlflow.rules.generator.conditions import Named, Pattern
 from rlflow.rules.generator.names import names_of, why
 from rlflow.rules.generator.operators import Node, label
+from rlflow.rules.generator.pattern import Named, Pattern
 from rlflow.rules.generator.selection import FAMILY, form, write
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import load_rules, parse
+from rlflow.rules.rule import RuleSet
 
 RULES = load_rules()
 ADD, MATMUL, RELU = label("Add"), label("MatMul"), label("Relu")
@@ -34,25 +36,27 @@ def test_no_generated_rule_is_there_twice():
 
 
 SAME = [
-    ("Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))", "Add(MatMul(a, c), MatMul(a, b)) => MatMul(a, Add(c, b))", True),
+    ("Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))",
+        "Add(MatMul(a, c), MatMul(a, b)) => MatMul(a, Add(c, b))", True),
     ("Add(x, Add(y, z)) => Add(y, Add(z, x))", "Add(Add(x, c), y) => Add(Add(x, y), c)", True),
     ("Concat(Relu(x), Relu(y), axis=i) => Relu(Concat(x, y, axis=i))",
      "Concat(*l, Relu(a), Relu(b), *r, axis=1) => Concat(*l, Relu(Concat(a, b, axis=1)), *r, axis=1)", True),
     ("MatMul(MatMul(x, y), z) => MatMul(x, MatMul(y, z))", "MatMul(x, MatMul(y, z)) => MatMul(MatMul(x, y), z)", False),
-    ("MatMul(x, Add(y, z)) => Add(MatMul(x, y), MatMul(x, z))", "MatMul(Add(y, z), x) => Add(MatMul(y, x), MatMul(z, x))", False),
+    ("MatMul(x, Add(y, z)) => Add(MatMul(x, y), MatMul(x, z))",
+        "MatMul(Add(y, z), x) => Add(MatMul(y, x), MatMul(z, x))", False),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("one, other, same", SAME)
-def test_equations_are_told_apart_by_more_than_letters(one, other, same):
+def test_equations_differ_by_more_than_letters(one, other, same):
     rules = [parse(f"some-name: why\n  {text}", "family")[0] for text in (one, other)]
     assert (form(rules[0]) == form(rules[1])) is same
 
 
-def test_what_is_refuted_is_not_written_and_gets_a_sterner_condition_where_that_helps():
+def test_what_is_refuted_is_not_written_and_gets_a_stricter_condition_where_that_helps():
     joined = Pattern(
         (concat(add("x", "y"), add("z", "w")),), (add(concat("x", "z"), concat("y", "w")),),
-        sterner=(("shape(x) == shape(y)",),),
+        stricter=(("shape(x) == shape(y)",),),
     )  # fmt: skip
     wrong = Pattern((Node(RELU, (add("x", "y"),)),), (add(Node(RELU, ("x",)), Node(RELU, ("y",))),))
     reasons = Counter()
@@ -62,7 +66,7 @@ def test_what_is_refuted_is_not_written_and_gets_a_sterner_condition_where_that_
     assert 'if shape(x) == shape(y) else "the operands have different shapes"' in text
 
 
-def test_what_a_family_has_already_is_told_and_not_written():
+def test_what_a_family_has_already_is_named_and_not_written():
     reasons = Counter()
     known = RuleSet(tuple(parse("by-hand: why\n  Add(MatMul(x, y), MatMul(x, z)) => MatMul(x, Add(y, z))", "family")))
     text = write([Pattern((add(matmul("x", "y"), matmul("x", "z")),), (matmul("x", add("y", "z")),))], known, reasons)
@@ -72,9 +76,11 @@ def test_what_a_family_has_already_is_told_and_not_written():
 WORDS = [
     ((add(matmul("x", "y"), matmul("x", "z")),), (matmul("x", add("y", "z")),),
      "sum-of-matmuls-sharing-left", "two MatMuls become one"),
-    ((matmul("x", add("y", "z")),), (add(matmul("x", "y"), matmul("x", "z")),), "matmul-by-sum", "a MatMul becomes two"),
+    ((matmul("x", add("y", "z")),), (add(matmul("x", "y"), matmul("x", "z")),), "matmul-by-sum",
+        "a MatMul becomes two"),
     ((Node(RELU, (Node(RELU, ("x",)),)),), (Node(RELU, ("x",)),), "relu-of-relu", "two Relus become one"),
-    ((Node(RELU, (concat("x", "y"),)),), (concat(Node(RELU, ("x",)), Node(RELU, ("y",))),), "relu-of-concat", "a Relu becomes two"),
+    ((Node(RELU, (concat("x", "y"),)),), (concat(Node(RELU, ("x",)), Node(RELU, ("y",))),), "relu-of-concat",
+        "a Relu becomes two"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a definition asks of the inputs of an operator in CHECKED, planning asks as well: a misfit is never written down."""
+"""What a definition asks of the inputs of an operator in CHECKED, planning asks as well: no misfit is planned."""
 
 import itertools
 
@@ -86,6 +86,9 @@ def test_what_planning_does_not_ask_is_not_taken_for_granted(op):
 
 
 @pytest.mark.parametrize("shape, axis", [((), 0), ((), -1), ((2, 2), -3), ((2, 2), 2)])
-@pytest.mark.parametrize("op, others", [("Concat", [(2, 2)]), ("Split", [[1, 1]]), ("Gather", [[0]]), ("Softmax", []), ("LayerNormalization", [(2,)])])
+@pytest.mark.parametrize(
+    "op, others",
+    [("Concat", [(2, 2)]), ("Split", [[1, 1]]), ("Gather", [[0]]), ("Softmax", []), ("LayerNormalization", [(2,)])],
+)
 def test_an_axis_that_is_not_there_is_refused(op, others, shape, axis):
     assert not fits(op, [shape, *others], {"axis": axis})

@@ -15,7 +15,8 @@ RULES = {rule.name: rule for rule in load_rules()}
 # takes them away, or a definition asks that they are at their default (and `coverage` says so).
 NOT_DRAWN = {
     ("Conv", "kernel_shape"), ("ConvTranspose", "kernel_shape"), ("FusedConv", "kernel_shape"), ("Cast", "saturate"),
-    ("Cast", "round_mode"), ("LayerNormalization", "stash_type"), ("RMSNormalization", "stash_type"), ("MaxPool", "storage_order"),
+    ("Cast", "round_mode"), ("LayerNormalization", "stash_type"), ("RMSNormalization", "stash_type"),
+    ("MaxPool", "storage_order"),
     ("BatchNormalization", "momentum"), ("BatchNormalization", "training_mode"), ("Split", "num_outputs"),
     ("FusedConv", "activation_params"), ("FusedGemm", "activation_alpha"), ("FusedGemm", "activation_beta"),
     ("FusedGemm", "activation_gamma"), ("FusedMatMul", "transBatchA"), ("FusedMatMul", "transBatchB"),
@@ -49,18 +50,20 @@ def test_what_is_drawn_has_the_defaults_of_the_operator(op):
     declared = schema_of(op).attributes
     for name, (kind, default) in REST[op].items():
         value = declared[name].default_value
-        told = helper.get_attribute_value(value) if value.name else None
+        wanted = helper.get_attribute_value(value) if value.name else None
         if kind == "pick" and name != "to":
-            assert default[0] == told, name
-        elif told is not None:
-            assert default == pytest.approx(told), name
+            assert default[0] == wanted, name
+        elif wanted is not None:
+            assert default == pytest.approx(wanted), name
     named = {name for name in declared if (op, name) not in NOT_DRAWN}
     assert named == set(REST[op]), "an attribute of the operator is not drawn, or is no attribute of it"
 
 
 def test_ranks_that_a_rule_asks_for_are_drawn():
     assert demanded(RULES["attention"]) == ()
-    (rule,) = parse("six: six axes\n  Transpose(x, perm=(0, 1, 3, 2, 4, 5)) => x\n  if dim(x, 3) == 1 and dim(x, 2) == 1\n", "new")
+    (rule,) = parse(
+        "six: six axes\n  Transpose(x, perm=(0, 1, 3, 2, 4, 5)) => x\n  if dim(x, 3) == 1 and dim(x, 2) == 1\n", "new"
+    )
     assert ranks_of(rule, [("Transpose", 0)])[-1] == 6
     (rule,) = parse("conv: no rank\n  Conv(x, w) => Conv(x, w)\n  if rank(x) == 5\n", "new")
     assert ranks_of(rule, [("Conv", 0)]) == draws.SPATIAL and "one or two axes" in coverage(rule)
@@ -77,12 +80,16 @@ def test_axes_are_sets():
     for rank in range(5):
         for axes in (*sets_of_axes(rank), *cut_axes(rank, 2)):
             assert len({k % rank for k in axes}) == len(axes)
-        assert {frozenset(k % rank for k in axes) for axes in sets_of_axes(rank)} >= {frozenset({k}) for k in range(rank)}
+        assert {frozenset(k % rank for k in axes) for axes in sets_of_axes(rank)} >= {
+            frozenset({k}) for k in range(rank)
+        }
 
 
 def test_coverage_says_what_is_left_out():
     assert "cuts of at most 2 axes" in coverage(RULES["slice-of-relu"])
     assert "three parts" in coverage(RULES["concat-of-split"])
-    (rule,) = parse("six: six axes\n  Transpose(x, perm=(0, 1, 3, 2, 4, 5)) => x\n  if dim(x, 3) == 1 and dim(x, 2) == 1\n", "new")
+    (rule,) = parse(
+        "six: six axes\n  Transpose(x, perm=(0, 1, 3, 2, 4, 5)) => x\n  if dim(x, 3) == 1 and dim(x, 2) == 1\n", "new"
+    )
     assert "ranks to 4 and 6" in coverage(rule)
     assert MICROSOFT.keys() - REST.keys() <= {"BiasGelu", "FastGelu"}

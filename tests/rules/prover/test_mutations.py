@@ -6,12 +6,13 @@ Each line breaks the text of one shipped rule: a condition dropped, a factor los
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.rules.language import RULES_FOLDER, RuleSet, load_rules, parse
+from rlflow.rules.language import RULES_FOLDER, load_rules, parse
+from rlflow.rules.rule import RuleSet
 from tests.rules.cases import CASES
 from tests.rules.instances import check
 
 MUTATIONS = [
-    # (rule, text in its family's file after the rule's name, what takes its place)
+    # (rule, text in its family's file after the rule's name, what replaces it)
     ("conv-batchnorm", "Sub(b, Mul(m, k))", "Sub(b, m)"),
     ("conv-batchnorm", "Div(s, Sqrt(Add(v, full(e, v))))", "Div(s, Add(v, full(e, v)))"),
     ("conv-batchnorm", "Reshape(k, [-1] + [1] * (rank(w) - 1))", "Reshape(k, [1, -1] + [1] * (rank(w) - 2))"),
@@ -53,7 +54,8 @@ MUTATIONS = [
     ("conv-bias-conv-pointwise", "Add(c, MatMul(Reshape(u, [dim(u, 0), -1]), b))", "Add(c, b)"),
     ("conv-of-concat", "[n], [n + dim(y, 1)], [1]", "[0], [dim(y, 1)], [1]"),
     ("conv-of-blocks", "perm=(0, 3, 5, 1, 2, 4)", "perm=(0, 1, 3, 5, 2, 4)"),
-    ("conv-groups-by-two", "[0, 0, 0, i] + zeros + [0, 0, 0, 0] + zeros", "[0, 0, 0, 0] + zeros + [0, 0, 0, i] + zeros"),
+    ("conv-groups-by-two", "[0, 0, 0, i] + zeros + [0, 0, 0, 0] + zeros",
+        "[0, 0, 0, 0] + zeros + [0, 0, 0, i] + zeros"),
     ("concat-conv-as-groups", "Concat(w, u, axis=0)", "Concat(u, w, axis=0)"),
     ("conv-of-gather", "inverse(value(i))", "value(i)"),
     ("pad-averagepool", "if c == 1 or max(q) == 0 else", "if rank(x) > 0 else"),

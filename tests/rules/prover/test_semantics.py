@@ -1,4 +1,4 @@
-"""Every axiom of rlflow.rules.prover.semantics, on small shapes and attributes, against ONNX's reference implementation.
+"""Every axiom of rlflow.rules.prover.semantics, on small shapes, against ONNX's reference implementation.
 
 Windows, Pad and the operators of com.microsoft are compared with ONNX Runtime itself: of the last there is no reference
 implementation, and of the others it has another opinion here and there.
@@ -30,10 +30,14 @@ def model_of(op: str, arrays: list, attributes: dict, n_outputs: int) -> tuple[o
     outputs = [f"o{k}" for k in range(n_outputs)]
     node = helper.make_node(op, names, outputs, domain=domain, **attributes)
     feeds = {n: a for n, a in zip(names, arrays, strict=True) if n}
-    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
     result = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(helper.make_graph([node], "one", inputs, result), opset_imports=opsets, ir_version=10), feeds
+    return helper.make_model(
+        helper.make_graph([node], "one", inputs, result), opset_imports=opsets, ir_version=10
+    ), feeds
 
 
 def authority(op: str, arrays: list, attributes: dict, n_outputs: int = 1) -> tuple[list[np.ndarray], float]:
@@ -123,7 +127,14 @@ def cases():
         bounds = [None if b is None else np.asarray(b) for b in (low, high)]
         yield "Clip", [numbers(3, 3), *(bounds if high is not None else bounds[:1])], {}
     for array in (numbers(2, 3), ints(-3, 0, 200), np.asarray([True, False]), numbers(3).astype(np.float32) / 3):
-        for to in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL):
+        for to in (
+            TensorProto.FLOAT,
+            TensorProto.FLOAT16,
+            TensorProto.DOUBLE,
+            TensorProto.INT32,
+            TensorProto.INT64,
+            TensorProto.BOOL,
+        ):
             yield "Cast", [array], {"to": to}
     for shape in SMALL:
         yield "Where", [np.asarray([True, False, True]), numbers(*shape), numbers(3, 1)], {}
@@ -148,7 +159,9 @@ def layout():
             size = x.shape[axis]
             yield "Split", [x, ints(1, size - 1)], {"axis": axis}
             for start, end, step in itertools.product((-9, -1, 0, 1, 9), (-9, -1, 1, 9), (1, 2, -1, -2)):
-                if start >= -size or step > 0:  # ONNX's reference begins before the axis there, its text and ONNX Runtime do not
+                if (
+                    start >= -size or step > 0
+                ):  # ONNX's reference begins before the axis there, its text and ONNX Runtime do not
                     yield "Slice", [x, ints(start), ints(end), ints(axis), ints(step)], {}
     for wanted in ((6, 4), (0, -1), (-1,), (4, 0, -1), (2, 3, 4, 1), (3, -1, 2)):
         yield "Reshape", [numbers(2, 3, 4), ints(*wanted)], {}
@@ -175,7 +188,14 @@ def layout():
 
 
 def sums():
-    shapes = [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((2, 2, 3), (3, 4)), ((2, 1, 2, 3), (3, 3, 2))]
+    shapes = [
+        ((3,), (3,)),
+        ((2, 3), (3,)),
+        ((3,), (3, 2)),
+        ((2, 3), (3, 4)),
+        ((2, 2, 3), (3, 4)),
+        ((2, 1, 2, 3), (3, 3, 2)),
+    ]
     for a, b in shapes:
         yield "MatMul", [numbers(*a), numbers(*b)], {}
     for a, b in itertools.product((0, 1), repeat=2):
@@ -197,7 +217,11 @@ def sums():
         yield "BatchNormalization", [numbers(*shape), *statistics], {"epsilon": 0.25}
     for axis in (-1, 1, 2):
         shape = (2, 3, 4)[axis:]
-        yield "LayerNormalization", [numbers(2, 3, 4), numbers(*shape), numbers(*shape)], {"axis": axis, "epsilon": 0.25}
+        yield (
+            "LayerNormalization",
+            [numbers(2, 3, 4), numbers(*shape), numbers(*shape)],
+            {"axis": axis, "epsilon": 0.25},
+        )
         yield "RMSNormalization", [numbers(2, 3, 4), numbers(*shape)], {"axis": axis, "epsilon": 0.25}
     yield "LayerNormalization", [numbers(2, 4), numbers(4)], {}
     yield "RMSNormalization", [numbers(2, 4), numbers(4)], {}
@@ -213,7 +237,9 @@ def windows():
     for automatic, kernel, stride in itertools.product(AUTOMATIC, (1, 2, 3), (1, 2, 3)):
         yield "Conv", [numbers(1, 2, 5, 4), numbers(3, 2, kernel, 2)], {"auto_pad": automatic, "strides": [stride, 1]}
     yield "Conv", [numbers(1, 2, 5), numbers(3, 2, 2)], {"auto_pad": "SAME_UPPER", "dilations": [2]}
-    paddings = [{"pads": pads} for pads in ([0, 0], [1, 0], [0, 1], [1, 1])] + [{"auto_pad": kind} for kind in AUTOMATIC]
+    paddings = [{"pads": pads} for pads in ([0, 0], [1, 0], [0, 1], [1, 1])] + [
+        {"auto_pad": kind} for kind in AUTOMATIC
+    ]
     lines = itertools.product(paddings, (3, 5, 6), (1, 2, 3), (1, 2, 3), (1, 2), (0, 1))
     for padding, size, kernel, stride, dilation, ceil in lines:
         if size > (kernel - 1) * dilation and ("pads" in padding or kernel >= stride):
@@ -237,7 +263,11 @@ def transposed_windows():
         a = {"auto_pad": automatic, "strides": [stride, 1], "output_padding": [more, 0]}
         yield "ConvTranspose", [numbers(1, 2, 3, 2), numbers(2, 1, kernel, 2)], a
     for automatic, wanted in itertools.product(("NOTSET", *AUTOMATIC), (3, 4, 5, 6)):
-        yield "ConvTranspose", [numbers(1, 1, 3), numbers(1, 2, 2)], {"auto_pad": automatic, "strides": [2], "output_shape": [wanted]}
+        yield (
+            "ConvTranspose",
+            [numbers(1, 1, 3), numbers(1, 2, 2)],
+            {"auto_pad": automatic, "strides": [2], "output_shape": [wanted]},
+        )
 
 
 def attentions():
@@ -251,10 +281,24 @@ def attentions():
 
 
 def fused():
-    shapes = [((2, 3), (3, 4)), ((3, 2), (4, 3)), ((2, 2, 3), (3, 3)), ((2, 3, 3), (2, 3, 3)), ((3,), (3, 3)), ((3, 3), (3,)), ((2, 3), (3,))]
+    shapes = [
+        ((2, 3), (3, 4)),
+        ((3, 2), (4, 3)),
+        ((2, 2, 3), (3, 3)),
+        ((2, 3, 3), (2, 3, 3)),
+        ((3,), (3, 3)),
+        ((3, 3), (3,)),
+        ((2, 3), (3,)),
+    ]
     for (a, b), left, right in itertools.product(shapes, (0, 1), (0, 1)):
         yield "FusedMatMul", [numbers(*a), numbers(*b)], {"transA": left, "transB": right, "alpha": 0.5}
-    for activation, parameters in (("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.25]), ("HardSigmoid", [0.5, 0.25])):
+    for activation, parameters in (
+        ("Relu", []),
+        ("Tanh", []),
+        ("Sigmoid", []),
+        ("LeakyRelu", [0.25]),
+        ("HardSigmoid", [0.5, 0.25]),
+    ):
         named = dict(zip(("activation_alpha", "activation_beta"), parameters, strict=False))
         yield "FusedGemm", [numbers(2, 3), numbers(3, 4), numbers(4)], {"activation": activation} | named
         if parameters:
@@ -262,7 +306,11 @@ def fused():
         x, w = numbers(2, 4, 5, 5) / 16, numbers(4, 2, 3, 3) / 16
         yield "FusedConv", [x, w, numbers(4)], {"activation": activation, "group": 2, "pads": [1, 0, 0, 1]} | named
         yield "FusedConv", [x, w, numbers(4), numbers(2, 4, 3, 3)], {"activation": activation, "group": 2} | named
-    yield "FusedConv", [numbers(1, 1, 4, 4), numbers(2, 1, 3, 3)], {"activation": "Clip", "activation_params": [-1.0, 2.0]}
+    yield (
+        "FusedConv",
+        [numbers(1, 1, 4, 4), numbers(2, 1, 3, 3)],
+        {"activation": "Clip", "activation_params": [-1.0, 2.0]},
+    )
     for shape in ((2, 3), (2, 1, 3)):
         yield "QuickGelu", [numbers(*shape)], {"alpha": 1.5}
         yield "QuickGelu", [numbers(*shape)], {}

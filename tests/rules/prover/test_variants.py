@@ -1,4 +1,4 @@
-"""Wrong variants of the shipped rules: they are made, told to be wrong, and not proved (all: benchmarks/mutations.py)."""
+"""Wrong variants of the shipped rules: they are made, refuted, and not proved (all: benchmarks/mutations.py)."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_the_engine_and_the_prover_see_the_same_change():
 
 
 @pytest.mark.parametrize("rule", shipped(*SAMPLE), ids=lambda rule: rule.name)
-def test_a_shipped_rule_is_not_found_wrong(rule):
+def test_a_shipped_rule_is_not_refuted(rule):
     equal, difference = judged(rule)
     assert equal > 0 and difference is None
 
@@ -53,7 +53,7 @@ def test_a_shipped_rule_is_not_found_wrong(rule):
         "Gather(Conv(x, w, **a), i, axis=1) => Conv(x, Gather(w, i, axis=1), **a)",  # which does not run
     ],
 )
-def test_a_wrong_rule_is_found_wrong(text):
+def test_a_wrong_rule_is_refuted(text):
     (rule,) = parse(f"false: wrong\n  {text}\n", "changed")
     assert judged(rule)[1] is not None
 

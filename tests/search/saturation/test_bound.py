@@ -27,7 +27,7 @@ def test_a_saturated_bound_is_the_cheapest_graph_that_the_engine_reaches(name):
 
 @pytest.mark.parametrize("name", TOYS)
 @pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_no_graph_within_so_many_substitutions_costs_less(name, iterations):
+def test_no_graph_within_so_many_rewrites_costs_less(name, iterations):
     bound = lower_bound(toy(name), 30, max_iterations=iterations)
     result, _ = reachable(toy(name).initial, iterations)
     assert bound.lower_bound_ps <= min(state.cost.runtime_ps for state in result.values())
@@ -55,7 +55,7 @@ def test_the_results_of_searches_widen_the_scope():
     assert "1 result" in with_it.scope
 
 
-def test_limits_end_a_iterations_before_it_begins_to_change_anything():
+def test_limits_end_an_iteration_before_it_begins_to_change_anything():
     start = tiny_task("tiny_resnet18").initial
     whole = lower_bound(start.task, 30, max_iterations=2)
     limited = lower_bound(start.task, 30, max_iterations=9, max_nodes=500)
@@ -67,27 +67,31 @@ def test_limits_end_a_iterations_before_it_begins_to_change_anything():
 
 def test_a_bound_is_the_same_every_time():
     first, second = (lower_bound(tiny_task("tiny_squeezenet1_1"), 30, max_iterations=3) for _ in range(2))
-    assert (first.lower_bound_ps, first.nodes, first.best.hash) == (second.lower_bound_ps, second.nodes, second.best.hash)
+    assert (first.lower_bound_ps, first.nodes, first.best.hash) == (
+        second.lower_bound_ps,
+        second.nodes,
+        second.best.hash,
+    )
 
 
-def test_a_cost_that_looks_aiterations_has_no_bound():
-    class Looks(type(toy(next(iter(TOYS))).cost)):
+def test_a_cost_that_depends_on_neighbours_has_no_bound():
+    class Reaching(type(toy(next(iter(TOYS))).cost)):
         reach = 1
 
     start = toy(next(iter(TOYS)))
     with pytest.raises(RLFlowError, match="sum over single operators"):
-        lower_bound(type(start)(start.graph, start.rules, Looks()), 10)
+        lower_bound(type(start)(start.graph, start.rules, Reaching()), 10)
 
 
 def test_a_rule_that_asks_for_readers_has_no_bound():
-    rules = written("alone: why\n  Relu(Neg(x)) => Neg(Relu(x))\n  if unshared(x)")
-    with pytest.raises(RLFlowError, match="alone"):
+    rules = written("single: why\n  Relu(Neg(x)) => Neg(Relu(x))\n  if unshared(x)")
+    with pytest.raises(RLFlowError, match="single"):
         lower_bound(task("(float[8] x) => (y) { a = Neg(x) y = Relu(a) }", {}, rules), 10)
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
 def test_no_walk_of_the_engine_ends_below_the_bound(name):
-    """As many random substitutions as iterations, from the model and from what a search found."""
+    """As many random rewrites as iterations, from the model and from the result of a search."""
     start = tiny_task(name).initial
     result = greedy(start, 500).state
     iterations = 2
@@ -103,7 +107,22 @@ def test_no_walk_of_the_engine_ends_below_the_bound(name):
 
 
 def test_the_command_prints_the_gaps(tmp_path, capsys):
-    assert main(["bound", "--model", "tiny_resnet18", "--iterations", "1", "--seconds", "30", "--json", str(tmp_path / "b.json")]) == 0
+    assert (
+        main(
+            [
+                "bound",
+                "--model",
+                "tiny_resnet18",
+                "--iterations",
+                "1",
+                "--seconds",
+                "30",
+                "--json",
+                str(tmp_path / "b.json"),
+            ]
+        )
+        == 0
+    )
     results = read_json(tmp_path / "b.json")
     assert results["iterations"] == 1 and results["best"]["gap"] == 0 < results["original"]["gap"]
     assert results["scope"] in capsys.readouterr().out

@@ -16,7 +16,9 @@ def random_options(seed: int, classes: int, count: int) -> list[Option]:
     for node in range(2, count):
         makes = tuple(draw.sample(range(classes), 2 if draw.random() < 0.25 else 1))
         rest = [c for c in range(classes) if c not in makes]
-        result.append(Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node))
+        result.append(
+            Option(draw.choice([0, 1, 3, 10, 20]), makes, tuple(draw.sample(rest, draw.choice([1, 1, 2, 3]))), node)
+        )
     return result
 
 
@@ -28,28 +30,29 @@ def founded(options) -> set[int]:
 
 
 def brute_force(options: list[Option], wanted: set[int]) -> int:
-    """The price of the cheapest founded subset that makes what is wanted."""
+    """The cost of the cheapest founded subset that makes what is wanted."""
     best = None
     for size in range(len(options) + 1):
         for subset in itertools.combinations(options, size):
-            price = sum(option.price for option in subset)
-            if (best is None or price < best) and wanted <= founded(subset):
-                best = price
+            cost = sum(option.cost for option in subset)
+            if (best is None or cost < best) and wanted <= founded(subset):
+                best = cost
     return best
 
 
 SYSTEMS = [
-    (seed, wanted) for seed in range(60) for wanted in ((0,), (0, 1)) if founded(random_options(seed, 7, 13)).issuperset(wanted)
+    (seed, wanted) for seed in range(60) for wanted in ((0,),
+        (0, 1)) if founded(random_options(seed, 7, 13)).issuperset(wanted)
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("seed, wanted", SYSTEMS)
-def test_the_cheapest_choice_is_found_and_is_the_bound(seed, wanted):
+def test_the_cheapest_choice_is_chosen_and_is_the_bound(seed, wanted):
     options = random_options(seed, 7, 13)
     cheapest = brute_force(options, set(wanted))
-    result = extract(options, wanted, sum(option.price for option in options), 20)
+    result = extract(options, wanted, sum(option.cost for option in options), 20)
     assert result.bound == cheapest
-    assert sum(option.price for option in result.choice) == cheapest
+    assert sum(option.cost for option in result.choice) == cheapest
     assert set(wanted) <= founded(result.choice)
     assert all(founded(result.choice[:k]).issuperset(option.needs) for k, option in enumerate(result.choice))
 
@@ -62,23 +65,23 @@ def test_circles_would_be_cheaper_in_some_of_these_systems():
 
 
 def cheapest_with_circles(options: list[Option]) -> int:
-    """The price of the cheapest subset in which every need is made, be it in a circle."""
-    prices = []
+    """The cost of the cheapest subset in which every need is made, be it in a circle."""
+    costs = []
     for size in range(1, len(options) + 1):
         for subset in itertools.combinations(options, size):
             made = {c for option in subset for c in option.makes}
             if 0 in made and all(made.issuperset(option.needs) for option in subset):
-                prices.append(sum(option.price for option in subset))
-    return min(prices)
+                costs.append(sum(option.cost for option in subset))
+    return min(costs)
 
 
 @pytest.mark.parametrize("seed", [seed for seed, wanted in SYSTEMS if wanted == (0,)])
 def test_what_is_known_only_narrows_the_search(seed):
-    """Whether the price that is known is the best one or a high one, the bound is the same; and never above it."""
+    """Whether the cost that is known is the best one or a high one, the bound is the same; and never above it."""
     options = random_options(seed, 7, 13)
     cheapest = extract(options, [0], 10_000, 20).bound
     result = extract(options, [0], cheapest, 20)
-    assert result.bound == sum(option.price for option in result.choice) == cheapest
+    assert result.bound == sum(option.cost for option in result.choice) == cheapest
     assert extract(options, [0], max(cheapest - 1, 0), 20).bound <= max(cheapest - 1, 0)
 
 

@@ -8,7 +8,7 @@ from rlflow.search.saturation.extract import Option
 
 
 def options(egraph: EGraph, cost: CostModel) -> list[Option]:
-    """Every operator that a run computes, with its price: what every graph is charged that holds it.
+    """Every operator that a run computes, with its cost: what every graph is charged that holds it.
 
     Raises RLFlowError for a cost model that charges an operator according to what stands around it.
     """

@@ -1,0 +1,76 @@
+"""The stages of a one-shot task: a controller learns on its instance, and decides; nothing is collected and nothing dreamt."""
+
+import time
+
+import numpy as np
+
+from controllers import CONTROLLERS
+from controllers.base import Observes, check_observes
+from controllers.config import controller_config
+from rlflow.cli.outcome import write_up
+from rlflow.cli.wiring import events
+from rlflow.common.errors import RLFlowError
+from rlflow.common.progress import progress_bar, say
+from rlflow.deliver.candidates import Decision
+from rlflow.tasks.base import ONE_SHOT, Instance
+
+
+def refuse(run, stage: str) -> None:
+    """Raises RLFlowError if the run's task is one-shot, which has no such stage."""
+    if run.spec.shape == ONE_SHOT:
+        raise RLFlowError(f"the task '{run.config.task.name}' is one-shot, which has no stage '{stage}': it begins with train-controller")
+
+
+def train_controller(run) -> dict:
+    """The controller, on the instance."""
+    config, name = run.config, run.config.controller.name
+
+    def work() -> dict:
+        controller, instance = _controller(run), run.task.initial
+        with progress_bar(1, "train-controller", "iteration") as bar, events(run, name) as writer:
+            def show(done, total):
+                bar.total = total
+                bar.update(done - bar.n)
+
+            results = controller.train(instance, config.seed, run.path / "controller" / name, writer.scalars, show)
+        return {"controller": name, "trainings": [results]}
+
+    results = run.stage("train-controller", work)
+    (training,) = results["trainings"]
+    say(f"{training['best_return']:.2f} % below the control, after {training['env_steps']} evaluations")
+    return results
+
+
+def evaluate(run) -> dict:
+    """The controller's best decision, beside the control and random decisions with as many evaluations; see `TaskSpec.deliver`."""
+    trained, config, instance = run.require("train-controller"), run.config, run.task.initial
+
+    def work() -> dict:
+        controller, started = _controller(run), time.monotonic()
+        controller.load(run.path / "controller" / config.controller.name)
+        decided = controller.act(instance.arrays(), config.eval.samples, np.random.default_rng(config.seed))
+        evaluations = trained["trainings"][0]["env_steps"] + len(decided)
+        decisions = [_best("controller", instance, decided, evaluations, started)]
+        started = time.monotonic()
+        decisions.append(_best("control", instance, instance.control()[None], 1, started))
+        started, rng = time.monotonic(), np.random.default_rng(config.seed)
+        drawn = rng.integers(instance.space.nvec, size=(evaluations, len(instance.space.nvec)))
+        decisions.append(_best("random", instance, drawn, evaluations, started))
+        return run.spec.deliver(run.task, decisions, run.path / "eval", config)
+
+    outcome = run.stage("eval", work)
+    write_up(run, outcome)
+    return outcome
+
+
+def _controller(run):
+    kind = CONTROLLERS.get(run.config.controller.name)
+    check_observes(kind, Observes.GRAPH, ONE_SHOT)
+    return kind(controller_config(run.config), run.task.initial, run.config.seed)
+
+
+def _best(name: str, instance: Instance, decisions: np.ndarray, evaluations: int, started: float) -> Decision:
+    """The best of decisions, int64 [B, n], as it was carried out."""
+    result = instance.evaluate(decisions)
+    best = int(result.objectives.argmin())
+    return Decision(name, result.decisions[best], int(result.objectives[best]), evaluations, time.monotonic() - started)

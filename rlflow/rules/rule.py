@@ -1,0 +1,127 @@
+"""A rule, as the rest of the framework sees it, and a set of rules."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from rlflow.common.errors import RLFlowError
+from rlflow.rules.expressions import Expression
+from rlflow.rules.patterns import Op, Output, Star, Var, depth_of, ops_of, paths_of, variables_of, walk
+
+
+class Condition(NamedTuple):
+    holds: Expression
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One direction of an equation: a source and its replacement.
+
+    Attributes:
+      name, family, why: as the file says.
+      source, target: (output name, Output or Var) pairs; the outputs correspond by name and order.
+      lets: (name, expression) for numbers; tensor-valued lets are put into `target`.
+      conditions: what must hold, each with the reason that a refusal gives.
+      relies_on_shapes: whether a condition or target depends on sizes of tensors that are not constant.
+      counts_readers: whether a condition asks who else reads a tensor.
+      symmetric: whether two roots are alike and merged into one, so that swapping them gives no new match.
+      text: the canonical text, which the rule set's hash is made of.
+    """
+
+    name: str
+    family: str
+    why: str
+    source: tuple[tuple[str, Output], ...]
+    target: tuple[tuple[str, Any], ...]
+    lets: tuple[tuple[str, Expression], ...]
+    conditions: tuple[Condition, ...]
+    relies_on_shapes: bool
+    counts_readers: bool
+    symmetric: bool
+    text: str
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """Distinct operators of the source, roots first."""
+        return tuple(ops_of(self.source).values())
+
+    @cached_property
+    def target_ops(self) -> tuple[Op, ...]:
+        return tuple(ops_of(self.target).values())
+
+    @cached_property
+    def roots(self) -> tuple[Op, ...]:
+        """The operators that give the outputs, each once."""
+        return tuple({output.op.key: output.op for _, output in self.source}.values())
+
+    @cached_property
+    def root_positions(self) -> tuple[int, ...]:
+        """Where the roots stand in `ops`."""
+        return tuple(self.ops.index(root) for root in self.roots)
+
+    @cached_property
+    def replaced(self) -> tuple[tuple[int, int], ...]:
+        """(position in `ops`, output slot) of every output that the target replaces."""
+        positions = {op.key: position for position, op in enumerate(self.ops)}
+        return tuple((positions[output.op.key], output.slot) for _, output in self.source)
+
+    @cached_property
+    def tensor_names(self) -> tuple[str, ...]:
+        """The tensor variables of the source, sorted."""
+        result = {
+            pattern.name for _, output in self.source for pattern in walk(output) if isinstance(pattern, Var | Star)
+        }
+        return tuple(sorted(result))
+
+    @cached_property
+    def attribute_names(self) -> tuple[str, ...]:
+        """The names that attributes of the source bind, sorted."""
+        return tuple(sorted(variables_of(self.source) - set(self.tensor_names)))
+
+    @cached_property
+    def n_outputs(self) -> dict[int, int]:
+        """Key of a target operator → how many outputs it has."""
+        used = [output for _, output in self.target if isinstance(output, Output)]
+        used += [child for op in self.target_ops for child in op.inputs if isinstance(child, Output)]
+        return {op.key: 1 + max(o.slot for o in used if o.op.key == op.key) for op in self.target_ops}
+
+    @cached_property
+    def depth(self) -> int:
+        """Operators on the longest path down from a root."""
+        return max(depth_of(output.op) for _, output in self.source)
+
+    @cached_property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """For every operator of the source: the operators from it up to its root."""
+        return tuple(dict.fromkeys(path for root in self.roots for path in paths_of(root)))
+
+    @cached_property
+    def children(self) -> frozenset[str]:
+        """Operators that must be among the producers of every root's inputs."""
+        return frozenset.intersection(
+            *[frozenset(c.op.op for c in root.inputs if isinstance(c, Output)) for root in self.roots]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RuleSet:
+    """Rules in the order of their xfer_ids."""
+
+    rules: tuple[Rule, ...]
+    hash: str = field(default="")
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __iter__(self):
+        return iter(self.rules)
+
+    def __getitem__(self, xfer_id: int) -> Rule:
+        return self.rules[xfer_id]
+
+    def index(self, name: str) -> int:
+        for xfer_id, rule in enumerate(self.rules):
+            if rule.name == name:
+                return xfer_id
+        raise RLFlowError(f"no rule is named '{name}'")

@@ -1,0 +1,152 @@
+"""One integer program: the cheapest choice among options, solved by HiGHS."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from rlflow.search.saturation.options import Option, in_order
+
+TOLERANCE = 1e-6  # relative, of what HiGHS calls proved
+MAX_PICKS = 4  # ways to pick a need for each option, and so flows from each forced class
+
+
+class Relaxation(NamedTuple):
+    """The linear relaxation: its value and the reduced cost of each option (ps)."""
+
+    value: float
+    reduced: np.ndarray
+
+
+class Program:
+    """Column k < len(options) is 1 if option k is chosen; rows are (column → coefficient) with a sum ≥ a number.
+
+    The rows say that forced classes are made, and what a chosen option needs. In fractions that is weak: an option
+    chosen by a third asks for a third of what three such need together. So there are flows, too: whatever one need is
+    picked for each option, from every forced class a path of chosen options leads down along these needs; a unit of
+    flow on it takes at most the share by which the options are chosen. Flows also forbid most circles.
+    """
+
+    def __init__(self, options: list[Option], forced: set[int]):
+        self.options, self.columns = options, len(options)
+        self.makers: dict[int, list[int]] = {}
+        self.readers: dict[int, list[int]] = {}
+        for k, option in enumerate(options):
+            for c in option.makes:
+                self.makers.setdefault(c, []).append(k)
+            for c in option.needs:
+                self.readers.setdefault(c, []).append(k)
+        self.forced = [c for c in self.makers if c in forced]
+        self.rows: list[tuple[dict[int, int], int]] = []
+        for c, makers in self.makers.items():
+            if c in forced:
+                self.rows.append((dict.fromkeys(makers, 1), 1))
+            else:
+                self._require(makers, self.readers.get(c, ()))
+        for pick in self._picks(forced):
+            for c in self.forced:
+                self._flow(c, pick)
+
+    def _require(self, some: Iterable[int], readers: Iterable[int]) -> None:
+        """Some of the options `some` are chosen if one of the readers is.
+
+        Of the options that give the same, no cheapest choice holds two: they share a row.
+        """
+        alike: dict[tuple, list[int]] = {}
+        for k in readers:
+            alike.setdefault(self.options[k].makes, []).append(k)
+        for group in alike.values():
+            row = dict.fromkeys(some, 1)
+            for k in group:
+                row[k] = row.get(k, 0) - 1
+            self.rows.append((row, 0))
+
+    def _picks(self, forced: set[int]) -> list[list[int | None]]:
+        """Some ways to pick a need for each option: the costliest one, the second, …; None where none is left open.
+
+        Classes that are forced, or made elsewhere, are made anyhow.
+        """
+        cost: dict[int, int] = {}  # of making a class, whatever its needs share
+        for option in in_order([o._replace(needs=tuple(c for c in o.needs if c in self.makers)) for o in self.options]):
+            total = option.cost + sum(cost.get(c, 0) for c in option.needs)
+            for c in option.makes:
+                cost[c] = min(total, cost.get(c, total))
+        ordered = []  # per option its needs that are left open, the costliest first
+        for option in self.options:
+            needs = [c for c in option.needs if c in self.makers and c not in forced]
+            ordered.append(sorted(needs, key=lambda c: (-cost.get(c, 0), c)))
+        ways = min(max(map(len, ordered), default=0), MAX_PICKS)
+        picks = []
+        for way in range(ways):
+            picks.append([needs[min(way, len(needs) - 1)] if needs else None for needs in ordered])
+        return picks
+
+    def _flow(self, source: int, pick: list[int | None]) -> None:
+        """A unit of flow from a forced class down the picked needs."""
+        reached, stack = {source}, [source]
+        while stack:
+            for k in self.makers[stack.pop()]:
+                if pick[k] is not None and pick[k] not in reached:
+                    reached.add(pick[k])
+                    stack.append(pick[k])
+        used = sorted({k for c in reached for k in self.makers[c]})
+        if all(pick[k] is None for k in used):
+            return  # the flow would be no more than the row of the class
+        column = {k: self.columns + position for position, k in enumerate(used)}
+        self.columns += len(used)
+        self.rows += [({k: 1, column[k]: -1}, 0) for k in used]
+        for c in sorted(reached):
+            row = {column[k]: 1 for k in self.makers[c]}
+            for k in self.readers.get(c, ()):
+                if k in column and pick[k] == c:
+                    row[column[k]] = row.get(column[k], 0) - 1
+            self.rows.append((row, 1 if c == source else 0))
+
+    def forbid(self, circle: set[int]) -> None:
+        """If any class of the circle is used, one of them is made from outside of it."""
+        outside = sorted({k for c in circle for k in self.makers[c] if circle.isdisjoint(self.options[k].needs)})
+        if not circle.isdisjoint(self.forced):
+            self.rows.append((dict.fromkeys(outside, 1), 1))
+        self._require(outside, sorted({k for c in circle for k in self.readers.get(c, ())}))
+
+    # -- HiGHS -------------------------------------------------------------------------------------
+
+    def _arrays(self):
+        """(costs as shares of the highest, that one, matrix, least sums)"""
+        from scipy.sparse import csr_array
+
+        entries = [(r, k, value) for r, (row, _) in enumerate(self.rows) for k, value in row.items()]
+        rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
+        matrix = csr_array((values, (rows, columns)), shape=(len(self.rows), self.columns))
+        costs = np.zeros(self.columns)
+        costs[: len(self.options)] = [option.cost for option in self.options]
+        scale = max(costs.max(), 1.0)
+        return costs / scale, scale, matrix, np.array([least for _, least in self.rows])
+
+    def relax(self, seconds: float) -> Relaxation:
+        """Says nothing, which is true, when time ends."""
+        from scipy.optimize import linprog
+
+        costs, scale, matrix, least = self._arrays()
+        result = linprog(
+            costs, A_ub=-matrix, b_ub=-least, bounds=(0, None), method="highs", options={"time_limit": seconds}
+        )
+        if result.status != 0:
+            return Relaxation(0.0, np.zeros(len(self.options)))
+        return Relaxation(result.fun * scale, result.lower.marginals[: len(self.options)] * scale)
+
+    def solve(self, seconds: float) -> tuple[int, list[int] | None]:
+        """(bound in ps, the options of the best choice; None if there was no time to find one)."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        costs, scale, matrix, least = self._arrays()
+        whole = np.arange(self.columns) < len(self.options)
+        result = milp(
+            costs, integrality=whole, bounds=Bounds(0, np.where(whole, 1, np.inf)),
+            constraints=LinearConstraint(matrix, lb=least), options={"time_limit": seconds, "mip_rel_gap": 0.0},
+        )  # fmt: skip
+        chosen = None if result.x is None else [int(k) for k in np.flatnonzero(result.x[whole] > 0.5)]
+        if result.status == 0:
+            return sum(self.options[k].cost for k in chosen), chosen
+        dual = result.mip_dual_bound
+        return 0 if dual is None or not np.isfinite(dual) else max(int(dual * scale * (1 - TOLERANCE)), 0), chosen

@@ -1,0 +1,79 @@
+"""The task `rewriting`: an ONNX model, rewritten by proved rules until it is faster."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from omegaconf import OmegaConf
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.options import read
+from rlflow.deliver.delivery import DeliveryOptions, deliver
+from rlflow.env.options import EnvOptions
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import model_files
+from rlflow.graph.onnx_writer import save_model
+from rlflow.reports.html import write_html
+from rlflow.reports.markdown import summary_line, write_report
+from rlflow.rules.language import load_rules
+from rlflow.tasks.base import STEP_BY_STEP
+from rlflow.zoo import ZOO, load
+
+
+class RewritingSpec(EnvSpec):
+    """See `rlflow.tasks.base.TaskSpec`: an ONNX model, rules, a cost and a reward."""
+
+    shape: ClassVar[str] = STEP_BY_STEP
+
+    @classmethod
+    def fetch(cls, model: str, seed: int, folder: Path) -> Path:
+        """A zoo model is built once and written into the folder; else it is the file of that name."""
+        if model in ZOO:
+            source = folder / "model.onnx"
+            save_model(load(model, seed), source)
+            return source
+        source = Path(model)
+        if not source.exists() and source.suffix != ".onnx":
+            ZOO.get(model)  # says which name was probably meant
+        if not source.is_file():
+            raise RLFlowError(f"no such file: {source}")
+        return source
+
+    @classmethod
+    def files(cls, source: Path) -> Sequence[Path]:
+        return model_files(source)
+
+    @classmethod
+    def of(cls, config: Mapping, source: Path) -> Self:
+        shapes, cost = OmegaConf.to_container(config.shapes), config.cost
+        sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
+        return cls(
+            str(source), tuple(sizes.items()), **read(EnvOptions, config.env),
+            cost=cost.name, threads=cost.threads, database=cost.database,
+        )  # fmt: skip
+
+    @classmethod
+    def depends_on(cls, config: Mapping) -> dict:
+        chosen = OmegaConf.to_container(config)
+        rules = load_rules(chosen["env"]["rules"]).hash
+        return {"shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
+
+    def make_env(self, task: Task, max_steps: int) -> GraphRewriteEnv:
+        return GraphRewriteEnv(task, self.make_reward(), max_steps)
+
+    def deliver(
+        self, task: Task, candidates: Sequence, folder: Path, config: Mapping, measure_seconds: float | None = None, **options
+    ) -> dict:
+        """measure_seconds: instead of eval.measure_seconds.  options: further ones of `rlflow.deliver.delivery.deliver`."""
+        checks = DeliveryOptions(
+            list(config.eval.seeds), config.eval.tolerance, config.eval.measure_seconds if measure_seconds is None else measure_seconds,
+            config.eval.sessions, self.threads, config.seed, self.exact,
+        )  # fmt: skip
+        return deliver(task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options)
+
+    def report(self, task: Task, results: dict, folder: Path) -> list[str]:
+        outcome = results["eval"]
+        write_report(folder, results)
+        return [summary_line(outcome), f"model:  {outcome['optimised']}", f"report: {write_html(folder, results, task)}"]
