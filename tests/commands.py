@@ -8,18 +8,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 
-TINY = (
-    "cost.name=analytic", "workers=1", "collect.episodes=6", "env.max_steps=6", "controller.max_steps=6", "env.max_locations=20",
-    "world_model.name=mdn-rnn", "world_model.mdn-rnn.encoder_steps=2", "world_model.mdn-rnn.steps=2", "world_model.mdn-rnn.hidden=8",
-    "world_model.mdn-rnn.latent=4", "world_model.mdn-rnn.encoder_hidden=8", "world_model.mdn-rnn.message_passing_steps=1", "world_model.mdn-rnn.gaussians=2",
-    "world_model.mdn-rnn.batch_graphs=4", "world_model.mdn-rnn.batch_episodes=2",
-    "controller.name=ppo", "controller.planner.steps=50", "controller.ppo.updates=1", "controller.ppo.evaluate_every=1", "controller.ppo.envs=4", "controller.ppo.steps=4",
-    "controller.ppo.minibatches=2", "controller.ppo.epochs=1", "controller.ppo.evaluation_dreams=2",
-    "controller.ppo.hidden=8", "controller.ppo.max_steps=5",
-    "controller.cma-es.generations=2", "controller.cma-es.popsize=4", "controller.cma-es.dreams=1",
-    "controller.cma-es.max_steps=5", "controller.random.dreams=2", "controller.random.max_steps=5",
-    "eval.samples=2", "eval.measure_seconds=0", "search.beam.width=2", "search.beam.depth=2", "search.annealing.restarts=2",
-)  # fmt: skip
+TINY = ("--config", str(ROOT / "tests" / "tiny.yaml"))
 EDITS = (*TINY, "world_model.name=edits")
 
 

@@ -9,6 +9,9 @@ import pytest
 
 import worldmodel  # noqa: F401 - first of all: it sets how TensorFlow rounds, which must not depend on the order of tests
 from tests.commands import TINY, in_its_own
+from tests.toys.parsed import parse_once
+
+parse_once()
 
 
 @pytest.fixture(scope="session")

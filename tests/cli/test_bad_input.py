@@ -264,7 +264,7 @@ def test_a_world_model_of_other_options(folder, capsys, override):
 
 def test_a_controller_for_another_latent(folder, capsys):
     shutil.rmtree(folder / "world-model")
-    assert in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6").code == 0
+    assert in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6", "world_model.holdout=0").code == 0
     before = contents(folder / "controller")
     for stage in ("train-controller", "eval"):
         assert "is of another shape: z 4, not 6" in in_process(capsys, stage, "--run", folder).error
