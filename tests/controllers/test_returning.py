@@ -224,7 +224,7 @@ def test_a_step_that_was_played_once_counts_once(task, played):
 class Far(AnalyticCost):
     """An operator costs more by each sum two edges behind it, so that its next neighbours alone do not tell."""
 
-    reach = 2
+    reach, passes = 2, None
 
     def node_cost(self, graph, node):
         def readers(of):
