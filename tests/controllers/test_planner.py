@@ -6,6 +6,7 @@ import pytest
 from controllers.evaluation import rollout
 from controllers.planner import Planner, PlannerConfig, needed
 from rlflow.common.errors import RLFlowError
+from rlflow.search.options import BeamOptions
 from rlflow.search.search import numbered
 from tests.toys.latent import Identity, Sacrifice, make, vector
 from tests.toys.systems import (
@@ -158,6 +159,15 @@ def test_a_half_written_folder_is_planned_anew(toy, tmp_path):
 def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
     _, results = planned(toy, tmp_path, steps=steps, annealing=annealing)
     assert results["env_steps"] <= steps and results["best_return"] >= 0
+
+
+def test_the_options_of_the_searches_decide_what_is_tried(toy, tmp_path):
+    """All of the steps for beam search: one chain of one rewrite tries less than the default before it has enough."""
+    wide = planned(toy, tmp_path / "wide", steps=5000, annealing=0.0)[1]
+    narrow = planned(toy, tmp_path / "narrow", steps=5000, annealing=0.0, beam_search=BeamOptions(width=1, depth=1))[1]
+    assert narrow["env_steps"] < wide["env_steps"] and narrow["best_return"] <= wide["best_return"]
+    with pytest.raises(RLFlowError, match="with other options .beam_search"):
+        planned(toy, tmp_path / "narrow", steps=5000, annealing=0.0)
 
 
 def test_a_budget_of_nothing_is_refused():

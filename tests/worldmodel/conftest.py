@@ -8,7 +8,7 @@ from worldmodel.training import load, train
 
 LEARNER = MDNRNNConfig(
     latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=300, steps=600,
-    learning_rate=5e-3,
+    learning_rate=5e-3, batch_graphs=32, max_sequence=64,
 )
 
 

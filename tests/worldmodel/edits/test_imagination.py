@@ -50,7 +50,7 @@ def choose(rng: np.random.Generator, counts: np.ndarray) -> np.ndarray:
 
 def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
     """Plays the same random actions in dreams and in as many real environments; the steps that it compared."""
-    dream = DreamVectorEnv(model, task.initial, dreams, max_steps=steps + 1, temperature=0.0)
+    dream = DreamVectorEnv(model, task.initial, dreams, max_steps=steps + 1, temperature=0.0, uncertainty_limit=None)
     real = [LatentEnv(real_env(task, steps + 1), model) for _ in range(dreams)]
     rng, compared, alive = np.random.default_rng(seed), 0, np.ones(dreams, bool)
     seen, shown = dream.reset(seed=0)[0], [env.reset(seed=0)[0] for env in real]
@@ -105,7 +105,7 @@ def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
 
 def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
     model, task = toy
-    dream, real = DreamEnv(model, task.initial, max_steps=3), LatentEnv(real_env(task, 3), model)
+    dream, real = DreamEnv(model, task.initial, max_steps=3, uncertainty_limit=None), LatentEnv(real_env(task, 3), model)
     for last in (np.array([1, 0]), np.array([task.no_op, 0])):
         for env in (dream, real):
             env.reset(seed=0)
@@ -249,7 +249,8 @@ def test_what_nobody_knows_changes_nothing_and_the_limit_on_uncertainty_ends_the
 
 def test_by_analogy_a_rule_does_the_right_thing_to_another_size(uncertain):
     model, task, (_, other) = uncertain
-    dream, real = DreamEnv(model, task.initial, max_steps=9, temperature=0.0), LatentEnv(real_env(task, 9), model)
+    dream = DreamEnv(model, task.initial, max_steps=9, temperature=0.0, uncertainty_limit=None)
+    real = LatentEnv(real_env(task, 9), model)
     for env in (dream, real):
         env.reset(seed=0)
     (seen, reward, *_), (shown, real_reward, *_) = (env.step(np.array([0, other])) for env in (dream, real))

@@ -257,7 +257,7 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(tmp_path, options):
 
     episodes = toy.episodes(20)
     learnt(tmp_path / "whole", episodes, **options)
-    config = dataclasses.replace(TINY, **options, checkpoint_seconds=0)
+    config = dataclasses.replace(TINY, **options, checkpoint_seconds=1e-9)
     for kill_at in (5, 10**9):
         try:
             train(config, toy.SPEC, episodes, tmp_path / "killed", seed=0, progress=Progress(kill_at))
