@@ -1,7 +1,7 @@
 """What a rewrite changes, as it is seen: nodes and matches that disappear and that appear.
 
-Rewriting is deterministic and local, so an edit says all of a step at a fraction of a graph's size. It is what a world model
-that predicts edits learns from (worldmodel/edits); nothing in it says how a rule works.
+Rewriting is deterministic and local, so an edit says all of a step at a fraction of a graph's size. It is what a world
+model that predicts edits learns from (worldmodel/edits); nothing in it says how a rule works.
 
 Nodes, tensors and matches are named by the ids that they have in this episode.
 """
@@ -19,14 +19,16 @@ from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 
-FORMAT = 1  # of packed edits; raised when what is hashed into a signature changes, since models learnt from others do not fit
+# Of packed edits; raised when what is hashed into a signature changes, since models learnt from others do not fit.
+FORMAT = 1
 OUTPUT = 0  # the operator of the node that stands for an output of the whole graph
 
 
 class TensorRecord(NamedTuple):
     """One tensor. rank_signature: int64 hash of its data type, its rank, and whether it is constant.
 
-    signature: int64 hash of its data type, its shape and, of a small constant, its content. size: elements, −1 if not known.
+    signature: int64 hash of its data type, its shape and, of a small constant, its content. size: elements, −1 if not
+    known.
     """
 
     id: int
@@ -36,7 +38,8 @@ class TensorRecord(NamedTuple):
 
 
 class NodeRecord(NamedTuple):
-    """One node. op_type: int64 hash of its operator's name and domain. operator: the same with its attributes, defaults filled in.
+    """One node. op_type: int64 hash of its operator's name and domain. operator: the same with its attributes, defaults
+    filled in.
 
     inputs, outputs: ids of tensors, ABSENT for an omitted one. runtime_ps: estimated.
 
@@ -52,7 +55,8 @@ class NodeRecord(NamedTuple):
 
 
 class MatchRecord(NamedTuple):
-    """One match of a rule: its nodes in the rule's order; the tensors that its variables hold, then those it replaces."""
+    """One match of a rule: its nodes in the rule's order; the tensors that its variables hold, then those it
+    replaces."""
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -60,8 +64,8 @@ class MatchRecord(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """removed: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which anything
-    changed. rewired: (old tensor, new tensor) for all consumers.
+    """removed: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which
+    anything changed. rewired: (old tensor, new tensor) for all consumers.
 
     lost, appeared: matches; of a rule with two alike roots, both ways to name them.
     """
@@ -95,7 +99,8 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
     old, new = before.graph, after.graph
     removed = [node_id for node_id in sorted(new.changed) if node_id in old.nodes and node_id not in new.nodes]
     changed = [node_id for node_id in sorted(after.graph_cost.recounted) if node_id in new.nodes]
-    changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))  # new ones as the rule made them, wherever they come to lie
+    # new ones as the rule made them, wherever they come to lie
+    changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))
     nodes = []
     for node_id in changed:
         record = _record(after, new.nodes[node_id])
@@ -176,7 +181,8 @@ def _pack_match(flat: list[int], match: MatchRecord) -> None:
 
 
 def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
-    """What `pack` packed. Raises RLFlowError if the array is damaged, of another format, or names what never appeared."""
+    """What `pack` packed. Raises RLFlowError if the array is damaged, of another format, or names what never
+    appeared."""
     whole = packed.dtype == np.int64 and packed.ndim == 1
     numbers = iter(packed.tolist() if whole else ())
     try:
@@ -229,15 +235,16 @@ def _names_only(edit: Edit, nodes: set[int], tensors: set[int]) -> bool:
 
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
     removed = _some(numbers)
-    tensors = tuple([TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)) for _ in _counted(numbers)])
-    nodes = []
+    tensors, nodes = [], []
+    for _ in _counted(numbers):
+        tensors.append(TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)))
     for _ in _counted(numbers):
         node_id, op_type, operator, runtime = next(numbers), next(numbers), next(numbers), next(numbers)
         nodes.append(NodeRecord(node_id, op_type, operator, _some(numbers), _some(numbers), runtime))
     rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
     lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
     appeared = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    return Edit(removed, tensors, tuple(nodes), rewired, lost, appeared)
+    return Edit(removed, tuple(tensors), tuple(nodes), rewired, lost, appeared)
 
 
 def _unpack_match(numbers: Iterator[int]) -> MatchRecord:

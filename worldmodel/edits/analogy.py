@@ -1,7 +1,7 @@
 """What a rule does to a match whose like was never rewritten, by what it did to others.
 
-The most alike example says what happens, and every new operator and tensor signature stands to this match as those of the examples
-stood to theirs.
+The most alike example says what happens, and every new operator and tensor signature stands to this match as those of
+the examples stood to theirs.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ def by_analogy(
 ) -> Effect:
     """What the rule does here: as to the most alike example, with the operators and tensors that stand in for its own.
 
-    examples: of patterns that hang together in the same way, at least one. relatives: of all with the same op types, which may tell
-    new operators.
+    examples: of patterns that hang together in the same way, at least one. relatives: of all with the same op types,
+    which may tell new operators.
     """
     model = most_alike(pattern, signature, examples).effect
     examples = [example for example in examples if _wiring(example.effect) == _wiring(model)]
@@ -64,8 +64,8 @@ def _wiring(effect: Effect) -> tuple:
 def _transferred(here: tuple[int, ...], cases: Cases) -> int:
     """The new value for the values here.
 
-    It is like the one value that it was like in all cases; else what it always was beside the same value at some position that
-    decided it in all; else unheard of, and matches nothing.
+    It is like the one value that it was like in all cases; else what it always was beside the same value at some
+    position that decided it in all; else unheard of, and matches nothing.
     """
     for position, value in enumerate(here):
         if all(values[position] == new for values, new in cases):

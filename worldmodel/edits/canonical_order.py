@@ -1,7 +1,7 @@
 """Of two symmetric matches, the one that the environment names: its nodes come first in the graph's canonical order.
 
-That order is depth first from the graph's outputs, operands before their consumers. Only as much of it is walked as tells two nodes
-apart.
+That order is depth first from the graph's outputs, operands before their consumers. Only as much of it is walked as
+tells two nodes apart.
 """
 
 from heapq import heappop, heappush

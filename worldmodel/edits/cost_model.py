@@ -1,7 +1,8 @@
 """What nodes cost among others, and what rewrites gain, learnt.
 
-A cost that is a sum over single operators is known from the nodes alone. One of kernels that span several (the profiled cost) depends
-on a node's neighbourhood: it is learnt for neighbourhoods of every width, and predicted by the widest that are known.
+A cost that is a sum over single operators is known from the nodes alone. One of kernels that span several (the profiled
+cost) depends on a node's neighbourhood: it is learnt for neighbourhoods of every width, and predicted by the widest
+that are known.
 """
 
 import numpy as np
@@ -48,7 +49,8 @@ class RewriteGains:
         self._of: dict[tuple[int, int], np.ndarray] = {}
 
     def __call__(self, xfer_id: int, pattern: int | None, size: float | None) -> tuple[float, float]:
-        """(expected gain, its spread) in ps: of the pattern's others, else the rule's, in proportion to the size where it is known."""
+        """(expected gain, its spread) in ps: of the pattern's others, else the rule's, in proportion to the size where
+        it is known."""
         others = self._others(1, pattern) if pattern is not None else ()
         others = others if len(others) else self._others(0, xfer_id)
         if not len(others):
@@ -63,8 +65,9 @@ class RewriteGains:
 
 
 class CostModel:
-    """nodes: of single nodes. neighbourhoods: by the key of a node's neighbourhood, for each width from 1; [] where those do not
-    matter. spread: what runtimes vary by where they do (ps). gains: of rewrites of which too little is known."""
+    """nodes: of single nodes. neighbourhoods: by the key of a node's neighbourhood, for each width from 1; [] where
+    those do not matter. spread: what runtimes vary by where they do (ps). gains: of rewrites of which too little is
+    known."""
 
     def __init__(self, nodes: NodeCosts, neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float):
         self.nodes, self.neighbourhoods, self.gains, self.spread = nodes, neighbourhoods, gains, spread
@@ -72,10 +75,11 @@ class CostModel:
     def __call__(
         self, single: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(runtime, its spread (ps), whether the widest neighbourhoods are known) of nodes, float64 [k] each and bool [k].
+        """(runtime, its spread (ps), whether the widest neighbourhoods are known) of nodes, float64 [k] each and bool
+        [k].
 
-        single: float64 [k], what they cost by their operator signatures. keys: uint32 [W, k]. Where the widest neighbourhood that is
-        known is still that of `before`, uint32 [W, k], a node costs what was `paid`, float64 [k].
+        single: float64 [k], what they cost by their operator signatures. keys: uint32 [W, k]. Where the widest
+        neighbourhood that is known is still that of `before`, uint32 [W, k], a node costs what was `paid`, float64 [k].
         """
         runtime, spread, stays = single, np.full(len(single), self.spread), np.zeros(len(single), bool)
         for means, now, then in zip(self.neighbourhoods, keys, before, strict=True):

@@ -40,7 +40,8 @@ def _logged_costs(training: TrainingSet) -> Iterator[tuple[int, Signature, float
 
 
 def _residuals(training: TrainingSet, nodes: NodeCosts) -> np.ndarray:
-    """What the logged runtimes differ by from what single nodes cost (ps): 0 where the neighbourhood does not matter."""
+    """What the logged runtimes differ by from what single nodes cost (ps): 0 where the neighbourhood does not
+    matter."""
     single = {index: single_node_costs(index, nodes) for index in training.by_grounding}
     return np.concatenate([runtimes - single[index](of) for index, of, runtimes in _logged_runtimes(training)])
 
@@ -71,8 +72,8 @@ def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans
 
 
 class _NeighbourhoodSamples:
-    """keys: arrays uint32 [W, k]; runtimes: float64 [k] each (ps): of all nodes of the first state, then of those around each change
-    of the episodes, which are all of one grounding and are walked side by side."""
+    """keys: arrays uint32 [W, k]; runtimes: float64 [k] each (ps): of all nodes of the first state, then of those
+    around each change of the episodes, which are all of one grounding and are walked side by side."""
 
     def __init__(self, index: GroundingIndex, episodes: list[GroundedEpisode], n_rules: int):
         self.index, self.episodes = index, episodes

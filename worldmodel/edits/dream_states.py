@@ -1,7 +1,7 @@
 """Many states of one grounding side by side, in arrays: a state is which nodes are there.
 
-Nothing is searched for in a step: every node knows the matches that wait for it (a Rete network, Forgy 1982), so counters tell
-which matches are there. The grounding is asked only about what no dream did before.
+Nothing is searched for in a step: every node knows the matches that wait for it (a Rete network, Forgy 1982), so
+counters tell which matches are there. The grounding is asked only about what no dream did before.
 """
 
 import numpy as np
@@ -11,11 +11,13 @@ from worldmodel.edits.node_costs import REACH
 
 
 class DreamStates:
-    """n states of one grounding. producer: int32 [n, T], the node that is there under a tensor, −1 for none. n_consumers: int16 [n, T].
+    """n states of one grounding. producer: int32 [n, T], the node that is there under a tensor, −1 for none.
+    n_consumers: int16 [n, T].
 
-    open: int16 [n, J], conditions of a match that are not met; it is there where that is 0. counts: int32 [n, N], by rule;
-    class_counts: int32 [n, K]. What others note here where a node's cost depends on its neighbourhood: paid, float64 [n, T], its
-    runtime (ps); keys, uint32 [n, T, REACH], what was around it then (see neighbourhood.py).
+    open: int16 [n, J], conditions of a match that are not met; it is there where that is 0.
+    counts: int32 [n, N], by rule. class_counts: int32 [n, K].
+    What others note here where a node's cost depends on its neighbourhood: paid, float64 [n, T], its runtime (ps);
+    keys, uint32 [n, T, REACH], what was around it then (see neighbourhood.py).
     """
 
     def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int):
@@ -87,10 +89,12 @@ class DreamStates:
         source.grow()
         self.grow()
         width = min(self.producer.shape[1], source.producer.shape[1])
-        self.producer[rows], self.n_consumers[rows], self.paid[rows], self.keys[rows] = -1, 0, 0, 0
-        self.producer[rows, :width], self.n_consumers[rows, :width] = source.producer[0, :width], source.n_consumers[0, :width]
-        self.paid[rows, :width], self.keys[rows, :width] = source.paid[0, :width], source.keys[0, :width]
-        self.open[rows], self.counts[rows], self.class_counts[rows] = source.open[0], source.counts[0], source.class_counts[0]
+        for name, empty in (("producer", -1), ("n_consumers", 0), ("paid", 0), ("keys", 0)):
+            values = getattr(self, name)
+            values[rows] = empty
+            values[rows, :width] = getattr(source, name)[0, :width]
+        for name in ("open", "counts", "class_counts"):
+            getattr(self, name)[rows] = getattr(source, name)[0]
 
     # -- questions ---------------------------------------------------------------------------------
 

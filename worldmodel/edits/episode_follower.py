@@ -12,7 +12,8 @@ from worldmodel.edits.grounding import Grounding
 class EpisodeFollower:
     """Kept up by the episode's edits.
 
-    Attributes: nodes: the episode's node id → the grounding's number, of those that are there. tensors: likewise, of all so far.
+    Attributes: nodes: the episode's node id → the grounding's number, of those that are there. tensors: likewise, of
+    all so far.
     matches: where rules apply, in the episode's ids.
     """
 
@@ -73,11 +74,13 @@ class EpisodeFollower:
                 self._number_tensor(new[tensor], owner, (record.operator, inputs, slot), copies)
 
     def _number_tensor(self, record: TensorRecord, owner: int, maker: tuple, copies: dict[tuple, int]) -> None:
-        self.tensors[record.id] = self.grounding.made_tensor(owner, maker, record.rank_signature, record.signature, copies)
+        number = self.grounding.made_tensor(owner, maker, record.rank_signature, record.signature, copies)
+        self.tensors[record.id] = number
 
     def _ground(self, record: NodeRecord) -> int:
         self.grounding.rules.op_types.setdefault(record.operator, record.op_type)
-        return self.grounding.node(record.operator, self._ground_tensors(record.inputs), self._ground_tensors(record.outputs))
+        inputs, outputs = self._ground_tensors(record.inputs), self._ground_tensors(record.outputs)
+        return self.grounding.node(record.operator, inputs, outputs)
 
     def _ground_tensors(self, tensors: Iterable[int]) -> tuple[int, ...]:
         return tuple([t if t == ABSENT else self.tensors[t] for t in tensors])

@@ -1,5 +1,5 @@
-"""Where the patterns promise a match that is not there: learning which tensors must have a single consumer, and which signatures a
-pattern does not apply with."""
+"""Where the patterns promise a match that is not there: learning which tensors must have a single consumer, and which
+signatures a pattern does not apply with."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,8 +26,8 @@ def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
 class _Promises:
     """What was seen of the promised matches of one pattern.
 
-    always_single: per tensor, whether it had a single consumer wherever the promise was kept. broken: (signature, whether each tensor
-    had a single consumer) where it was not.
+    always_single: per tensor, whether it had a single consumer wherever the promise was kept. broken: (signature,
+    whether each tensor had a single consumer) where it was not.
     """
 
     def __init__(self, n_tensors: int):
@@ -38,8 +38,8 @@ class _Promises:
         self.always_single = [a and b for a, b in zip(self.always_single, single, strict=True)]
 
     def settle(self, learned: LearnedPattern) -> None:
-        """A tensor that always was single where the pattern applied, and was not where it did not, has to be; broken promises that
-        this does not explain are laid to the signature."""
+        """A tensor that always was single where the pattern applied, and was not where it did not, has to be; broken
+        promises that this does not explain are laid to the signature."""
         at_fault = []
         for tensor, always in enumerate(self.always_single):
             if always and any(not single[tensor] for _, single in self.broken):

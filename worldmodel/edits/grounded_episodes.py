@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.collect.edits import Edit
+from rlflow.collect.edits import Edit, MatchRecord
 from worldmodel.edits.episode_follower import EpisodeFollower
 from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 from worldmodel.edits.logged_edits import LoggedEdits
@@ -16,9 +16,10 @@ UNKNOWN_MATCH, NO_OP = -1, -2  # in place of the number of a match
 class GroundedEpisode(NamedTuple):
     """One episode of T steps.
 
-    xfer_ids: int64 [T], NO_OP. matches: int64 [T], what each action rewrote; UNKNOWN_MATCH if its pattern is unknown, NO_OP.
-    nodes: T + 1 arrays of those there. gains: float64 [T], ps that each action took off the runtime. runtimes: T + 1 times (nodes,
-    their runtimes in ps), of those that were logged anew. repeated: how many of its first steps another episode logged before.
+    xfer_ids: int64 [T], NO_OP. matches: int64 [T], what each action rewrote; UNKNOWN_MATCH if its pattern is unknown,
+    NO_OP. nodes: T + 1 arrays of those there. gains: float64 [T], ps that each action took off the runtime. runtimes:
+    T + 1 times (nodes, their runtimes in ps), of those that were logged anew. repeated: how many of its first steps
+    another episode logged before.
     """
 
     xfer_ids: np.ndarray
@@ -47,11 +48,12 @@ def ground_episode(index: GroundingIndex, log: LoggedEdits, repeated: int = 0) -
     index.update()
     xfer_ids = [NO_OP if match is None else match.xfer_id for match in log.taken]
     return GroundedEpisode(
-        np.array(xfer_ids, np.int64), np.array(matches, np.int64), nodes, np.array(gains, np.float64), runtimes, repeated
-    )
+        np.array(xfer_ids, np.int64), np.array(matches, np.int64), nodes, np.array(gains, np.float64), runtimes,
+        repeated,
+    )  # fmt: skip
 
 
-def _number(follower: EpisodeFollower, taken) -> int:
+def _number(follower: EpisodeFollower, taken: MatchRecord | None) -> int:
     if taken is None:
         return NO_OP
     number = follower.match(taken)

@@ -1,7 +1,8 @@
-"""The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or that the rules say can.
+"""The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or that the
+rules say can.
 
-Each has a number. A state of the graph is then a set of nodes, and a match is there when its nodes are. The grounding grows when
-something is rewritten that was not before; what it holds is shared by all dreams.
+Each has a number. A state of the graph is then a set of nodes, and a match is there when its nodes are. The grounding
+grows when something is rewritten that was not before; what it holds is shared by all dreams.
 """
 
 import hashlib
@@ -17,7 +18,8 @@ OrderKey = tuple[int, int]  # the rank of the tensor of the initial graph that i
 
 
 class GroundMatch(NamedTuple):
-    """Where a rule may apply: pattern: its number; nodes and operands are the grounding's numbers; tensors: by local number."""
+    """Where a rule may apply: pattern: its number; nodes and operands are the grounding's numbers; tensors: by local
+    number."""
 
     pattern: int
     nodes: tuple[int, ...]
@@ -78,8 +80,9 @@ class Grounding:
     ) -> int:
         """A tensor that a rewrite makes: named by the tensor that it was made for, and by what makes it.
 
-        maker: operator, tensors read and output of the node; of a new constant operator, () and input of its consumer, and owner is
-        what that gives in place of the match, if it does. copies: how many of a name there are (see `effect`).
+        maker: operator, tensors read and output of the node; of a new constant operator, () and input of its consumer,
+        and owner is what that gives in place of the match, if it does. copies: how many of a name there are (see
+        `effect`).
         """
         name = owner, *maker, signature
         key = *name, copies[name]
@@ -127,8 +130,8 @@ class Grounding:
         return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
 
     def operator_signature(self, node: int) -> tuple[int, Signature]:
-        """What a node is, wherever it is: its operator; the signatures of the tensors that it reads, how many they are, and of those
-        that it makes."""
+        """What a node is, wherever it is: its operator; the signatures of the tensors that it reads, how many they are,
+        and of those that it makes."""
         operator, inputs, outputs = self.nodes[node]
         read = [self.signatures[t] if t != ABSENT else 0 for t in inputs]
         made = [self.signatures[t] if t != ABSENT else 0 for t in outputs]
@@ -204,15 +207,17 @@ class Grounding:
                 if t < 0 or tensor < 0:
                     if t != tensor:
                         return False
-                elif bound.setdefault(t, tensor) != tensor or pattern.rank_signatures[t] != self.rank_signatures[tensor]:
+                elif bound.setdefault(t, tensor) != tensor:
+                    return False
+                elif pattern.rank_signatures[t] != self.rank_signatures[tensor]:
                     return False
         return len(set(bound.values())) == len(bound)
 
     # -- effects -----------------------------------------------------------------------------------
 
     def effect(self, match: int, copy: int = 0) -> GroundEffect | None:
-        """What rewriting a match does; None if nobody knows. copy: for new tensors that bear the names of others which are in use
-        (it was rewritten before, and others came to read what that made)."""
+        """What rewriting a match does; None if nobody knows. copy: for new tensors that bear the names of others which
+        are in use (it was rewritten before, and others came to read what that made)."""
         if (match, copy) not in self._effects:
             ground = self.matches[match]
             effect, seen = self.rules.effect(ground.pattern, self.match_signature(ground))

@@ -16,20 +16,24 @@ UNKNOWN, NOT_ASKED = -1, -2  # in place of the row of an effect
 
 
 class GroundingIndex:
-    """The arrays of one grounding; `update` takes over what it has grown by. Rows are numbers of nodes, tensors, matches or effects.
+    """The arrays of one grounding; `update` takes over what it has grown by. Rows are numbers of nodes, tensors,
+    matches or effects.
 
-    by node: primary_output; is_output, whether it stands for an output of the whole graph; signature_hash, of its operator signature;
+    by node: primary_output; is_output, whether it stands for an output of the whole graph; signature_hash, of its
+    operator signature;
     inputs, outputs: tensors; matches_of: those that it takes part in.
     by tensor: consumers: nodes; has_secondary_producer: whether some node makes it as another output than its first;
     single_consumer_matches: those that want it to have one consumer.
-    by match: rule; match_class, which it shares with its symmetric match; nodes; single_consumers: tensors; n_conditions: nodes to be
-    there and tensors to have a single consumer; has_symmetric; effect_row, UNKNOWN or NOT_ASKED.
+    by match: rule; match_class, which it shares with its symmetric match; nodes; single_consumers: tensors;
+    n_conditions: nodes to be there and tensors to have a single consumer; has_symmetric; effect_row, UNKNOWN or
+    NOT_ASKED.
     by effect: seen, removed, added, rewired (flat pairs) and made, as in GroundEffect.
     """
 
     def __init__(self, grounding: Grounding, match_classes: MatchClasses):
         self.grounding, self.match_classes = grounding, match_classes
-        self.primary_output, self.is_output, self.signature_hash = GrowingArray(np.int32), GrowingArray(bool), GrowingArray(np.uint64)
+        self.primary_output, self.is_output = GrowingArray(np.int32), GrowingArray(bool)
+        self.signature_hash = GrowingArray(np.uint64)
         self.inputs, self.outputs, self.matches_of = RaggedLists(), RaggedLists(), RaggedLists()
         self.consumers, self.has_secondary_producer = RaggedLists(), GrowingArray(bool)
         self.single_consumer_matches = RaggedLists()
@@ -97,13 +101,15 @@ class GroundingIndex:
         classes = []
         for naming in (match, symmetric):
             ground = grounding.matches[naming]
-            classes.append(self.match_classes.of(self.rule.values[match], ground.pattern, grounding.match_signature(ground)))
+            signature = grounding.match_signature(ground)
+            classes.append(self.match_classes.of(self.rule.values[match], ground.pattern, signature))
         return min(classes)
 
     # -- the order of a rule's matches -------------------------------------------------------------
 
     def _sort(self, xfer_id: int, match: int) -> None:
-        """Puts a match among those of its rule, which are ordered by class; symmetric ones count as one, by the lesser order."""
+        """Puts a match among those of its rule, which are ordered by class; symmetric ones count as one, by the lesser
+        order."""
         symmetric = self.grounding.symmetric_match.get(match, match)
         if symmetric > match:
             return  # it comes with its symmetric match
@@ -118,8 +124,10 @@ class GroundingIndex:
     def order_of(self, match: int) -> tuple:
         """By this the locations of a rule are numbered: first by class."""
         grounding = self.grounding
-        namings = match, grounding.symmetric_match.get(match, match)
-        orders = [grounding.order_of(grounding.matches[each].nodes, grounding.matches[each].operands) for each in namings]
+        orders = []
+        for naming in (match, grounding.symmetric_match.get(match, match)):
+            ground = grounding.matches[naming]
+            orders.append(grounding.order_of(ground.nodes, ground.operands))
         return int(self.match_class.values[match]), min(orders)
 
     def matches_of_rule(self, xfer_id: int) -> np.ndarray:

@@ -12,7 +12,8 @@ from worldmodel.spaces import within
 
 
 class EditsImagination:
-    """See `worldmodel.base.Imagination`. The temperature scales the spread that runtimes had in the same neighbourhood."""
+    """See `worldmodel.base.Imagination`. The temperature scales the spread that runtimes had in the same
+    neighbourhood."""
 
     def __init__(self, model, start: RewriteState, n: int):
         first, unchanged = first_edit(start), start.task.initial.cost.runtime_ps

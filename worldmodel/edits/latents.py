@@ -1,7 +1,9 @@
-"""The latent state z of a graph: its nodes, summed up in few numbers from which its location counts and costs can be read.
+"""The latent state z of a graph: its nodes, summed up in few numbers from which its location counts and costs can be
+read.
 
-Reduced-rank regression (Izenman 1975): of all linear maps of rank Z from how often each operator signature occurs, the one
-that predicts the location counts and the runtime of the training states best. It is linear, so an edit changes z by what its nodes add.
+Reduced-rank regression (Izenman 1975): of all linear maps of rank Z from how often each operator signature occurs, the
+one that predicts the location counts and the runtime of the training states best. It is linear, so an edit changes z by
+what its nodes add.
 """
 
 import numpy as np
@@ -31,7 +33,8 @@ class Latents:
         gram += RIDGE * max(np.trace(gram) / max(len(gram), 1), 1e-9) * np.eye(len(gram))
         weights = np.linalg.solve(gram, inputs.T @ wanted)
         _, _, directions = np.linalg.svd(inputs @ weights, full_matrices=False)
-        directions = directions[:latent] * np.sign(directions[:latent].sum(axis=1, keepdims=True) + 1e-12)  # one of two signs
+        directions = directions[:latent]
+        directions = directions * np.sign(directions.sum(axis=1, keepdims=True) + 1e-12)  # one of two signs
         rows = weights @ directions.T
         scale = (inputs @ rows).std(axis=0)
         rows = np.where(scale > 1e-9, rows / np.maximum(scale, 1e-9), 0.0)

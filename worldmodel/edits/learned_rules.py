@@ -1,7 +1,7 @@
 """What is learnt of a rewriting system: where its rules apply and what they do, without saying where.
 
-A rule applies where a pattern was seen with this signature, and there it does what it did before: what was seen in one block of a
-network is known of all others. New signatures are judged by the pattern.
+A rule applies where a pattern was seen with this signature, and there it does what it did before: what was seen in one
+block of a network is known of all others. New signatures are judged by the pattern.
 """
 
 from collections import Counter
@@ -32,11 +32,16 @@ class LearnedPattern:
 
     def examples(self) -> list[Example]:
         """Per signature with which it was rewritten, what that mostly did."""
-        return [Example(self.pattern, signature, complete_effect(seen)) for signature, seen in self.effects.items() if seen]
+        result = []
+        for signature, seen in self.effects.items():
+            if seen:
+                result.append(Example(self.pattern, signature, complete_effect(seen)))
+        return result
 
 
 def complete_effect(seen: Counter[Effect]) -> Effect:
-    """Of what a pattern did, that which left out least (a new node that nothing reads is not recorded); then the most frequent."""
+    """Of what a pattern did, that which left out least (a new node that nothing reads is not recorded); then the most
+    frequent."""
     return max(seen, key=lambda effect: (len(effect.added), seen[effect]))
 
 
@@ -82,8 +87,8 @@ class LearnedRules:
     def applies(self, number: int, signature: Signature) -> bool:
         """Whether a pattern applies with this signature.
 
-        New ones are judged by what was seen of the same operators: of the pattern, else of the rule's other patterns of these op
-        types; where that is nothing, they are trusted if none of the pattern were refuted.
+        New ones are judged by what was seen of the same operators: of the pattern, else of the rule's other patterns of
+        these op types; where that is nothing, they are trusted if none of the pattern were refuted.
         """
         learned = self.patterns[number]
         if signature in learned.effects or signature in learned.refuted:
@@ -97,7 +102,8 @@ class LearnedRules:
         return not learned.refuted
 
     def effect(self, number: int, signature: Signature) -> tuple[Effect | None, bool]:
-        """(what a pattern does with this signature, whether that was seen); None if neither it nor its like was ever rewritten."""
+        """(what a pattern does with this signature, whether that was seen); None if neither it nor its like was ever
+        rewritten."""
         learned = self.patterns[number]
         seen = learned.effects.get(signature)
         if seen:
@@ -108,7 +114,8 @@ class LearnedRules:
         relatives = self._examples(self.same_operators[operators_of(learned.pattern)])
         effect = by_analogy(learned.pattern, signature, examples, relatives)
         for (operator, _, _), (other, _, _) in zip(effect.added, examples[0].effect.added, strict=False):
-            self.op_types.setdefault(operator, self.op_types[other])  # an unheard-of operator is of the type of what it stands for
+            # an unheard-of operator is of the type of what it stands for
+            self.op_types.setdefault(operator, self.op_types[other])
         return effect, False
 
     def _examples(self, numbers: Iterable[int]) -> list[Example]:

@@ -6,7 +6,8 @@ from worldmodel.edits.match_patterns import Effect, MatchPattern, Numbering, Sig
 
 
 def to_json(rules: LearnedRules) -> dict:
-    """{"symmetric", "op_types": [[operator, op type], …], "patterns": [[pattern, single consumers, refuted, effects], …]}.
+    """{"symmetric", "op_types": [[operator, op type], …], "patterns": [[pattern, single consumers, refuted, effects],
+    …]}.
 
     effects: [[signature, [[effect, times], …]], …].
     """

@@ -9,7 +9,8 @@ from rlflow.common.errors import RLFlowError
 
 
 class LoggedEdits(NamedTuple):
-    """One episode of T steps. edits: T + 1, the first one of its initial state. taken: T, the match of each action, None for NO-OP."""
+    """One episode of T steps. edits: T + 1, the first one of its initial state. taken: T, the match of each action,
+    None for NO-OP."""
 
     edits: list[Edit]
     taken: list[MatchRecord | None]
@@ -20,13 +21,16 @@ def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
     result = []
     for episode in episodes:
         if episode.edits is None:
-            raise RLFlowError("these episodes hold no edits, which the world model 'edits' learns from; collect them anew")
+            raise RLFlowError(
+                "these episodes hold no edits, which the world model 'edits' learns from; collect them anew"
+            )
         result.append(LoggedEdits(*unpack(episode.edits)))
     return result
 
 
 def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> list[int]:
-    """How many of the copied steps of each an earlier one of these has logged: a step that was played once counts once."""
+    """How many of the copied steps of each an earlier one of these has logged: a step that was played once counts
+    once."""
     after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the way that leads there
     result = []
     for episode, log in zip(episodes, logs, strict=True):

@@ -1,4 +1,5 @@
-"""Match classes: of what a match consists, wherever it is. What a class gains in one block of a network, it gains in all others."""
+"""Match classes: of what a match consists, wherever it is. What a class gains in one block of a network, it gains in
+all others."""
 
 import numpy as np
 
@@ -9,7 +10,8 @@ MOST = 2000  # (pattern, signature) pairs that are classes of their own: those t
 
 
 class MatchClasses:
-    """xfer_ids: int32 [K], the rule of each class, ascending. A rule's last class is of all its matches that are of no other."""
+    """xfer_ids: int32 [K], the rule of each class, ascending. A rule's last class is of all its matches that are of no
+    other."""
 
     def __init__(self, rules: LearnedRules, n_rules: int):
         times = {}  # (xfer_id, pattern, signature) → rewrites that were seen

@@ -1,7 +1,8 @@
 """Match patterns and what rewriting them does, without saying where (lifted, as the action schemas of planning are).
 
-A *match pattern* is which operators a match consists of and how they hang together, with tensors numbered by their first mention;
-its *signature* are the operators' attributes and the tensors' shapes. Both together make the match class.
+A *match pattern* is which operators a match consists of and how they hang together, with tensors numbered by their
+first mention; its *signature* are the operators' attributes and the tensors' shapes. Both together make the match
+class.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,12 +10,14 @@ from typing import NamedTuple
 
 from rlflow.graph.model import ABSENT
 
-NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]  # op type (in a pattern) or operator (in an effect), inputs, outputs
+# op type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made
+NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
 Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tensor signatures by local number
 
 
 class MatchPattern(NamedTuple):
-    """xfer_id; nodes: in the rule's order; operands: what the variables hold, then what is replaced; rank_signatures: of each tensor.
+    """xfer_id; nodes: in the rule's order; operands: what the variables hold, then what is replaced; rank_signatures:
+    of each tensor.
 
     Tensors are local numbers, ABSENT for an omitted one.
     """
@@ -28,9 +31,9 @@ class MatchPattern(NamedTuple):
 class Effect(NamedTuple):
     """What rewriting a pattern does; local numbers go on behind the pattern's own for the tensors that it makes.
 
-    removed: positions of nodes that go whatever else is there (others go when nothing reads them any more). added: nodes, in
-    topological order. rewired: (tensor, the one that its consumers read instead). made: (rank signature, signature) of every new
-    tensor.
+    removed: positions of nodes that go whatever else is there (others go when nothing reads them any more). added:
+    nodes, in topological order. rewired: (tensor, the one that its consumers read instead). made: (rank signature,
+    signature) of every new tensor.
     """
 
     removed: tuple[int, ...]
@@ -74,5 +77,6 @@ def operators_of(pattern: MatchPattern) -> tuple:
 
 
 def wiring_of(pattern: MatchPattern) -> tuple:
-    """Equal for patterns of one rule that hang together in the same way, whatever their op types and rank signatures."""
+    """Equal for patterns of one rule that hang together in the same way, whatever their op types and rank
+    signatures."""
     return pattern.xfer_id, tuple([node[1:] for node in pattern.nodes]), pattern.operands

@@ -36,11 +36,11 @@ EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread ma
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden, match_classes, mean_rewards: see `worldmodel.base.WorldModel`; groundings (the learnt
-    rules, and the graphs met so far), costs, latents, rewards.
+    """Attributes: spec, config, latent, hidden, match_classes, mean_rewards: see `worldmodel.base.WorldModel`;
+    groundings (the learnt rules, and the graphs met so far), costs, latents, rewards.
 
-    best_trajectories: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state that it was
-    shown, packed (see rlflow.collect.edits).
+    best_trajectories: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state
+    that it was shown, packed (see rlflow.collect.edits).
     """
 
     hidden = 0  # all that there is to know is in the state
@@ -50,7 +50,8 @@ class EditsWorldModel:
         rewards: RewardScales, mean_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
-        self.groundings, self.costs, self.latents, self.rewards = Groundings(rules, spec.n_rules), costs, latents, rewards
+        self.groundings = Groundings(rules, spec.n_rules)
+        self.costs, self.latents, self.rewards = costs, latents, rewards
         self.match_classes, self.mean_rewards = self.groundings.match_classes.xfer_ids, mean_rewards
         self.best_trajectories = best_trajectories
 
@@ -91,7 +92,8 @@ class EditsWorldModel:
         """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
         rules, nodes = learned_rules_json.to_json(self.groundings.rules), self.costs.nodes.to_json()
-        write_json(Path(folder) / "learnt.json", {"format": EDITS_FORMAT, "rules": rules, "costs": nodes, "files": FORMAT})
+        learnt = {"format": EDITS_FORMAT, "rules": rules, "costs": nodes, "files": FORMAT}
+        write_json(Path(folder) / "learnt.json", learnt)
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
         own = {"scales": scales, "level": level, "mean_rewards": self.mean_rewards}
         own |= {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
@@ -115,8 +117,8 @@ class EditsWorldModel:
             raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {FORMAT}; train it anew")
         rules, nodes = learned_rules_json.from_json(learnt["rules"]), NodeCosts.from_json(learnt["costs"])
         latents, costs, rewards = Latents.of(arrays), CostModel.of(nodes, arrays, REACH), _rewards(arrays)
-        xfer_ids = {learned.pattern.xfer_id for learned in rules.patterns}
-        if latents.offset.shape != (config.latent,) or not len(latents.keys) or not xfer_ids <= set(range(spec.n_rules)):
+        known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
+        if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:
             raise ValueError("it is of other options or of another encoding")
         best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
         for edits in best.values():

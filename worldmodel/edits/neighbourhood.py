@@ -1,8 +1,8 @@
 """The neighbourhoods of nodes of dream states, as keys: equal for nodes that look alike as far as a key sees.
 
-A cost of kernels that span several operators says of a node what it costs among others. How far one must look is not known
-beforehand, so there is a key for every distance up to REACH (Weisfeiler and Leman 1968: a node's key is made of its own and its
-neighbours' of one less).
+A cost of kernels that span several operators says of a node what it costs among others. How far one must look is not
+known beforehand, so there is a key for every distance up to REACH (Weisfeiler and Leman 1968: a node's key is made of
+its own and its neighbours' of one less).
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Neighbourhoods(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """rings: the cells (a cell is a node of a state) at each distance. ends, others, weights: the edges of all but the last ones, a
-    cell and its neighbour, by number in that order, and what the neighbour counts for."""
+    """rings: the cells (a cell is a node of a state) at each distance. ends, others, weights: the edges of all but the
+    last ones, a cell and its neighbour, by number in that order, and what the neighbour counts for."""
 
     rings: list[np.ndarray]
     ends: np.ndarray
@@ -52,9 +52,10 @@ def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> 
 def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
     """Of all nodes whose keys a change has changed."""
     states, primary_output = change.states, change.index.primary_output.values
-    removed, added = ([np.concatenate(parts) for parts in zip(*events, strict=True)] for events in (change.removed, change.added))
-    which, others, _ = _neighbours(states, *removed)
-    rows, nodes = np.concatenate([added[0], removed[0][which]]), np.concatenate([added[1], others])
+    removed_in, removed = (np.concatenate(parts) for parts in zip(*change.removed, strict=True))
+    added_in, added = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
+    which, others, _ = _neighbours(states, removed_in, removed)
+    rows, nodes = np.concatenate([added_in, removed_in[which]]), np.concatenate([added, others])
     there = states.producer[rows, primary_output[nodes]] == nodes  # what came may have gone again
     return neighbourhoods(states, rows[there], nodes[there])
 

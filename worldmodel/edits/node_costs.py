@@ -1,4 +1,5 @@
-"""What single nodes cost, learnt: the mean of what was logged of such a node, else an estimate from others by their sizes."""
+"""What single nodes cost, learnt: the mean of what was logged of such a node, else an estimate from others by their
+sizes."""
 
 from collections.abc import Iterable
 
@@ -47,8 +48,8 @@ class NodeCosts:
         return self._by_size(signature, others) if others else 0.0
 
     def _by_size(self, signature: Signature, others: list[tuple[Signature, float]]) -> float:
-        """Least squares in logarithms, drawn to the root of the product of the sizes: so a matrix product's work grows with its
-        two operands and its result."""
+        """Least squares in logarithms, drawn to the root of the product of the sizes: so a matrix product's work grows
+        with its two operands and its result."""
         logs, wanted = self._log_sizes(signature, [other for other, _ in others])
         runtimes = np.log([runtime for _, runtime in others])
         nearness = np.exp(-np.abs(logs - wanted).sum(axis=1))
@@ -92,8 +93,8 @@ class NodeCosts:
 
 
 def _usual_slope(log_sizes: np.ndarray) -> float:
-    """Of log runtimes over each of the log sizes, float64 [S]: ½; if all that matter are of one size, one over how many they are, at
-    most ½; 0 if none matters."""
+    """Of log runtimes over each of the log sizes, float64 [S]: ½; if all that matter are of one size, one over how many
+    they are, at most ½; 0 if none matters."""
     large = log_sizes[log_sizes > 0]
     if not len(large):
         return 0.0

@@ -14,8 +14,9 @@ from worldmodel.edits.node_values import node_latents
 
 
 class EditsObserver:
-    """See `worldmodel.base.Observer`. Locations of a rule are numbered by match class, then by where their nodes lie in the initial
-    graph. It also is the `Observer` of rlflow.collect.rollouts, which explores what the model does not know."""
+    """See `worldmodel.base.Observer`. Locations of a rule are numbered by match class, then by where their nodes lie in
+    the initial graph. It also is the `Observer` of rlflow.collect.rollouts, which explores what the model does not
+    know."""
 
     h = np.zeros(0, np.float32)
 
@@ -69,7 +70,8 @@ class EditsObserver:
     # -- the order of locations --------------------------------------------------------------------
 
     def _orders(self, xfer_id: int) -> list[tuple]:
-        """Of the locations that the environment allows, by its numbers: their classes and, within these, their order."""
+        """Of the locations that the environment allows, by its numbers: their classes and, within these, their
+        order."""
         matches = islice(self.state.table.of_rule(xfer_id), self.model.spec.max_locations)
         return [self._located[xfer_id][self._name(match_record(self.state, match))] for match in matches]
 

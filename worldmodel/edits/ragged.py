@@ -24,7 +24,8 @@ class GrowingArray:
 
 
 class RaggedLists:
-    """Lists of numbers of varying length, by number. Lists that have changed since the arrays were built are read one by one."""
+    """Lists of numbers of varying length, by number. Lists that have changed since the arrays were built are read one
+    by one."""
 
     def __init__(self):
         self.lists: list[list[int]] = []

@@ -14,7 +14,8 @@ from worldmodel.edits.simulator import UNKNOWN_EFFECT, Simulator
 
 
 class Replayer:
-    """Replays S stretches of `horizon` actions each. result: see `worldmodel.base.Replay`. spread: float64 [S, horizon], of rewards."""
+    """Replays S stretches of `horizon` actions each. result: see `worldmodel.base.Replay`. spread: float64 [S,
+    horizon], of rewards."""
 
     def __init__(self, model, rows: np.ndarray, starts: np.ndarray, horizon: int):
         size = len(rows), horizon

@@ -1,7 +1,7 @@
 """Dreams that a search can walk: immutable states of a grounding, in the terms of `rlflow.search`.
 
-What `rlflow.search` asks of a state is what a RewriteState answers, so the same searches run on the real graph and in the
-dream. A rewrite of which the model is more uncertain than allowed is not offered, or leads nowhere.
+What `rlflow.search` asks of a state is what a RewriteState answers, so the same searches run on the real graph and in
+the dream. A rewrite of which the model is more uncertain than allowed is not offered, or leads nowhere.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,7 +66,8 @@ class SearchableDream:
         return self._matches[number]
 
     def offers(self, number: int) -> bool:
-        """Whether a match's effect may be known well enough; how well depends on the state too, which `step` finds out."""
+        """Whether a match's effect may be known well enough; how well depends on the state too, which `step` finds
+        out."""
         if number not in self._offered:
             self._offered[number] = self._may_be_sure(number)
         return self._offered[number]
@@ -96,8 +97,8 @@ class SearchableDream:
         return SearchableState(self, states, runtime, self._around(states, removed, added), key, state.gained + reward)
 
     def remembered(self) -> Path | None:
-        """The matches that led to the cheapest state that the model was shown of this graph, as far as the dream follows; the last
-        one first."""
+        """The matches that led to the cheapest state that the model was shown of this graph, as far as the dream
+        follows; the last one first."""
         if self._best is None:
             return None
         follower, state, path = EpisodeFollower(self.index.grounding, self.first), self.start, None
@@ -118,7 +119,8 @@ class SearchableDream:
         return path
 
     def _around(self, states: DreamStates, removed: Iterable[int], added: Iterable[int]) -> frozenset[int]:
-        """Nodes that came or went, and those next to the tensors that they read; a weight's consumers concern nobody."""
+        """Nodes that came or went, and those next to the tensors that they read; a weight's consumers concern
+        nobody."""
         grounding, touched = self.index.grounding, {*removed, *added}
         producers, consumers = grounding.producers, grounding.consumers
         for tensor in {t for node in (*removed, *added) for t in grounding.nodes[node][1] if t >= 0 and producers[t]}:
@@ -135,13 +137,15 @@ def present(states: DreamStates, nodes: Iterable[int]) -> Iterator[int]:
 class SearchableState:
     """One state; nodes are the grounding's numbers.
 
-    objective: predicted runtime in picoseconds. hash: equal for equal sets of nodes. touched: the nodes that the last rewrite concerned, removed ones too. reach: how far a cost
-    looks, in edges. gained: rewards since the start of the dream.
+    objective: predicted runtime in picoseconds. hash: equal for equal sets of nodes. touched: the nodes that the last
+    rewrite concerned, removed ones too. reach: how far a cost looks, in edges. gained: rewards since the start of the
+    dream.
     """
 
     def __init__(
-        self, dream: SearchableDream, states: DreamStates, objective: int, touched: frozenset[int], key: int, gained: float
-    ):
+        self, dream: SearchableDream, states: DreamStates, objective: int, touched: frozenset[int], key: int,
+        gained: float,
+    ):  # fmt: skip
         self.dream, self.states, self.objective = dream, states, objective
         self.touched, self.hash, self.gained = touched, key, gained
 

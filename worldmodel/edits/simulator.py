@@ -13,14 +13,14 @@ from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.node_values import costs_unknown, single_node_costs
 from worldmodel.edits.state_change import StateChange, rewrite
 
-# Uncertainty of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was seen, but not
-# with these neighbours.
+# Uncertainty of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was
+# seen, but not with these neighbours.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
 
 
 class Step(NamedTuple):
-    """gain: float64 [k], ps taken off the runtime. spread: float64 [k], of the gain (ps). uncertainty: float32 [k]. change: None if
-    no effect was known."""
+    """gain: float64 [k], ps taken off the runtime. spread: float64 [k], of the gain (ps). uncertainty: float32 [k].
+    change: None if no effect was known."""
 
     gain: np.ndarray
     spread: np.ndarray
@@ -29,7 +29,8 @@ class Step(NamedTuple):
 
 
 class _Costs(NamedTuple):
-    """Of every state: gain: ps by which it costs less; spread: of that (ps); familiar: whether all neighbourhoods are known."""
+    """Of every state: gain: ps by which it costs less; spread: of that (ps); familiar: whether all neighbourhoods are
+    known."""
 
     gain: np.ndarray
     spread: np.ndarray
@@ -52,8 +53,8 @@ class Simulator:
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrites matches, int [k], that are there in the (different) states rows.
 
-        An effect that nobody knows changes nothing. What it gains is predicted from the rule's other matches, as for one by analogy
-        that concerns nodes whose runtimes nobody knows.
+        An effect that nobody knows changes nothing. What it gains is predicted from the rule's other matches, as for
+        one by analogy that concerns nodes whose runtimes nobody knows.
         """
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
@@ -68,8 +69,7 @@ class Simulator:
         if known.any():
             change = rewrite(self.states, rows[known], matches[known])
             sure = seen | (known & self._all_costs_known(change)[rows])
-            costs = self._costs_of(change)
-            gain[sure], spread[sure], familiar = costs.gain[rows[sure]], costs.spread[rows[sure]], costs.familiar[rows[sure]]
+            gain[sure], spread[sure], familiar = (of_states[rows[sure]] for of_states in self._costs_of(change))
             uncertainty[sure] = np.where(seen[sure] & familiar, 0.0, NEW_NEIGHBOURHOOD)
         return Step(gain, spread, uncertainty, change)
 
@@ -88,7 +88,8 @@ class Simulator:
         return _Costs(-more, np.zeros(self.states.n), np.ones(self.states.n, bool))
 
     def _pay(self, concerned: Neighbourhoods, removed: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> _Costs:
-        """Counts the costs of nodes anew by their neighbourhoods, and takes off the costs of those that were removed."""
+        """Counts the costs of nodes anew by their neighbourhoods, and takes off the costs of those that were
+        removed."""
         states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
         at = concerned.rows * width + primary_output[concerned.nodes]
         cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))

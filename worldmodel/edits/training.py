@@ -21,7 +21,8 @@ def train(
     config: EditsConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log=None, progress=None,
 ) -> Trained:  # fmt: skip
-    """See `worldmodel.training.train`. A pass takes seconds, so there is no checkpoint: a killed training begins anew."""
+    """See `worldmodel.training.train`. A pass takes seconds, so there is no checkpoint: a killed training begins
+    anew."""
     training, held_out = split_episodes(source, config.holdout, seed)
     model = fit(config, spec, training)
     model.save(folder)
