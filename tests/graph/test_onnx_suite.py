@@ -99,7 +99,7 @@ def test_it_survives_the_round_trip_and_rewrites(name):
 
 NAN, ONE = np.float32("nan"), np.float32(1)
 UNEQUAL = [
-    # expected, found, relative tolerance
+    # expected, result, relative tolerance
     ([ONE], [ONE, ONE], 1),
     ([[ONE]], [ONE], 1),
     ([None], [ONE], 1),
@@ -117,7 +117,7 @@ UNEQUAL = [
 ]
 
 
-@pytest.mark.parametrize("expected, found, tolerance", UNEQUAL, ids=range(len(UNEQUAL)))
+@pytest.mark.parametrize("expected, result, tolerance", UNEQUAL, ids=range(len(UNEQUAL)))
 def test_the_comparison_sees_every_difference(expected, result, tolerance):
     compare(expected, expected, tolerance, 0)
     with pytest.raises(Difference):
