@@ -54,7 +54,7 @@ def first_rules(task, observer) -> Counter:
     return Counter(int(play_novel(task, REWARD, (), 1, np.random.default_rng(k), 0, observer).actions[0, 0]) for k in range(ONE))
 
 
-def test_an_episode_begins_with_what_it_is_told_and_every_action_is_valid(task):
+def test_an_episode_begins_with_its_prefix_and_every_action_is_valid(task):
     way = [tuple(action) for action in play_novel(task, REWARD, (), 5, np.random.default_rng(0)).actions.tolist()]
     for seed in range(5):
         episode = play_novel(task, REWARD, way, 7, np.random.default_rng(seed))
