@@ -48,7 +48,7 @@ class Untimed:
 
     def __init__(self, cost):
         self.cost, self.seconds = cost, 0.0
-        self.reach, self.passes = cost.reach, getattr(cost, "passes", None)
+        self.reach, self.passes = cost.reach, cost.passes
 
     def node_cost(self, graph, node):
         started = time.perf_counter()

@@ -11,7 +11,7 @@ steps: what a world model learns from that lies around the plan, where it will b
 """
 
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,10 +19,18 @@ from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.config import PlannerConfig
 from controllers.random import uniform_actions
 from rlflow.search.search import Limits, Path, numbered, run_search
+from worldmodel.base import DreamtState
 
 SHOTS = 64  # episodes sampled side by side
 LEAVE = 2.0  # times that a sampled episode would leave the plan, on average, if it came back
 EXCURSION = 20  # random steps after that, on average
+
+
+@runtime_checkable
+class DreamOfOneStart(Protocol):
+    """An environment that knows whether its start can be searched from; `DreamVectorEnv` is one."""
+
+    def searchable(self, uncertainty_limit: float) -> DreamtState | None: ...
 
 
 class Plan(NamedTuple):
@@ -74,10 +82,8 @@ class Planner(Controller):
         self.plan, self.env_steps, teller = self.nothing, 0, Teller(self.config.steps, log, progress)
         env = self.open(make_env, SHOTS)
         try:
-            if hasattr(env, "searchable"):
-                detail = self.search(env.searchable(self.config.uncertainty_limit), seed, teller)
-            else:
-                detail = self.shoot(env, seed, teller)
+            start = env.searchable(self.config.uncertainty_limit) if isinstance(env, DreamOfOneStart) else None
+            detail = self.shoot(env, seed, teller) if start is None else self.search(start, seed, teller)
         finally:
             env.close()
         teller.finish()

@@ -11,11 +11,11 @@ import numpy as np
 from controllers.base import derive_seed
 from controllers.evaluation import rollout
 from rlflow.collect.episodes import Episode, read_shard, write_shard
-from rlflow.collect.exploration import play_novel
+from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
-from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.env.state import RewriteState
+from rlflow.env.step import Recalls, StepEnv
+from rlflow.tasks.base import State
 from worldmodel.base import WorldModel
 from worldmodel.latent_env import LatentEnv
 
@@ -27,7 +27,7 @@ class Way(NamedTuple):
     """Substitutions, and the states that they lead from and to."""
 
     actions: list[tuple[int, int]]
-    states: list[RewriteState]
+    states: list[State]
 
 
 NOWHERE = Way([], [])
@@ -36,7 +36,7 @@ NOWHERE = Way([], [])
 class Recorder(gymnasium.Wrapper):
     """Worn below LatentEnv, where locations have the environment's own numbers. Keeps the valid steps of the episode.
 
-    Attributes: actions, and states: the RewriteStates that they lead from and to. known: a way that was gone before: as long as an
+    Attributes: actions, and states: the states that they lead from and to. known: a way that was gone before: as long as an
     episode follows it from the start, its steps are recalled, not played. copied: how many those are.
     """
 
@@ -63,7 +63,7 @@ class Recorder(gymnasium.Wrapper):
 class Player:
     """Plays episode k, greedily if k is 0, and sampled with the given seed if it is not."""
 
-    def __init__(self, controller, env: GraphRewriteEnv, model: WorldModel):
+    def __init__(self, controller, env: StepEnv, model: WorldModel):
         self.controller, self.env, self._model = controller, env, model
         self._recorder = Recorder(env)
         self._latent = LatentEnv(self._recorder, model)
@@ -83,7 +83,7 @@ class Player:
             first = self.episode(k, seed)
             self._trunk = Way(self._moves(first), self._recorder.states)
             return first
-        trunk, restores = self._gone(before[0]), hasattr(self.env, "recall")
+        trunk, restores = self._gone(before[0]), isinstance(self.env, Recalls)
         if k % SAMPLED == 0:
             self._recorder.known = trunk if restores else NOWHERE
             return self.episode(k, seed)
@@ -92,11 +92,11 @@ class Player:
         restored = trunk.states[: len(prefix) + 1] if restores else ()
         steps = min(max(EXCURSION, len(prefix)), self.env.max_steps - len(prefix))
         observer = self._model.observer()
-        observer = observer if hasattr(observer, "knows") else None
+        observer = observer if isinstance(observer, ExplorationObserver) else None
         return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer, restored)
 
     def _moves(self, episode: Episode) -> list[tuple[int, int]]:
-        return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < self.env.task.no_op]
+        return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < self.env.task.encoding_spec.n_rules]
 
     def _gone(self, first: Episode) -> Way:
         """Where the greedy episode went. If it was played before a restart, its steps were counted then."""
@@ -108,7 +108,7 @@ class Player:
         return self._trunk
 
 
-def recorded(controller, env: GraphRewriteEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
+def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator[Episode]:
     """Episodes without end: the greedy one first, then sampled ones. Episode k depends on (seed, k) alone."""
     player = Player(controller, env, model)
     return (player.episode(k, seed + k) for k in count())

@@ -8,14 +8,13 @@ are of which kind. A model that tells nothing has one kind for each rule.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
-from rlflow.env.encoding import EncodingSpec
-from rlflow.env.state import RewriteState
+from rlflow.tasks.base import EncodingSpec, LocalState, Match, State
 
 
 class Observer(Protocol):
@@ -26,13 +25,13 @@ class Observer(Protocol):
     counts: np.ndarray
     class_counts: np.ndarray
 
-    def begin(self, state: RewriteState) -> None:
+    def begin(self, state: State) -> None:
         """A new episode starts here."""
 
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
         """The environment's (xfer_id, location) for one of the model's."""
 
-    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+    def follow(self, action: Sequence[int], state: State) -> None:
         """The model's valid action, no NO-OP, led to this state."""
 
 
@@ -99,7 +98,7 @@ class WorldModel(Protocol):
 
     def observer(self) -> Observer: ...
 
-    def imagine(self, start: RewriteState, n: int) -> Imagination:
+    def imagine(self, start: State, n: int) -> Imagination:
         """n dreams that start at this real state, with nothing remembered."""
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
@@ -115,3 +114,26 @@ class WorldModel(Protocol):
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self: ...
+
+
+# -- what a world model may offer besides ----------------------------------------------------------
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """A world model whose dreams `rlflow.search` can walk like real states."""
+
+    def searchable(self, start: LocalState, uncertainty_limit: float) -> "DreamtState":
+        """The start as such a state. Steps of which the model is more uncertain are not offered, or lead nowhere."""
+
+
+class DreamtState(LocalState, Protocol):
+    """gained: rewards since the start of the dream."""
+
+    gained: float
+
+    def remembered(self) -> tuple | None:
+        """The way (`rlflow.search.search.Path`) to the best state of this problem that the model learnt from; None if it knows none."""
+
+    def offers(self, match: Match) -> bool:
+        """Whether the match is there."""

@@ -5,7 +5,6 @@ and which actions are valid are all predicted. An invalid action is rewarded as 
 worth nothing and ends the episode, as it does in reality. A dream that the model is unsure of can be paid less, or cut.
 """
 
-from functools import partial
 from typing import ClassVar
 
 import gymnasium
@@ -16,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from rlflow.env.rewards import INVALID_REWARD
 from rlflow.env.state import RewriteState
 from worldmodel import spaces
-from worldmodel.base import WorldModel
+from worldmodel.base import DreamtState, Searchable, WorldModel
 from worldmodel.config import DreamOptions
 
 SEED_RANGE = 2**31 - 1
@@ -65,8 +64,6 @@ class Dreams:
 class DreamVectorEnv(VectorEnv):
     """`num_envs` dreams from one start, all advanced by one call of the model; AutoresetMode.SAME_STEP.
 
-    searchable(uncertainty_limit), where the model has it: the start as a state that `rlflow.search` can search from.
-
     Args:
       model: the world model.
       start: the real state that every dream starts at.
@@ -93,8 +90,11 @@ class DreamVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._dreams = Dreams(model, start, num_envs, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
         self._seed, self._draws = 0, 0
-        if hasattr(model, "searchable"):
-            self.searchable = partial(model.searchable, start)
+        self._model, self._start = model, start
+
+    def searchable(self, uncertainty_limit: float) -> DreamtState | None:
+        """The start as a state that `rlflow.search` can walk; None where the model offers none (`worldmodel.base.Searchable`)."""
+        return self._model.searchable(self._start, uncertainty_limit) if isinstance(self._model, Searchable) else None
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         super().reset(seed=seed)

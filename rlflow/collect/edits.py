@@ -1,7 +1,7 @@
-"""What a substitution changes, told as it is seen: nodes and matches that disappear and that appear.
+"""What a rewrite changes, as it is seen: nodes and matches that disappear and that appear.
 
-Rewriting is deterministic and local, so an edit says all of a step at a fraction of a graph's size. It is what a world model
-that predicts edits learns from (worldmodel/edits); nothing in it tells how a rule works.
+Rewriting is deterministic and local, so an edit says all of a step at a fraction of a graph's size. It is what a world
+model that predicts edits learns from (worldmodel/edits); nothing in it says how a rule works.
 
 Nodes, tensors and matches are named by the ids that they have in this episode.
 """
@@ -19,39 +19,44 @@ from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 
-FORMAT = 1  # of what edits tell; changed with what a kind, a look or a fact is, since what was learnt from others does not fit
-OUTPUT = 0  # the kind of the node that stands for an output of the whole graph
+# Of packed edits; raised when what is hashed into a signature changes, since models learnt from others do not fit.
+FORMAT = 1
+OUTPUT = 0  # the operator of the node that stands for an output of the whole graph
 
 
 class TensorRecord(NamedTuple):
-    """One tensor. form: int64 hash of its data type, its rank, and whether it is constant.
+    """One tensor. rank_signature: int64 hash of its data type, its rank, and whether it is constant.
 
-    fact: the same with its sizes and, of a small constant, its content. size: elements, −1 if that is not known.
+    signature: int64 hash of its data type, its shape and, of a small constant, its content. size: elements, −1 if not
+    known.
     """
 
     id: int
-    form: int
-    fact: int
+    rank_signature: int
+    signature: int
     size: int
 
 
 class NodeRecord(NamedTuple):
-    """One operator: id, op and kind (int64 hashes of the operator alone, and with its attributes, defaults filled in), tensors read and made (ABSENT
-    for an omitted one), estimated runtime (ps).
+    """One node. op_type: int64 hash of its operator's name and domain. operator: the same with its attributes, defaults
+    filled in.
+
+    inputs, outputs: ids of tensors, ABSENT for an omitted one. runtime_ps: estimated.
 
     An output of the whole graph is a node too, with a negative id, that reads one tensor and is never removed.
     """
 
     id: int
-    op: int
-    kind: int
+    op_type: int
+    operator: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     runtime_ps: int
 
 
 class MatchRecord(NamedTuple):
-    """One place where a rule applies: its nodes in the rule's order; the tensors that its variables hold, then those it replaces."""
+    """One match of a rule: its nodes in the rule's order; the tensors that its variables hold, then those it
+    replaces."""
 
     xfer_id: int
     nodes: tuple[int, ...]
@@ -59,13 +64,13 @@ class MatchRecord(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """gone: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which anything changed.
-    rewired: (old tensor, new tensor) for all readers.
+    """removed: ids of nodes. tensors: those that nodes name for the first time. nodes: new ones, and those of which
+    anything changed. rewired: (old tensor, new tensor) for all consumers.
 
     lost, appeared: matches; of a rule with two alike roots, both ways to name them.
     """
 
-    gone: tuple[int, ...]
+    removed: tuple[int, ...]
     tensors: tuple[TensorRecord, ...]
     nodes: tuple[NodeRecord, ...]
     rewired: tuple[tuple[int, int], ...]
@@ -76,47 +81,54 @@ class Edit(NamedTuple):
 NOTHING = Edit((), (), (), (), (), ())
 
 
-def _hash(facts) -> int:
-    return int.from_bytes(hashlib.sha256(repr(facts).encode()).digest()[:8], "little", signed=True)
+def _hash(content) -> int:
+    return int.from_bytes(hashlib.sha256(repr(content).encode()).digest()[:8], "little", signed=True)
 
 
 @lru_cache(maxsize=4)
 def first_edit(state: RewriteState) -> Edit:
-    """The whole state, as found."""
+    """The whole state, as if all of it had just appeared."""
     nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
-    result = [_match(state.graph, state, match) for match in state.table.all_matches()]
+    matches = [match_record(state, match) for match in state.table.all_matches()]
     nodes += _outputs(state.graph)
-    return Edit((), _tensors(state.graph, nodes, {}), tuple(nodes), (), (), tuple(result))
+    return Edit((), _tensors(state.graph, nodes, {}), tuple(nodes), (), (), tuple(matches))
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
-    """What following the match did."""
+    """What rewriting the match did."""
     old, new = before.graph, after.graph
-    gone = [node_id for node_id in sorted(new.changed) if node_id in old.nodes and node_id not in new.nodes]
+    removed = [node_id for node_id in sorted(new.changed) if node_id in old.nodes and node_id not in new.nodes]
     changed = [node_id for node_id in sorted(after.graph_cost.recounted) if node_id in new.nodes]
-    changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))  # new ones as the rule made them, wherever they come to lie
-    nodes = [record for node_id in changed if (record := _record(after, new.nodes[node_id])) != _known(before, node_id)]
+    # new ones as the rule made them, wherever they come to lie
+    changed.sort(key=lambda node_id: (node_id in old.nodes, node_id))
+    nodes = []
+    for node_id in changed:
+        record = _record(after, new.nodes[node_id])
+        if node_id not in old.nodes or record != _record(before, old.nodes[node_id]):
+            nodes.append(record)
     if new.outputs != old.outputs:
         nodes += [record for record, was in zip(_outputs(new), _outputs(old), strict=True) if record != was]
-    lost, result = after.table.difference(before.table)
+    lost, appeared = after.table.difference(before.table)
     return Edit(
-        tuple(gone), _tensors(new, nodes, old.types), tuple(nodes), rewired_tensors(old, before.task.rules[match.xfer_id], match),
-        tuple(_match(old, before, match) for match in lost), tuple(_match(new, after, match) for match in result),
-    )  # fmt: skip
+        tuple(removed),
+        _tensors(new, nodes, old.types),
+        tuple(nodes),
+        rewired_tensors(old, before.task.rules[match.xfer_id], match),
+        tuple([match_record(before, match) for match in lost]),
+        tuple([match_record(after, match) for match in appeared]),
+    )
 
 
 def match_record(state: RewriteState, match: Match) -> MatchRecord:
-    return _match(state.graph, state, match)
-
-
-def _match(graph: Graph, state: RewriteState, match: Match) -> MatchRecord:
-    bound = operands(graph, state.task.rules[match.xfer_id], match.nodes, match.bindings)
+    bound = operands(state.graph, state.task.rules[match.xfer_id], match.nodes, match.bindings)
     return MatchRecord(match.xfer_id, match.nodes, tuple(bound))
 
 
 def _record(state: RewriteState, node: Node) -> NodeRecord:
-    cost = state.graph_cost.nodes[node.id]
-    return NodeRecord(node.id, _hash(node.key()[:2]), _hash((*node.key()[:2], sorted(attributes_of(state.graph, node)[0].items()), len(node.captured))), node.inputs, node.outputs, cost.runtime_ps)
+    op_type, attributes = node.key()[:2], attributes_of(state.graph, node)[0]
+    operator = (*op_type, sorted(attributes.items()), len(node.captured))
+    runtime = state.graph_cost.nodes[node.id].runtime_ps
+    return NodeRecord(node.id, _hash(op_type), _hash(operator), node.inputs, node.outputs, runtime)
 
 
 def _tensors(graph: Graph, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
@@ -126,16 +138,11 @@ def _tensors(graph: Graph, nodes: Iterable[NodeRecord], known: Container[int]) -
 
 
 def _tensor(graph: Graph, tensor: int) -> TensorRecord:
-    kind, constant = graph.types.get(tensor), graph.constants.get(tensor)
+    known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
-    form = (kind.dtype, None if kind.shape is None else len(kind.shape)) if kind else None
-    size = kind.size if kind and kind.shape is not None else -1
-    return TensorRecord(tensor, _hash((form, bool(content))), _hash((kind, content)), size)
-
-
-def _known(state: RewriteState, node_id: int) -> NodeRecord | None:
-    node = state.graph.nodes.get(node_id)
-    return None if node is None else _record(state, node)
+    dtype_and_rank = (known.dtype, None if known.shape is None else len(known.shape)) if known else None
+    size = known.size if known and known.shape is not None else -1
+    return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), _hash((known, content)), size)
 
 
 def _outputs(graph: Graph) -> list[NodeRecord]:
@@ -150,12 +157,13 @@ def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarr
     edits, taken = list(edits), list(taken)
     flat = [FORMAT, len(edits)]
     for edit in edits:
-        flat += (len(edit.gone), *edit.gone, len(edit.tensors))
+        flat += (len(edit.removed), *edit.removed, len(edit.tensors))
         for tensor in edit.tensors:
             flat += tensor
         flat.append(len(edit.nodes))
         for node in edit.nodes:
-            flat += (node.id, node.op, node.kind, node.runtime_ps, len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
+            flat += (node.id, node.op_type, node.operator, node.runtime_ps)
+            flat += (len(node.inputs), *node.inputs, len(node.outputs), *node.outputs)
         flat.append(len(edit.rewired))
         for pair in edit.rewired:
             flat += pair
@@ -173,7 +181,8 @@ def _pack_match(flat: list[int], match: MatchRecord) -> None:
 
 
 def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
-    """What `pack` packed. Raises RLFlowError if the array is damaged, of another format, or speaks of what it never told."""
+    """What `pack` packed. Raises RLFlowError if the array is damaged, of another format, or names what never
+    appeared."""
     whole = packed.dtype == np.int64 and packed.ndim == 1
     numbers = iter(packed.tolist() if whole else ())
     try:
@@ -192,38 +201,50 @@ def unpack(packed: np.ndarray) -> tuple[list[Edit], list[MatchRecord | None]]:
 
 
 def _hang_together(edits: list[Edit], taken: list[MatchRecord | None]) -> bool:
-    """Whether they name only what was told and is still there."""
+    """Whether they name only what has appeared and is still there."""
     nodes, tensors, matches = set(), {ABSENT}, set()
     for edit, match in zip(edits, [None, *taken], strict=True):
-        old, ends = (*edit.lost, match) if match else edit.lost, len(nodes) - len(edit.gone)
-        if not all(m in matches and nodes.issuperset(m.nodes) for m in old) or not nodes.issuperset(edit.gone):
+        old = (*edit.lost, match) if match else edit.lost
+        if not all(m in matches and nodes.issuperset(m.nodes) for m in old) or not nodes.issuperset(edit.removed):
             return False
-        nodes.difference_update(edit.gone)
+        left = len(nodes) - len(edit.removed)
+        nodes.difference_update(edit.removed)
         matches.difference_update(edit.lost)
-        if len(nodes) != ends:
+        if len(nodes) != left:  # one was removed twice
             return False
         tensors.update(tensor.id for tensor in edit.tensors)
         nodes.update(node.id for node in edit.nodes)
         matches.update(edit.appeared)
-        named = [t for node in edit.nodes for t in (*node.inputs, *node.outputs)] + [t for pair in edit.rewired for t in pair]
-        if not tensors.issuperset(named) or not all(set(node.outputs) - {ABSENT} for node in edit.nodes):
-            return False
-        if not all(m.xfer_id >= 0 and nodes.issuperset(m.nodes) and tensors.issuperset(m.operands) and m.operands for m in edit.appeared):
+        if not _names_only(edit, nodes, tensors):
             return False
     return True
 
 
+def _names_only(edit: Edit, nodes: set[int], tensors: set[int]) -> bool:
+    """Whether what came with an edit names these alone, and every node of it makes a tensor."""
+    for node in edit.nodes:
+        if not tensors.issuperset((*node.inputs, *node.outputs)) or not set(node.outputs) - {ABSENT}:
+            return False
+    for match in edit.appeared:
+        if match.xfer_id < 0 or not match.operands:
+            return False
+        if not nodes.issuperset(match.nodes) or not tensors.issuperset(match.operands):
+            return False
+    return all(tensors.issuperset(pair) for pair in edit.rewired)
+
+
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
-    gone = _some(numbers)
-    tensors = tuple([TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)) for _ in _counted(numbers)])
-    nodes = []
+    removed = _some(numbers)
+    tensors, nodes = [], []
     for _ in _counted(numbers):
-        node_id, op, kind, runtime = next(numbers), next(numbers), next(numbers), next(numbers)
-        nodes.append(NodeRecord(node_id, op, kind, _some(numbers), _some(numbers), runtime))
+        tensors.append(TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)))
+    for _ in _counted(numbers):
+        node_id, op_type, operator, runtime = next(numbers), next(numbers), next(numbers), next(numbers)
+        nodes.append(NodeRecord(node_id, op_type, operator, _some(numbers), _some(numbers), runtime))
     rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
     lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    result = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    return Edit(gone, tensors, tuple(nodes), rewired, lost, result)
+    appeared = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
+    return Edit(removed, tuple(tensors), tuple(nodes), rewired, lost, appeared)
 
 
 def _unpack_match(numbers: Iterator[int]) -> MatchRecord:

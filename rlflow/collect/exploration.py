@@ -3,27 +3,27 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.collect.rollouts import record
-from rlflow.env.state import RewriteState, Task
-from rlflow.rules.match import Match
-from rlflow.tasks.base import Reward
+from rlflow.common.errors import RLFlowError
+from rlflow.tasks.base import LocalState, Match, Reward, Task, valid_actions
 
 UNIFORM = 0.25  # share of the steps that are drawn from all valid actions,
 RAREST = 0.35  # and from the matches of the rule that was carried out least
 
 
+@runtime_checkable
 class ExplorationObserver(Protocol):
-    """Watches episodes that explore, and knows what earlier ones have seen: a world model, for example."""
+    """Watches episodes that explore, and knows what earlier ones have seen: what a world model's observer may be besides."""
 
-    def begin(self, state: RewriteState) -> None:
+    def begin(self, state: LocalState) -> None:
         """An episode starts here."""
 
-    def took(self, match: Match, state: RewriteState) -> None:
+    def took(self, match: Match, state: LocalState) -> None:
         """A match led to this state."""
 
     def knows(self, match: Match) -> bool:
@@ -38,7 +38,7 @@ class ExplorationObserver(Protocol):
 
 def play_novel(
     task: Task, reward: Reward, prefix: Sequence[Sequence[int]], steps: int, rng: np.random.Generator, index: int = 0,
-    observer: ExplorationObserver | None = None, restored: Sequence[RewriteState] = (),
+    observer: ExplorationObserver | None = None, restored: Sequence[LocalState] = (),
 ) -> Episode:
     """First returns along valid actions, then explores (Go-Explore, Ecoffet et al. 2021).
 
@@ -54,8 +54,8 @@ def play_novel(
     if observer is not None:
         observer.begin(task.initial)
 
-    def carry_out(xfer_id: int, location: int, known: RewriteState | None = None) -> None:
-        match = states[-1].table.location(xfer_id, location)
+    def carry_out(xfer_id: int, location: int, known: LocalState | None = None) -> None:
+        match = states[-1].match(xfer_id, location)
         tried[match.plan] += 1
         taken[xfer_id] += 1
         actions.append((xfer_id, location))
@@ -74,7 +74,7 @@ def play_novel(
     for (xfer_id, location), known in zip_longest(prefix, restored[1:]):
         carry_out(int(xfer_id), int(location), known)
     for _ in range(steps):
-        valid = states[-1].valid_actions()[:-1].tolist()
+        valid = valid_actions(states[-1].counts, stop=False).tolist()
         if not valid:
             break
         draw = rng.random()
@@ -84,6 +84,8 @@ def play_novel(
             valid = [action for action, familiar in zip(valid, known, strict=True) if familiar == least]
         carry_out(*valid[rng.integers(len(valid))])
     if not actions:  # nothing applies anywhere
-        actions.append((task.no_op, 0))
+        if not task.encoding_spec.stop:
+            raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
+        actions.append((task.encoding_spec.n_rules, 0))
         states.append(task.initial)
     return record(task, reward, states, actions, index, max(0, len(restored) - 1))

@@ -3,7 +3,7 @@
 A cost model has
 
     reach: int                           how many edges around a node its cost may look
-    passes: container of str             optional: the operators that it looks past, where it does not look past all
+    passes: container of str or None     the operators that it looks past, None for all
     open(threads, database) -> model     how a config makes one (a class method)
     node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
     deadline: float                      optional, what `timing_until` sets, for one that times operators
@@ -48,6 +48,7 @@ FREE = NodeCost(0, 0, 0, 0)
 
 class CostModel(Protocol):
     reach: int
+    passes: Container[str] | None
 
     @classmethod
     def open(cls, threads: int, database: Path | None) -> "CostModel": ...
@@ -99,7 +100,7 @@ class GraphCost:
 
     def after(self, model: CostModel, rewritten: Graph) -> "GraphCost":
         """The cost of `rewritten`, a `rewrite` of this cost's graph: only what it touched is counted anew."""
-        affected = neighbourhood(rewritten, rewritten.touched, model.reach, getattr(model, "passes", None))
+        affected = neighbourhood(rewritten, rewritten.touched, model.reach, model.passes)
         nodes, recounted = self.nodes.copy(), set(rewritten.touched)
         total = list(self.total)
         for node_id in affected:

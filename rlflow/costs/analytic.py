@@ -46,7 +46,7 @@ PER_INPUT = {
 class AnalyticCost:
     """Needs no measurement, knows every operator: what has an unknown shape costs its launch."""
 
-    reach = 0
+    reach, passes = 0, None
 
     def __init__(self, machine: Machine = SMALL_SERVER):
         self.machine = machine

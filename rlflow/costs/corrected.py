@@ -126,7 +126,7 @@ class CorrectedCost:
 
     def __init__(self, estimate: CostModel, correction: Correction):
         self.estimate, self.correction = estimate, correction
-        self.reach, self.passes = estimate.reach, getattr(estimate, "passes", None)
+        self.reach, self.passes = estimate.reach, estimate.passes
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "CorrectedCost":

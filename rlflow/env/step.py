@@ -1,7 +1,7 @@
 """The real environment of a task that goes step by step, as a Gymnasium environment."""
 
 import copy
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +11,13 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import INVALID_REWARD
 from rlflow.tasks.base import GraphArrays, Reward, State, Task, location_masks, valid_actions
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """An environment that need not carry out again what is known to lead to a state."""
+
+    def recall(self, action, after: State) -> tuple: ...
 
 
 class StepEnv(gym.Env):

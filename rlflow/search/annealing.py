@@ -29,7 +29,7 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
     best = descent(start)
     for _ in range(restarts):
         result = descent(_cooled(best, steps, hot * unit, cold * unit, focus))
-        best = min(best, result, key=lambda position: position.cost)
+        best = min(best, result, key=lambda position: position.objective)
     return "restarts"
 
 
@@ -47,12 +47,12 @@ def _cooled(position: Position, steps: int, hot: float, cold: float, focus: floa
         if position.gain(match) < least:
             continue
         after = position.after(match)
-        if position.cost - after.cost < least:
+        if position.objective - after.objective < least:
             continue
         position = after
         touched |= position.state.touched
         near = position.near(1, touched)
         around = [match for match in position.matches if not near.isdisjoint(match.nodes)]
-        if position.cost < best.cost:
+        if position.objective < best.objective:
             best = position
     return best

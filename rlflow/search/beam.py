@@ -25,7 +25,7 @@ def beam(search: Search, width: int, depth: int, radius: int) -> str:
     while True:
         wide, deep = min(wide, width), min(deep, depth)
         for origin in dict.fromkeys((best, start)):
-            best = min(best, _Restart(search, wide, deep, radius).run(origin), key=lambda position: position.cost)
+            best = min(best, _Restart(search, wide, deep, radius).run(origin), key=lambda position: position.objective)
         if (wide, deep) == (width, depth):
             return f"local optimum of chains of {depth}"
         wide, deep = 2 * wide, 2 * deep
@@ -74,7 +74,7 @@ class _Restart:
                     seen.add(after.state.hash)
                     level.append((after, touched | after.state.touched))
                     looked_at |= after.near(self.radius, touched)
-                    if after.cost < (best[0] if best else base).cost:
+                    if after.objective < (best[0] if best else base).objective:
                         best = level[-1]
                 if len(level) == self.width:
                     break
@@ -87,7 +87,7 @@ class _Restart:
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
         return [
-            (base.cost, base, set(), first),
+            (base.objective, base, set(), first),
             *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun),
         ]
 
@@ -97,7 +97,7 @@ class _Restart:
         for position, touched in level:
             near = position.state.near(touched, self.radius)
             result += [
-                (position.cost - position.gain(m), position, touched, m)
+                (position.objective - position.gain(m), position, touched, m)
                 for m in position.matches
                 if not near.isdisjoint(m.nodes)
             ]

@@ -20,7 +20,7 @@ def best_first(search: Search, budget: int) -> str:
       budget: graphs that may be expanded.
     """
     start = Position(search, search.start)
-    queue, expanded, pushed = [(_promise(start), start.cost, 0, start, None)], set(), 0
+    queue, expanded, pushed = [(_promise(start), start.objective, 0, start, None)], set(), 0
     while queue:
         promise, cost, _, position, match = heappop(queue)
         if match is not None:
@@ -28,7 +28,7 @@ def best_first(search: Search, budget: int) -> str:
             if position.state.hash in expanded:
                 continue
             pushed += 1
-            heappush(queue, (_promise(position), position.cost, pushed, position, None))
+            heappush(queue, (_promise(position), position.objective, pushed, position, None))
             continue
         if position.state.hash in expanded:
             continue
@@ -55,7 +55,7 @@ def _branches(position: Position) -> list[Match]:
 
 def _promise(position: Position) -> int:
     """The cost after all matches that gain, the best first, without those that share a node with one before."""
-    promise, used = position.cost, set()
+    promise, used = position.objective, set()
     for match in sorted(position.matches, key=lambda match: -position.gain(match)):
         if position.gain(match) <= 0:
             break

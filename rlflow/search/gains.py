@@ -25,8 +25,8 @@ class Position:
         self._recounted = False  # whether no gain is from a position before
 
     @property
-    def cost(self) -> int:
-        """Estimated runtime in picoseconds."""
+    def objective(self) -> int:
+        """Of its state."""
         return self.state.objective
 
     @cached_property
@@ -48,7 +48,7 @@ class Position:
         known = self._gains.get(id(match))
         if known is None:
             after = self.search.follow(self.state, match)
-            known = self._gains[id(match)] = match, self.cost - after.objective
+            known = self._gains[id(match)] = match, self.objective - after.objective
         return known[1]
 
     def forget(self) -> bool:
@@ -61,7 +61,7 @@ class Position:
     def after(self, match: Match) -> "Position":
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
-        self._gains[id(match)] = match, self.cost - position.cost
+        self._gains[id(match)] = match, self.objective - position.objective
         self.search.saw(position.state, position.path)
         return position
 

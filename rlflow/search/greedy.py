@@ -31,7 +31,7 @@ def steepest_step(position: Position) -> Position | None:
         if position.gain(match) <= 0:
             break
         after = position.after(match)
-        if after.cost < position.cost:
+        if after.objective < position.objective:
             return after
     return None
 

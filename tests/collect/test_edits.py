@@ -1,4 +1,4 @@
-"""Edits: an episode told by them is the episode, and an array of them that is damaged does no harm."""
+"""Edits: an episode recorded by them is the episode, and an array of them that is damaged does no harm."""
 
 import tracemalloc
 from itertools import pairwise
@@ -38,7 +38,7 @@ def walk(task: Task, steps: int, seed: int) -> tuple[list[RewriteState], list[tu
     return states, [*actions, (task.no_op, 0)]
 
 
-def told(states: list[RewriteState], actions: list[tuple[int, int]]) -> Episode:
+def recorded(states: list[RewriteState], actions: list[tuple[int, int]]) -> Episode:
     return record(states[0].task, make_reward("relative", 0, 0), [*states, states[-1]], actions)
 
 
@@ -52,14 +52,14 @@ def walks() -> list[tuple]:
     return [walk(tiny_task(name), 8, 0) for name in TINY] + [walk(random_task(seed), 8, seed) for seed in range(12)]
 
 
-# -- what they tell --------------------------------------------------------------------------------
+# -- what they record --------------------------------------------------------------------------------
 
 
 def follow(edits: list[Edit]):
     """nodes, tensors by id and matches after each edit."""
     nodes, tensors, matches = {}, {}, []
     for edit in edits:
-        for node in edit.gone:
+        for node in edit.removed:
             del nodes[node]
         nodes |= {node.id: node for node in edit.nodes}
         tensors |= {tensor.id: tensor for tensor in edit.tensors}
@@ -71,12 +71,12 @@ def follow(edits: list[Edit]):
 
 def test_following_the_edits_gives_every_node_and_match_of_every_state(walks):
     for states, actions in walks:
-        edits, _ = unpack(told(states, actions).edits)
+        edits, _ = unpack(recorded(states, actions).edits)
         assert len(edits) == len(actions) + 1
         for (nodes, tensors, matches), state in zip(follow(edits), [*states, states[-1]], strict=True):
             graph, real = state.graph, anew(state.task, state.graph)
             assert {n: (node.inputs, node.outputs) for n, node in graph.nodes.items()} == {
-                n: (node.inputs, node.outputs) for n, node in nodes.items() if node.kind != OUTPUT}  # fmt: skip
+                n: (node.inputs, node.outputs) for n, node in nodes.items() if node.operator != OUTPUT}  # fmt: skip
             assert [nodes[-2 - k].inputs for k in range(len(graph.outputs))] == [(t,) for t in graph.outputs]
             assert sum(node.runtime_ps for node in nodes.values()) == real.cost.runtime_ps
             assert nodes == {node.id: node for node in first_edit(real).nodes}
@@ -85,23 +85,23 @@ def test_following_the_edits_gives_every_node_and_match_of_every_state(walks):
                 assert tensors[tensor.id] == tensor
 
 
-def test_the_kind_of_a_node_is_its_operator_and_attributes(walks):
-    """Defaults are filled in: it is the same whether a file tells them or not."""
-    kinds: dict[int, set] = {}
+def test_the_operator_of_a_node_is_its_type_and_attributes(walks):
+    """Defaults are filled in: it is the same whether a file states them or not."""
+    operators: dict[int, set] = {}
     for states, _ in walks:
         for node in first_edit(states[0]).nodes:
-            if node.kind != OUTPUT:
+            if node.operator != OUTPUT:
                 real = states[0].graph.nodes[node.id]
                 attributes = sorted(attributes_of(states[0].graph, real)[0].items())
-                kinds.setdefault(node.kind, set()).add((real.op, real.domain, repr(attributes), len(real.captured)))
-    assert all(len(keys) == 1 for keys in kinds.values())
-    keys = [key for result in kinds.values() for key in result]
+                operators.setdefault(node.operator, set()).add((real.op, real.domain, repr(attributes), len(real.captured)))
+    assert all(len(keys) == 1 for keys in operators.values())
+    keys = [key for result in operators.values() for key in result]
     assert len(keys) == len(set(keys)) > 20
 
 
-def test_an_episode_tells_the_match_of_each_action_and_its_rows(walks):
+def test_an_episode_records_the_match_of_each_action_and_its_rows(walks):
     for states, actions in walks:
-        episode = told(states, actions)
+        episode = recorded(states, actions)
         _, taken = unpack(episode.edits)
         assert taken[-1] is None and len(episode.matched[-1]) == 0
         for (xfer_id, location), state, result, rows in zip(actions[:-1], states, taken, episode.matched, strict=False):
@@ -112,12 +112,12 @@ def test_an_episode_tells_the_match_of_each_action_and_its_rows(walks):
             assert set(result.operands) <= {t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)}
 
 
-def test_new_nodes_are_told_as_the_rule_made_them_wherever_they_come_to_lie(walks):
-    """So what a rule does is told in one way: each after what it reads, by id, and before old ones that read another tensor now."""
+def test_new_nodes_are_recorded_as_the_rule_made_them_wherever_they_come_to_lie(walks):
+    """So what a rule does is recorded in one way: each after what it reads, by id, and before old ones that read another tensor now."""
     for states, actions in walks:
-        edits, _ = unpack(told(states, actions).edits)
+        edits, _ = unpack(recorded(states, actions).edits)
         for edit, before in zip(edits[1:], states, strict=False):
-            new = [node.id not in before.graph.nodes for node in edit.nodes if node.kind != OUTPUT]
+            new = [node.id not in before.graph.nodes for node in edit.nodes if node.operator != OUTPUT]
             assert new == sorted(new, reverse=True)
             ids = [node.id for node in edit.nodes[: sum(new)]]
             assert ids == sorted(ids)
@@ -130,7 +130,7 @@ def test_new_nodes_are_told_as_the_rule_made_them_wherever_they_come_to_lie(walk
 def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reader_left(walks):
     rewired = 0
     for states, actions in walks:
-        edits, _ = unpack(told(states, actions).edits)
+        edits, _ = unpack(recorded(states, actions).edits)
         for edit, (before, after) in zip(edits[1:], pairwise(states), strict=False):
             for old, new in edit.rewired:
                 rewired += 1
@@ -145,7 +145,7 @@ def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reade
 
 def test_packed_edits_come_back(walks):
     for states, actions in walks:
-        packed = told(states, actions).edits
+        packed = recorded(states, actions).edits
         assert packed.dtype == np.int64 and packed.ndim == 1
         edits, taken = unpack(packed)
         assert edits[0] == first_edit(states[0]) and np.array_equal(pack(edits, taken), packed)
@@ -154,7 +154,7 @@ def test_packed_edits_come_back(walks):
 def small() -> np.ndarray:
     states, actions = walk(random_task(3), 3, 3)
     assert len(actions) > 2
-    return told(states, actions).edits
+    return recorded(states, actions).edits
 
 
 def test_a_cut_or_longer_array_is_refused():
@@ -168,12 +168,12 @@ def test_a_cut_or_longer_array_is_refused():
 
 
 def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
-    """Whatever stands there, nothing but RLFlowError is raised, and what is read names only what it told before."""
+    """Whatever stands there, nothing but RLFlowError is raised, and what is read names only what appeared before."""
     packed, refused = small(), 0
-    for place in range(len(packed)):
-        for wrong in (-1, 0, 10**6, 2**62, -(2**63), int(packed[place]) + 1):
+    for position in range(len(packed)):
+        for wrong in (-1, 0, 10**6, 2**62, -(2**63), int(packed[position]) + 1):
             damaged = packed.copy()
-            damaged[place] = wrong
+            damaged[position] = wrong
             try:
                 edits, taken = unpack(damaged)
             except RLFlowError as error:

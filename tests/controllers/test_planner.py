@@ -6,6 +6,7 @@ import pytest
 from controllers.evaluation import rollout
 from controllers.planner import Planner, PlannerConfig, needed
 from rlflow.common.errors import RLFlowError
+from rlflow.search.options import BeamOptions
 from rlflow.search.search import numbered
 from tests.toys.latent import Identity, Sacrifice, make, vector
 from tests.toys.systems import (
@@ -68,9 +69,9 @@ def test_what_a_sequence_can_do_without_is_left_out_and_it_ends_no_dearer(toy, s
         actions.append((match.xfer_id, list(state.of_rule(match.xfer_id)).index(match)))
         state = state.follow(match)
     end, shorter = numbered(start, needed(start, actions))
-    assert end.cost.runtime_ps <= state.cost.runtime_ps and len(shorter) <= len(actions)
+    assert end.objective <= state.objective and len(shorter) <= len(actions)
     again, _ = numbered(start, needed(start, shorter))
-    assert again.cost.runtime_ps <= end.cost.runtime_ps
+    assert again.objective <= end.objective
 
 
 def test_a_detour_and_its_way_back_are_both_left_out_wherever_they_are(toy):
@@ -105,7 +106,7 @@ gone: a gain that nothing else makes possible
     start = fitted(random_episodes(task, 30, 6), task).searchable(task.initial, 0.25)
     double, gone = ([rule.name for rule in task.rules].index(name) for name in ("double", "gone"))
     end, kept = numbered(start, needed(start, [(double, 0), (gone, 0), (double, 0)]))
-    assert [x for x, _ in kept] == [double, gone] and end.cost.runtime_ps < start.cost.runtime_ps
+    assert [x for x, _ in kept] == [double, gone] and end.objective < start.objective
 
 
 def test_behind_the_plan_and_where_its_action_is_not_there_it_ends(toy, tmp_path):
@@ -158,6 +159,15 @@ def test_a_half_written_folder_is_planned_anew(toy, tmp_path):
 def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):
     _, results = planned(toy, tmp_path, steps=steps, annealing=annealing)
     assert results["env_steps"] <= steps and results["best_return"] >= 0
+
+
+def test_the_options_of_the_searches_decide_what_is_tried(toy, tmp_path):
+    """All of the steps for beam search: one chain of one rewrite tries less than the default before it has enough."""
+    wide = planned(toy, tmp_path / "wide", steps=5000, annealing=0.0)[1]
+    narrow = planned(toy, tmp_path / "narrow", steps=5000, annealing=0.0, beam_search=BeamOptions(width=1, depth=1))[1]
+    assert narrow["env_steps"] < wide["env_steps"] and narrow["best_return"] <= wide["best_return"]
+    with pytest.raises(RLFlowError, match="with other options .beam_search"):
+        planned(toy, tmp_path / "narrow", steps=5000, annealing=0.0)
 
 
 def test_a_budget_of_nothing_is_refused():

@@ -20,9 +20,9 @@ from rlflow.env.state import RewriteState
 from tests.controllers.test_recording import Backwards, same
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
-from tests.worldmodel.edits.test_surroundings import with_cost
-from worldmodel.edits.follow import follow
-from worldmodel.edits.learn import unpacked
+from tests.worldmodel.edits.test_neighbourhood import with_cost
+from worldmodel.edits.grounded_episodes import ground_episode
+from worldmodel.edits.logged_edits import logged_edits
 
 STEPS, PLAN = 20, 12
 
@@ -208,23 +208,23 @@ def of_new_steps(episodes) -> Counter:
 def test_a_step_that_was_played_once_counts_once(task, played):
     random, own = played
     model, total = fitted([*random, *own], task), of_new_steps([*random, *own])
-    times = model.worlds.schemas.times()
+    times = model.groundings.rules.times()
     assert sum(episode.copied for episode in own) > 30
     assert [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]
-    assert len(model.prices.gains.samples) == sum(total.values()) - total[task.no_op]
+    assert len(model.costs.gains.samples) == sum(total.values()) - total[task.no_op]
     rewards = [[] for _ in model.match_classes]
-    for episode, edits in zip([*random, *own], unpacked([*random, *own]), strict=True):
-        index = model.worlds.of(edits[0][0])
-        for position, reward in list(zip(follow(index, edits).positions.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
-            if position >= 0:
-                rewards[index.kind.values[position]].append(reward)
+    for episode, edits in zip([*random, *own], logged_edits([*random, *own]), strict=True):
+        index = model.groundings.of(edits[0][0])
+        for match, reward in list(zip(ground_episode(index, edits).matches.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
+            if match >= 0:
+                rewards[index.match_class.values[match]].append(reward)
     assert model.mean_rewards == pytest.approx([np.mean(of_kind) if of_kind else 0.0 for of_kind in rewards], abs=1e-5)
 
 
 class Far(AnalyticCost):
     """An operator costs more by each sum two edges behind it, so that its next neighbours alone do not tell."""
 
-    reach = 2
+    reach, passes = 2, None
 
     def node_cost(self, graph, node):
         def readers(of):
@@ -235,9 +235,9 @@ class Far(AnalyticCost):
 
 
 def averages(model) -> tuple[np.ndarray, ...]:
-    """Runtimes of nodes, alone and by what is around them; z of nodes; what kinds are worth."""
-    of_nodes = [list(of.values()) for of in model.prices.nodes.known.values()]
-    return np.concatenate(of_nodes), np.concatenate([means.mean for means in model.prices.around]), model.latents.rows, model.mean_rewards
+    """Runtimes of nodes, single and by their neighbourhoods; z of nodes; mean rewards of match classes."""
+    of_nodes = [list(of.values()) for of in model.costs.nodes.known.values()]
+    return np.concatenate(of_nodes), np.concatenate([means.mean for means in model.costs.neighbourhoods]), model.latents.rows, model.mean_rewards
 
 
 def test_no_average_changes_by_what_was_copied():
@@ -255,11 +255,11 @@ def test_what_was_copied_from_an_episode_that_is_held_out_is_learnt_from_the_cop
     model, times = fitted([*random, *own[1:]], task), Counter(of_new_steps([*random, *own[1:]]))
     longest = max(own[1:], key=lambda episode: episode.copied)
     times.update(longest.actions[: longest.copied, 0].tolist())
-    learnt = model.worlds.schemas.times()
+    learnt = model.groundings.rules.times()
     assert [learnt[x] for x in range(task.no_op)] == [times[x] for x in range(task.no_op)]
 
 
 def test_episodes_that_began_alike_by_chance_all_count(task):
     same_start = [play_random(task, relative, 6, np.random.default_rng(3), k) for k in range(2)]
-    total, times = of_new_steps(same_start), fitted(same_start, task).worlds.schemas.times()
+    total, times = of_new_steps(same_start), fitted(same_start, task).groundings.rules.times()
     assert sum(total.values()) == 2 * len(same_start[0]) and [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]

@@ -195,7 +195,7 @@ def gains_kept(start, seed: int) -> int:
     for _ in range(12):
         for match in position.matches:
             before = search.interactions
-            assert position.gain(match) == position.cost - position.state.follow(match).cost.runtime_ps
+            assert position.gain(match) == position.objective - position.state.follow(match).objective
             kept += search.interactions == before
         position = position.after(position.matches[rng.integers(len(position.matches))])
     return kept
@@ -388,7 +388,7 @@ def test_annealing_at_temperature_0_is_descent(monkeypatch):
 
     def spied(position, match):
         result = after(position, match)
-        costs.append((position.cost, result.cost))
+        costs.append((position.objective, result.objective))
         return result
 
     monkeypatch.setattr(Position, "after", spied)

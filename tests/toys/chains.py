@@ -23,6 +23,7 @@ class OperatorCosts:
 
     costs: dict[str, int]
     reach: int = 0
+    passes: None = None
     asked: list[str] = field(default_factory=list)
 
     def node_cost(self, graph, node) -> NodeCost:

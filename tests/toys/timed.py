@@ -18,7 +18,7 @@ class TimedCost:
       limit: of their number.
     """
 
-    reach = 0
+    reach, passes = 0, None
 
     def __init__(self, limit: float = math.inf):
         self.timed, self.limit, self._analytic = {}, limit, AnalyticCost()

@@ -167,7 +167,7 @@ def doubtful(**options) -> DreamVectorEnv:
 
 
 def test_doubt_takes_its_penalty_off_the_reward():
-    env = doubtful(uncertainty_penalty=0.5)
+    env = doubtful(uncertainty_limit=None, uncertainty_penalty=0.5)
     rewards = [env.step(np.array([[0, 0], NOOP]))[1].tolist() for _ in range(3)]
     assert rewards == [[5, 0], [4.5, 0], [4, 0]]
 
@@ -186,6 +186,6 @@ def test_a_dream_ends_unpaid_where_the_model_doubts_more_than_the_limit():
 
 
 def test_without_a_limit_no_doubt_ends_a_dream():
-    env = doubtful(max_steps=6)
+    env = doubtful(uncertainty_limit=None, max_steps=6)
     cuts = [bool(env.step(np.array([[0, 0], [0, 0]]))[3][0]) for _ in range(6)]
     assert cuts == [False] * 5 + [True]

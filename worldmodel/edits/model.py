@@ -6,7 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from rlflow.collect.edits import FORMAT, unpack
+from rlflow.collect.edits import FORMAT as EDITS_FORMAT
+from rlflow.collect.edits import unpack
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
@@ -15,39 +16,44 @@ from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.config import EditsConfig
 from worldmodel.description import read_description, write_description
-from worldmodel.edits.dreaming import REACH
-from worldmodel.edits.follow import NO_OP, Followed, Worlds, by_world, follow, initial_runtime
-from worldmodel.edits.imagination import UNKNOWN_EFFECT, Dreaming, EditsImagination, EditsObserver
+from worldmodel.edits import learned_rules_json
+from worldmodel.edits.cost_model import CostModel
+from worldmodel.edits.grounding_index import Groundings
+from worldmodel.edits.imagination import EditsImagination
 from worldmodel.edits.latents import Latents
-from worldmodel.edits.learn import Unpacked, unpacked
-from worldmodel.edits.prices import NodePrices, Prices
-from worldmodel.edits.rewards import Rewards
-from worldmodel.edits.schemas import Schemas
-from worldmodel.edits.searching import Dream, DreamtState
-from worldmodel.edits.tables import table
+from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.node_costs import REACH, NodeCosts
+from worldmodel.edits.observer import EditsObserver
+from worldmodel.edits.replay import Replayer
+from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.saved_arrays import checked_array
+from worldmodel.edits.searchable_dream import SearchableDream, SearchableState
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FILES = 4  # the format of what is saved
+FORMAT = 5  # of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden, match_classes, mean_rewards; worlds (the schemas, and the graphs met so far), prices, latents, rewards.
+    """Attributes: spec, config, latent, hidden, match_classes, mean_rewards: see `worldmodel.base.WorldModel`;
+    groundings (the learnt rules, and the graphs met so far), costs, latents, rewards.
 
-    elites: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state that it was shown,
-    packed (see rlflow.collect.edits).
+    best_trajectories: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state
+    that it was shown, packed (see rlflow.collect.edits).
     """
 
     hidden = 0  # all that there is to know is in the state
 
     def __init__(
-        self, spec: EncodingSpec, config: EditsConfig, schemas: Schemas, prices: Prices, latents: Latents, rewards: Rewards,
-        worth: np.ndarray, elites: dict[int, np.ndarray],
+        self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents,
+        rewards: RewardScales, mean_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
-        self.worlds, self.prices, self.latents, self.rewards = Worlds(schemas, spec.n_rules), prices, latents, rewards
-        self.match_classes, self.mean_rewards, self.elites = self.worlds.kinds.xfer_ids, worth, elites
+        self.groundings = Groundings(rules, spec.n_rules)
+        self.costs, self.latents, self.rewards = costs, latents, rewards
+        self.match_classes, self.mean_rewards = self.groundings.match_classes.xfer_ids, mean_rewards
+        self.best_trajectories = best_trajectories
 
     def observer(self) -> EditsObserver:
         return EditsObserver(self)
@@ -55,65 +61,26 @@ class EditsWorldModel:
     def imagine(self, start: RewriteState, n: int) -> EditsImagination:
         return EditsImagination(self, start, n)
 
-    def searchable(self, start: RewriteState, uncertainty_limit: float) -> DreamtState:
-        """The start of a dream that `rlflow.search` can search; steps of more doubt are never taken."""
-        return Dream(self, start, uncertainty_limit).start
+    def searchable(self, start: RewriteState, uncertainty_limit: float) -> SearchableState:
+        """The start of a dream that `rlflow.search` can search; steps of more uncertainty are never taken."""
+        return SearchableDream(self, start, uncertainty_limit).start
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is in doubt."""
-        size = len(rows), horizon
-        result = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_rules), np.int32), np.zeros(size, np.float32))
-        self._replay(unpacked(episodes), np.asarray(rows), np.asarray(starts), result)
-        return result
+        """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is uncertain."""
+        replayer = Replayer(self, np.asarray(rows), np.asarray(starts), horizon)
+        replayer.replay(episodes)
+        return replayer.result
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The share of rewards in the middle 50 % and 90 % of their predicted spread, each step told the truth."""
+        """The share of rewards in the middle 50 % and 90 % of their predicted spread, each step from the real state."""
         lengths = [len(episode) for episode in episodes]
-        rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
-        size = len(rows), 1
-        result = Replay(np.zeros(size), np.zeros(size, bool), np.zeros((*size, self.spec.n_rules), np.int32), np.zeros(size, np.float32))
-        spread = self._replay(unpacked(episodes), rows, starts, result)[:, 0]
+        starts = np.concatenate([np.arange(n) for n in lengths])
+        replayer = Replayer(self, np.repeat(np.arange(len(episodes)), lengths), starts, 1)
+        replayer.replay(episodes)
         rewards = np.concatenate([episode.rewards for episode in episodes])
-        error, slack = np.abs(result.rewards[:, 0] - rewards), EXACT * np.abs(rewards).mean()
+        error, spread = np.abs(replayer.result.rewards[:, 0] - rewards), replayer.spread[:, 0]
+        slack = EXACT * np.abs(rewards).mean()
         return {name: float((error <= width * spread + slack).mean()) for name, width in MIDDLE.items()}
-
-    def _replay(self, edits: Sequence[Unpacked], rows: np.ndarray, starts: np.ndarray, result: Replay) -> np.ndarray:
-        """Fills in `found`; gives the spread of the rewards, [S, horizon]."""
-        spread = np.zeros_like(result.rewards)
-        for index, numbers in by_world(self.worlds, edits).items():
-            followed = {k: follow(index, edits[k]) for k in numbers if k in rows}
-            stretches = np.flatnonzero(np.isin(rows, numbers))
-            if not len(stretches):
-                continue
-            scale = self.rewards.of(initial_runtime(edits[numbers[0]][0][0]))
-            before = np.array([followed[rows[s]].gains[: starts[s]].sum() for s in stretches])
-            dreaming = Dreaming(self, index, [followed[rows[s]].nodes[starts[s]] for s in stretches])
-            for t in range(result.rewards.shape[1]):
-                actions = [_action(followed[rows[s]], starts[s] + t) for s in stretches]
-                gain, deviation, moves = self._replay_step(dreaming, stretches, np.array(actions), result, t)
-                result.rewards[stretches, t] = np.where(moves, scale.reward(gain, before), 0.0)
-                spread[stretches, t] = abs(scale.per_ps) * deviation
-                before += gain
-        return spread
-
-    def _replay_step(self, dreaming: Dreaming, stretches: np.ndarray, actions: np.ndarray, result: Replay, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ps gained, their spread, whether it is no NO-OP), [k] each. actions: int64 [k, 2], xfer_id and place."""
-        states = dreaming.states
-        states.grow()
-        places = np.array([dreaming.index.shown(place) if place >= 0 else place for place in actions[:, 1].tolist()])
-        there, moves = places >= 0, places != NO_OP
-        gain, spread = np.zeros(len(places)), np.zeros(len(places))
-        gain[moves], spread[moves] = dreaming.expected(actions[moves, 0])
-        there[there] = states.open[np.flatnonzero(there), places[there]] == 0
-        at = np.flatnonzero(there)
-        result.uncertainty[stretches[~there & moves], t] = UNKNOWN_EFFECT
-        result.terminated[stretches, t] = places == NO_OP
-        if len(at):
-            gain[at], spread[at], result.uncertainty[stretches[at], t], _ = dreaming.step(at, places[at])
-        result.counts[stretches, t] = np.minimum(states.counts, self.spec.max_locations)
-        return gain, spread, moves
-
-    # -- what dreams ask ---------------------------------------------------------------------------
 
     def bounded(self, sums: np.ndarray) -> np.ndarray:
         """z of what nodes add up to."""
@@ -124,40 +91,47 @@ class EditsWorldModel:
     def save(self, folder: Path | str) -> None:
         """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
-        learnt = {"format": FORMAT, "schemas": self.worlds.schemas.to_json(), "prices": self.prices.nodes.to_json(), "files": FILES}
+        rules, nodes = learned_rules_json.to_json(self.groundings.rules), self.costs.nodes.to_json()
+        learnt = {"format": EDITS_FORMAT, "rules": rules, "costs": nodes, "files": FORMAT}
         write_json(Path(folder) / "learnt.json", learnt)
-        rewards = {"scales": np.array(sorted(self.rewards.scales.items()), np.float64), "level": np.int64(self.rewards.level)}
-        own = rewards | {"worth": self.mean_rewards} | {f"elite/{runtime}": edits for runtime, edits in sorted(self.elites.items())}
-        write_arrays(Path(folder) / "tables.npz", self.prices.arrays() | self.latents.arrays() | own)
+        scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
+        own = {"scales": scales, "level": level, "mean_rewards": self.mean_rewards}
+        own |= {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
+        write_arrays(Path(folder) / "tables.npz", self.costs.arrays() | self.latents.arrays() | own)
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
+        """Raises RLFlowError if a file is missing, damaged, of another format or of another encoding."""
         config, saved = read_description(folder, spec)
         path = Path(folder)
         try:
-            arrays, learnt = read_arrays(path / "tables.npz"), read_json(path / "learnt.json")
-            if learnt["format"] != FORMAT:
-                raise ValueError(f"it learnt from edits of format {learnt['format']}, not {FORMAT}; train it anew")
-            if learnt.get("files") != FILES:
-                raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {FILES}; train it anew")
-            schemas, nodes = Schemas.from_json(learnt["schemas"]), NodePrices.from_json(learnt["prices"])
-            scales = {int(runtime): float(scale) for runtime, scale in table(arrays, "scales", np.float64, None, 2)}
-            latents, rules = Latents.of(arrays), [known.form.xfer_id for known in schemas.known]
-            if latents.offset.shape != (config.latent,) or not len(latents.keys) or not set(rules) <= set(range(saved.n_rules)):
-                raise ValueError("it is of other options or of another encoding")
-            if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
-                raise ValueError("'scales' are no rewards")
-            rewards = Rewards(scales, bool(table(arrays, "level", np.int64)))
-            elites = {runtime: table(arrays, f"elite/{runtime}", np.int64, None) for runtime in scales}
-            for edits in elites.values():
-                unpack(edits)  # raises if they are damaged
-            model = cls(saved, config, schemas, Prices.of(nodes, arrays, REACH), latents, rewards, arrays["worth"], elites)
-            if not np.isfinite(table(arrays, "worth", np.float32, len(model.match_classes))).all():
-                raise ValueError("'worth' is no reward of each kind")
-            return model
+            return cls._restored(config, saved, read_arrays(path / "tables.npz"), read_json(path / "learnt.json"))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
             raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
 
+    @classmethod
+    def _restored(cls, config: EditsConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
+        if learnt["format"] != EDITS_FORMAT:
+            raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
+        if learnt.get("files") != FORMAT:
+            raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {FORMAT}; train it anew")
+        rules, nodes = learned_rules_json.from_json(learnt["rules"]), NodeCosts.from_json(learnt["costs"])
+        latents, costs, rewards = Latents.of(arrays), CostModel.of(nodes, arrays, REACH), _rewards(arrays)
+        known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
+        if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:
+            raise ValueError("it is of other options or of another encoding")
+        best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
+        for edits in best.values():
+            unpack(edits)  # raises if they are damaged
+        model = cls(spec, config, rules, costs, latents, rewards, arrays["mean_rewards"], best)
+        if not np.isfinite(checked_array(arrays, "mean_rewards", np.float32, len(model.match_classes))).all():
+            raise ValueError("'mean_rewards' is no reward of each match class")
+        return model
 
-def _action(followed: Followed, t: int) -> tuple[int, int]:
-    return (int(followed.xfer_ids[t]), int(followed.places[t])) if t < len(followed.places) else (NO_OP, NO_OP)
+
+def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:
+    table = checked_array(arrays, "scales", np.float64, None, 2)
+    scales = {int(runtime): float(scale) for runtime, scale in table}
+    if min(scales) <= 0 or not np.isfinite(list(scales.values())).all():
+        raise ValueError("'scales' are no rewards")
+    return RewardScales(scales, bool(checked_array(arrays, "level", np.int64)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import onnx
 
+from rlflow.deliver.options import EvalOptions
 from rlflow.deliver.validate.comparison import Comparison
 from rlflow.deliver.validate.findings import Finding, Findings
 from rlflow.deliver.validate.numerics import relative_error
@@ -16,8 +17,8 @@ __all__ = ["Comparison", "Finding", "Findings", "relative_error", "validate"]
 def validate(
     original: onnx.ModelProto | Path | str,
     candidate: onnx.ModelProto | Path | str,
-    seeds: Sequence[int] = (0, 1, 2),
-    tolerance: float = 1e-4,
+    seeds: Sequence[int] = EvalOptions.seeds,
+    tolerance: float = EvalOptions.tolerance,
     shapes: Mapping[str, object] | None = None,
     threads: int = 1,
     optimise: bool = True,

@@ -8,9 +8,9 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.zoo import load
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, random_episodes, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.follow import by_world, follow
-from worldmodel.edits.imagination import node_latents
-from worldmodel.edits.learn import unpacked
+from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
+from worldmodel.edits.logged_edits import logged_edits
+from worldmodel.edits.node_values import node_latents
 
 
 def z_along(model, task: Task, episode) -> np.ndarray:
@@ -36,11 +36,11 @@ def explained(inputs: np.ndarray, targets: np.ndarray, held_inputs: np.ndarray, 
 
 def z_of(model, episodes) -> np.ndarray:
     """z of every state of the episodes, one after the other: [S, Z]."""
-    result, edits = [], unpacked(episodes)
-    for index, numbers in by_world(model.worlds, edits).items():
+    result, edits = [], logged_edits(episodes)
+    for index, numbers in by_grounding(model.groundings, edits).items():
         rows = node_latents(index, model.latents)
         for k in numbers:
-            result += [model.bounded(model.latents.offset + rows(nodes).sum(axis=0)) for nodes in follow(index, edits[k]).nodes]
+            result += [model.bounded(model.latents.offset + rows(nodes).sum(axis=0)) for nodes in ground_episode(index, edits[k]).nodes]
     return np.stack(result)
 
 

@@ -129,6 +129,6 @@ def test_a_model_of_another_encoding_is_refused(saved):
 def test_a_file_of_more_symmetric_rules_than_there_are_is_no_harm(saved, tmp_path):
     folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
     learnt = read_json(folder / "learnt.json")
-    learnt["schemas"]["symmetric"] = [999]
+    learnt["rules"]["symmetric"] = [999]
     write_json(folder / "learnt.json", learnt)
     assert said(EditsWorldModel.load(folder), saved[2]).exact == 1

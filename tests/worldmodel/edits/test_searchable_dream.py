@@ -1,4 +1,4 @@
-"""A dreamt state answers what searches ask as the real state does, and stays as it is."""
+"""A searchable dream answers what searches ask as the real state does, and stays as it is."""
 
 import numpy as np
 import pytest
@@ -17,15 +17,15 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.imagination import BY_ANALOGY, NEW_SURROUNDINGS, UNKNOWN_EFFECT
+from worldmodel.edits.episode_follower import EpisodeFollower
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.edits.searching import DreamtMatch, DreamtState, mark
-from worldmodel.edits.world import Follower
+from worldmodel.edits.searchable_dream import SearchableMatch, SearchableState, mark
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT
 
 OPTIONS = {
     "greedy": {"max_steps": 100},
     "beam": {"width": 2, "depth": 2, "radius": 1},
-    "annealing": {"rounds": 3, "steps": 10, "hot": 0.5, "cold": 0.01, "focus": 0.9},
+    "annealing": {"restarts": 3, "steps": 10, "hot": 0.5, "cold": 0.01, "focus": 0.9},
 }
 
 
@@ -50,14 +50,14 @@ def system(request):
     return request.getfixturevalue(request.param)
 
 
-def open_places(state: DreamtState) -> list[tuple[int, int, DreamtMatch]]:
+def open_matches(state: SearchableState) -> list[tuple[int, int, SearchableMatch]]:
     """(xfer_id, location, match) of what the state offers."""
     offered = set(state.matches)
     return [(x, k, match) for x in range(len(state.counts)) for k, match in enumerate(state.of_rule(x)) if match in offered]
 
 
 def uncertain(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]) -> list[float]:
-    """How much the model doubts each of these steps, in a dream of its own."""
+    """How uncertain the model is of each of these steps, in a dream of its own."""
     imagined = model.imagine(task.initial, 1)
     return [float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).uncertainty[0]) for action in actions]
 
@@ -74,22 +74,22 @@ def test_along_any_known_sequence_it_is_the_real_state_and_the_dream_of_controll
     for _ in range(12):
         assert np.array_equal(state.counts, real.counts) and np.array_equal(state.counts, imagined.counts[0])
         assert state.counts.dtype == np.int32
-        assert state.cost.runtime_ps == real.cost.runtime_ps and state.runtime_ms == real.runtime_ms
-        gained = 100 * (1 - real.cost.runtime_ps / task.initial.cost.runtime_ps)
+        assert state.objective == real.objective
+        gained = 100 * (1 - real.objective / task.initial.objective)
         assert state.gained == pytest.approx(gained, abs=1e-6)
-        places = open_places(state)
-        if not places:
+        offered = open_matches(state)
+        if not offered:
             break
-        xfer_id, location, match = places[rng.integers(len(places))]
-        assert state.table.location(xfer_id, location) is match
+        xfer_id, location, match = offered[rng.integers(len(offered))]
+        assert state.match(xfer_id, location) is match
         after = state.follow(match)
-        told = imagined.advance(np.array([[xfer_id, location]]), np.ones(1, bool), 0.0, (0, 0))
-        if told.uncertainty[0] > 0:
+        predicted = imagined.advance(np.array([[xfer_id, location]]), np.ones(1, bool), 0.0, (0, 0))
+        if predicted.uncertainty[0] > 0:
             assert after is state
             break
         real = real.apply(*observer.real_action((xfer_id, location)))
         observer.follow((xfer_id, location), real)
-        assert told.rewards[0] == pytest.approx(after.gained - state.gained, abs=1e-6)
+        assert predicted.rewards[0] == pytest.approx(after.gained - state.gained, abs=1e-6)
         state, steps = after, steps + 1
     assert steps >= 3
 
@@ -97,7 +97,7 @@ def test_along_any_known_sequence_it_is_the_real_state_and_the_dream_of_controll
 def test_near_is_the_neighbourhood_of_the_graph(system):
     model, task = system
     state, real = model.searchable(task.initial, 0.0), task.initial
-    number = Follower(state.dream.index.world, first_edit(real)).node
+    number = EpisodeFollower(state.dream.index.grounding, first_edit(real)).nodes
     outputs = {number[n] for n in number if n < 0}
     for node in real.graph.nodes:
         for reach in range(4):
@@ -109,63 +109,63 @@ def test_near_is_the_neighbourhood_of_the_graph(system):
 @pytest.mark.parametrize("method", list(OPTIONS))
 def test_a_search_in_a_dream_finds_what_it_finds_on_the_real_graph(system, method):
     model, task = system
-    dreamt = run_search(method, model.searchable(task.initial, NEW_SURROUNDINGS), **OPTIONS[method])
+    dreamt = run_search(method, model.searchable(task.initial, NEW_NEIGHBOURHOOD), **OPTIONS[method])
     real = run_search(method, task.initial, **OPTIONS[method])
     if method == "annealing":  # it draws from matches in another order
-        assert dreamt.state.cost.runtime_ps <= run_search("greedy", task.initial, max_steps=100).state.cost.runtime_ps
+        assert dreamt.state.objective <= run_search("greedy", task.initial, max_steps=100).state.objective
     else:
-        assert dreamt.state.cost.runtime_ps == real.state.cost.runtime_ps < task.initial.cost.runtime_ps
+        assert dreamt.state.objective == real.state.objective < task.initial.objective
     observer, state = model.observer(), task.initial
     observer.begin(state)
     for action in dreamt.actions:
         after = state.apply(*observer.real_action(action))
         observer.follow(action, after)
         state = after
-    assert state.cost.runtime_ps == dreamt.state.cost.runtime_ps
+    assert state.objective == dreamt.state.objective
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
-def told(state: DreamtState) -> tuple:
-    return state.cost, state.hash, state.touched, state.counts.tolist(), [m.place for m in state.matches], sorted(state.near(state.touched, 2))
+def answers_of(state: SearchableState) -> tuple:
+    return state.objective, state.hash, state.touched, state.counts.tolist(), [m.number for m in state.matches], sorted(state.near(state.touched, 2))
 
 
 def test_states_stay_as_they_are(system):
     """What was asked before stays the answer, whatever is followed from there and however the world grows."""
     model, task = system
     rng, start = np.random.default_rng(0), model.searchable(task.initial, 0.0)
-    states, answers = [start], [told(start)]
+    states, answers = [start], [answers_of(start)]
     for _ in range(25):
         at = states[rng.integers(len(states))]
         if at.matches:
             states.append(at.follow(at.matches[rng.integers(len(at.matches))]))
-            answers.append(told(states[-1]))
-    assert [told(state) for state in states] == answers
+            answers.append(answers_of(states[-1]))
+    assert [answers_of(state) for state in states] == answers
 
 
 def test_a_state_made_before_the_world_grew_answers_as_one_made_later(toy):
     _, task = toy
     model, _ = known(task)
     early = model.searchable(task.initial, 0.0)
-    size = len(early.dream.index.world.places)
+    size = len(early.dream.index.grounding.matches)
     run_search("beam", model.searchable(task.initial, 0.0), **OPTIONS["beam"])
-    assert len(early.dream.index.world.places) > size
+    assert len(early.dream.index.grounding.matches) > size
     late = model.searchable(task.initial, 0.0)
-    assert told(early) == told(late)
+    assert answers_of(early) == answers_of(late)
     for one, other in zip(early.matches, late.matches, strict=True):
-        assert told(early.follow(one)) == told(late.follow(other))
+        assert answers_of(early.follow(one)) == answers_of(late.follow(other))
 
 
-def test_two_orders_of_the_same_substitutions_have_one_hash_and_no_others_have(toy):
+def test_two_orders_of_the_same_rewrites_have_one_hash_and_no_others_have(toy):
     model, task = toy
     start, nodes_of = model.searchable(task.initial, 0.0), {}
     waiting = [start]
     ways = 0
     while waiting and len(nodes_of) < 60:
         state = waiting.pop(0)
-        maker = state.states.maker[0]
-        nodes = frozenset(maker[maker >= 0].tolist())
+        producer = state.states.producer[0]
+        nodes = frozenset(producer[producer >= 0].tolist())
         assert nodes_of.setdefault(state.hash, nodes) == nodes
         assert state.hash == sum(map(mark, nodes))
         for match in state.matches:
@@ -183,12 +183,12 @@ def test_marks_do_not_add_up_alike():
     assert len(set(sums)) == len(sums)
 
 
-# -- doubt -----------------------------------------------------------------------------------------
+# -- uncertainty -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [0.0, NEW_SURROUNDINGS, BY_ANALOGY, 99.0])
-def test_what_is_doubted_more_than_allowed_is_on_no_path(limit):
-    """The model saw few substitutions, once each."""
+@pytest.mark.parametrize("limit", [0.0, NEW_NEIGHBOURHOOD, BY_ANALOGY, 99.0])
+def test_what_is_more_uncertain_than_allowed_is_on_no_path(limit):
+    """The model saw few rewrites, once each."""
     task = tiny_task("tiny_squeezenet1_1")
     model = fitted(random_episodes(task, 2, 6), task)
     for method in OPTIONS:
@@ -211,7 +211,7 @@ def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
     position = Position(Search(start), start)
     shown = sum(start.counts.tolist())
     assert 0 < len(position.matches) < shown
-    assert all(abs(position.gain(match)) < start.cost.runtime_ps for match in position.matches)
+    assert all(abs(position.gain(match)) < start.objective for match in position.matches)
 
 
 # -- gains -----------------------------------------------------------------------------------------
@@ -219,16 +219,16 @@ def test_what_is_refused_has_no_part_in_the_temperature_of_annealing():
 
 def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
     model, task = squeezenet
-    assert gains_kept(model.searchable(task.initial, NEW_SURROUNDINGS), 1) > 20
+    assert gains_kept(model.searchable(task.initial, NEW_NEIGHBOURHOOD), 1) > 20
 
 
-def test_a_gain_is_counted_anew_where_another_reader_went():
-    """Exp is made for both, and goes with the last of its readers."""
+def test_a_gain_is_counted_anew_where_another_consumer_went():
+    """Exp is made for both, and goes with the last of its consumers."""
     rules = "drop: a toy\n  Max(x, y) => Neg(x)"
     model, task = known(task_of(onnx_model("p = Exp(z)\na = Max(x, p)\nb = Max(y, p)", {name: (4, 8) for name in "xyz"}, "a b"), rules))
     start = model.searchable(task.initial, 0.0)
     position = Position(Search(start), start)
     first, second = position.matches
-    alone = position.gain(second)
+    single = position.gain(second)
     after = position.after(first)
-    assert after.gain(second) == after.cost - after.state.follow(second).cost.runtime_ps > alone
+    assert after.gain(second) == after.objective - after.state.follow(second).objective > single

@@ -1,4 +1,4 @@
-"""Rules with two alike roots: one location, named as the environment names it."""
+"""Symmetric matches, of rules with two alike roots: one location, named as the environment names it."""
 
 from itertools import count, islice
 
@@ -12,17 +12,20 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from tests.toys.systems import fitted, random_episodes, said
-from worldmodel.edits.dreaming import Index, States
-from worldmodel.edits.kinds import Kinds
-from worldmodel.edits.schemas import Schemas
-from worldmodel.edits.world import Follower, World
+from worldmodel.edits.canonical_order import first_of
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.episode_follower import EpisodeFollower
+from worldmodel.edits.grounding import Grounding
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.match_classes import MatchClasses
 
 
-def grounded(state) -> tuple[States, Follower]:
+def grounded(state) -> tuple[DreamStates, EpisodeFollower]:
     first = first_edit(state)
-    index = Index(World(Schemas()), Kinds(Schemas(), len(state.task.rules)))
-    follower = Follower(index.world, first)
-    return States(index, [np.array(list(follower.node.values()))], len(state.task.rules)), follower
+    index = GroundingIndex(Grounding(LearnedRules()), MatchClasses(LearnedRules(), len(state.task.rules)))
+    follower = EpisodeFollower(index.grounding, first)
+    return DreamStates(index, [np.array(list(follower.nodes.values()))], len(state.task.rules)), follower
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -36,7 +39,7 @@ def test_the_order_of_nodes_is_the_graphs(seed):
         for _ in range(20):
             one, other = (int(node) for node in rng.choice(reached, 2))
             first = min(one, other, key=state.graph.rank.__getitem__)
-            assert states.first_of(0, follower.node[one], follower.node[other]) == follower.node[first]
+            assert first_of(states, 0, follower.nodes[one], follower.nodes[other]) == follower.nodes[first]
         valid = state.valid_actions()[:-1]
         if len(valid):
             state = state.apply(*valid[rng.integers(len(valid))].tolist())
@@ -50,14 +53,14 @@ def test_two_alike_roots_are_one_location():
     for seed, task in enumerate(islice(alike, 5)):
         episodes = random_episodes(task, 15, 10, seed)
         model = fitted(episodes, task)
-        symmetric = model.worlds.schemas.symmetric
+        symmetric = model.groundings.rules.symmetric
         assert symmetric <= {k for k, rule in enumerate(task.rules) if rule.symmetric}
         taken = [e for e in episodes if set(e.actions[:, 0].tolist()) & symmetric]
         compared += len(taken)
         assert not taken or said(model, taken).exact == 1
-        for index in model.worlds._known.values():
-            for one, other in index.world.twin.items():
-                assert index.world.twin[other] == one
-                assert frozenset(index.world.places[one].nodes) == frozenset(index.world.places[other].nodes)
-                assert (one in index.places_of(int(index.rule.values[one]))) == (one < other)
+        for index in model.groundings.known.values():
+            for one, other in index.grounding.symmetric_match.items():
+                assert index.grounding.symmetric_match[other] == one
+                assert frozenset(index.grounding.matches[one].nodes) == frozenset(index.grounding.matches[other].nodes)
+                assert (one in index.matches_of_rule(int(index.rule.values[one]))) == (one < other)
     assert compared > 10

@@ -1,9 +1,9 @@
-"""Arrays of a file, of the kind and shape that they should have."""
+"""Arrays of a file, of the dtype and shape that they should have."""
 
 import numpy as np
 
 
-def table(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape: int | None) -> np.ndarray:
+def checked_array(arrays: dict[str, np.ndarray], name: str, dtype: type, *shape: int | None) -> np.ndarray:
     """The array of that name; None in the shape: any size. Raises KeyError or ValueError if there is none such."""
     result = arrays[name]
     fits = result.dtype == dtype and result.ndim == len(shape)

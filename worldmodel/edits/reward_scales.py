@@ -1,8 +1,9 @@
-"""How runtimes are rewarded, learnt from logged rewards: what "edits" predicts of a reward, and which rewards it cannot predict.
+"""How runtimes are rewarded, learnt from logged rewards: what "edits" predicts of a reward, and which rewards it cannot
+predict.
 
-It predicts runtimes and nothing else of a cost, so a reward must be a multiple of what a step took off the runtime, or of what all
-steps so far took off it together. Which of the two, and how much a picosecond is worth, is what the episodes say; where they say
-neither, there is nothing that a dream could pay.
+It predicts runtimes and nothing else of a cost, so a reward must be a multiple of what a step took off the runtime, or
+of what all steps so far took off it together. Which of the two, and the reward of a picosecond, is what the episodes
+say; where they say neither, there is nothing that a dream could pay.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,9 @@ from worldmodel.base import UnpredictableRewardError
 TOLERANCE = 1e-6  # of the largest reward of a graph; episodes keep float32
 
 
-class Scale(NamedTuple):
-    """per_ps: reward of a ps gained. level: what is rewarded is all that was gained so far, not what the step gained."""
+class RewardScale(NamedTuple):
+    """per_ps: reward of a ps gained. level: what is rewarded is all that was gained so far, not what the step
+    gained."""
 
     per_ps: float
     level: bool
@@ -27,15 +29,16 @@ class Scale(NamedTuple):
         return self.per_ps * (gain + before if self.level else gain)
 
 
-class Rewards:
-    """scales: initial runtime (ps) → reward of a ps, of the graphs that it learnt from. level: see `Scale`."""
+class RewardScales:
+    """scales: initial runtime (ps) → reward of a ps, of the graphs that it learnt from. level: see `RewardScale`."""
 
     def __init__(self, scales: dict[int, float], level: bool):
         self.scales, self.level = scales, level
 
     @classmethod
     def learn(cls, episodes: Sequence[Episode], no_op: int) -> Self:
-        """Raises UnpredictableRewardError if a logged reward is neither multiple. NO-OP, which is worth nothing, says nothing."""
+        """Raises UnpredictableRewardError if a logged reward is neither multiple. NO-OP, whose reward is 0, says
+        nothing."""
         logged: dict[int, list[np.ndarray]] = {}
         for episode in episodes:
             runtimes = np.rint(1e9 * episode.costs)
@@ -47,14 +50,15 @@ class Rewards:
             if None not in scales.values():
                 return cls(scales, level)
         raise UnpredictableRewardError(
-            "its rewards are no multiple of the runtime that a step, or all steps so far, gained, and world_model.name=edits predicts "
-            "no others; world_model.name=mdn-rnn learns any"
+            "its rewards are no multiple of the runtime that a step, or all steps so far, gained, and "
+            "world_model.name=edits predicts no others; world_model.name=mdn-rnn learns any"
         )
 
-    def of(self, runtime: int) -> Scale:
-        """For a graph of this initial runtime (ps); where it was not learnt, after the nearest in size, as if in percent of the whole."""
+    def of(self, runtime: int) -> RewardScale:
+        """For a graph of this initial runtime (ps); where it was not learnt, after the nearest in size, as if in
+        percent of the whole."""
         nearest = min(self.scales, key=lambda known: (abs(known - runtime), known))
-        return Scale(self.scales[nearest] * (nearest / runtime), self.level)
+        return RewardScale(self.scales[nearest] * (nearest / runtime), self.level)
 
 
 def _explained(gains: np.ndarray, rewards: np.ndarray) -> float | None:

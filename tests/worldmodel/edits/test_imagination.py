@@ -1,4 +1,4 @@
-"""A dream is the reality, as long as it is not in doubt."""
+"""A dream is the reality, as long as it is certain."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from tests.worldmodel.edits.test_surroundings import Fused, with_cost
+from tests.worldmodel.edits.test_neighbourhood import Fused, with_cost
 from worldmodel.dream import DreamEnv, DreamVectorEnv
 from worldmodel.latent_env import LatentEnv
 
@@ -50,7 +50,7 @@ def choose(rng: np.random.Generator, counts: np.ndarray) -> np.ndarray:
 
 def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
     """Plays the same random actions in dreams and in as many real environments; the steps that it compared."""
-    dream = DreamVectorEnv(model, task.initial, dreams, max_steps=steps + 1, temperature=0.0)
+    dream = DreamVectorEnv(model, task.initial, dreams, max_steps=steps + 1, temperature=0.0, uncertainty_limit=None)
     real = [LatentEnv(real_env(task, steps + 1), model) for _ in range(dreams)]
     rng, compared, alive = np.random.default_rng(seed), 0, np.ones(dreams, bool)
     seen, shown = dream.reset(seed=0)[0], [env.reset(seed=0)[0] for env in real]
@@ -60,14 +60,14 @@ def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
             assert np.array_equal(seen["counts"][i], shown[i]["counts"])
         actions = np.stack([choose(rng, seen["counts"][i]) for i in range(dreams)])
         moves = alive & (actions[:, 0] < model.spec.n_rules)
-        told = dream._dreams.imagined.advance(actions, moves, 0.0, (0, 0))
-        seen, alive = dream._dreams.observe(), moves & (told.uncertainty == 0)
+        predicted = dream._dreams.imagined.advance(actions, moves, 0.0, (0, 0))
+        seen, alive = dream._dreams.observe(), moves & (predicted.uncertainty == 0)
         for i in np.flatnonzero(moves):
             shown[i], reward, terminated, truncated, _ = real[i].step(actions[i])
             assert not terminated and not truncated and reward > -100
             if alive[i]:
                 compared += 1
-                assert abs(reward - told.rewards[i]) < 1e-5
+                assert abs(reward - predicted.rewards[i]) < 1e-5
     return compared
 
 
@@ -97,15 +97,15 @@ def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
                 break
             numbers = [k for k in range(dream.counts[0, xfer_id]) if real._observer.real_action((xfer_id, k)) == (xfer_id, location)]
             assert len(numbers) == 1  # it numbers every location once
-            told = dream.advance(np.array([[xfer_id, numbers[0]]]), np.ones(1, bool), 0.0, (0, 0))
+            predicted = dream.advance(np.array([[xfer_id, numbers[0]]]), np.ones(1, bool), 0.0, (0, 0))
             shown, real_reward, *_ = real.step(np.array([xfer_id, numbers[0]]))
-            assert abs(told.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(real_reward - reward) < 1e-5 * max(1, abs(reward))
-            assert told.uncertainty[0] == 0
+            assert abs(predicted.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(real_reward - reward) < 1e-5 * max(1, abs(reward))
+            assert predicted.uncertainty[0] == 0
 
 
 def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
     model, task = toy
-    dream, real = DreamEnv(model, task.initial, max_steps=3), LatentEnv(real_env(task, 3), model)
+    dream, real = DreamEnv(model, task.initial, max_steps=3, uncertainty_limit=None), LatentEnv(real_env(task, 3), model)
     for last in (np.array([1, 0]), np.array([task.no_op, 0])):
         for env in (dream, real):
             env.reset(seed=0)
@@ -119,7 +119,7 @@ def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
 
 
 def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, seed=(3, 1)) -> list:
-    """What dream number `row` of n is told, while the others do other things."""
+    """What dream number `row` of n is predicted, while the others do other things."""
     imagined, rng, result = model.imagine(task.initial, n), np.random.default_rng(7), []
     for action in actions:
         taken = np.tile(np.array([task.no_op, 0]), (n, 1))
@@ -127,8 +127,8 @@ def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, see
             count = imagined.counts[i, 1]
             taken[i] = (1, rng.integers(count)) if count else (task.no_op, 0)
         taken[row] = action
-        told = imagined.advance(taken, taken[:, 0] < task.no_op, temperature, seed)
-        result.append((told.rewards[row], told.uncertainty[row], imagined.z[row].tolist(), imagined.counts[row].tolist()))
+        predicted = imagined.advance(taken, taken[:, 0] < task.no_op, temperature, seed)
+        result.append((predicted.rewards[row], predicted.uncertainty[row], imagined.z[row].tolist(), imagined.counts[row].tolist()))
     return result
 
 
@@ -145,17 +145,17 @@ def valid_walk(task: Task, model, steps: int) -> list:
 def test_what_stands_beside_a_dream_changes_nothing(toy):
     model, task = toy
     walk = valid_walk(task, model, 6)
-    alone = dreamt(model, task, 1, 0, walk, 0.0)
-    assert len({str(counts) for *_, counts in alone}) > 2
-    assert dreamt(model, task, 9, 4, walk, 0.0) == alone
+    single = dreamt(model, task, 1, 0, walk, 0.0)
+    assert len({str(counts) for *_, counts in single}) > 2
+    assert dreamt(model, task, 9, 4, walk, 0.0) == single
     again = fitted(random_episodes(task, 80, 10), task)  # one that dreamt nothing else before
-    assert dreamt(again, task, 1, 0, walk, 0.0) == alone
+    assert dreamt(again, task, 1, 0, walk, 0.0) == single
 
 
 def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
     task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
     model = fitted(random_episodes(task, 80, 10), task)
-    for means in model.prices.around:
+    for means in model.costs.neighbourhoods:
         means.spread = np.full_like(means.mean, 1e6)  # ps
     walk = valid_walk(task, model, 5)
     one = dreamt(model, task, 4, 2, walk, 1.0, (3, 1))
@@ -166,8 +166,8 @@ def test_the_same_seed_is_the_same_dream_and_noise_is_of_the_spread():
         assert one[k][0] != other[k][0] and one[k][1:] == other[k][1:]
         assert half[k][0] - calm[k][0] == pytest.approx((other[k][0] - calm[k][0]) / 2)
     imagined = model.imagine(task.initial, 4000)
-    told = imagined.advance(np.tile([[1, 0]], (4000, 1)), np.ones(4000, bool), 1.0, (0, 0))
-    nodes = (told.rewards.std() / (1e6 * model.rewards.of(task.initial.cost.runtime_ps).per_ps)) ** 2
+    predicted = imagined.advance(np.tile([[1, 0]], (4000, 1)), np.ones(4000, bool), 1.0, (0, 0))
+    nodes = (predicted.rewards.std() / (1e6 * model.rewards.of(task.initial.cost.runtime_ps).per_ps)) ** 2
     assert nodes == pytest.approx(round(nodes), rel=0.1) and 1 <= round(nodes) <= 12  # whose spreads add up
 
 
@@ -197,7 +197,7 @@ def test_a_dream_does_not_touch_its_start(toy):
     assert np.array_equal(b.counts, before[0]) and np.array_equal(b.z, before[1])
 
 
-# -- doubt -----------------------------------------------------------------------------------------
+# -- uncertainty -----------------------------------------------------------------------------------------
 
 TWO_SIZES = "a = Neg(x)\nb = Neg(a)\nc = Neg(y)\nd = Neg(c)\ne = Abs(z)\nf = Abs(e)"
 UNUSED = """
@@ -210,8 +210,8 @@ abs-abs: the second changes nothing
 
 
 @pytest.fixture(scope="module")
-def doubtful():
-    """(model, task, locations). Of three substitutions the model saw one carried out; it saw the second's rule on another size.
+def uncertain():
+    """(model, task, locations). Of three rewrites the model saw one; it saw the second's rule on another size.
 
     locations: in the model's numbering, of Neg(Neg(x)), which it saw, and of Neg(Neg(y)).
     """
@@ -225,15 +225,15 @@ def doubtful():
     return model, task, (shown.index((2, 8)), shown.index((4, 32)))
 
 
-def test_doubt_says_how_much_is_known(doubtful):
-    model, task, (seen, other) = doubtful
+def test_uncertainty_says_how_much_is_known(uncertain):
+    model, task, (seen, other) = uncertain
     for action, uncertainty in (((0, seen), 0.0), ((0, other), 0.25), ((1, 0), 1.0)):
-        told = model.imagine(task.initial, 1).advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0))
-        assert told.uncertainty[0] == uncertainty
+        predicted = model.imagine(task.initial, 1).advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0))
+        assert predicted.uncertainty[0] == uncertainty
 
 
-def test_what_nobody_knows_changes_nothing_and_the_limit_on_doubt_ends_the_dream(doubtful):
-    model, task, _ = doubtful
+def test_what_nobody_knows_changes_nothing_and_the_limit_on_uncertainty_ends_the_dream(uncertain):
+    model, task, _ = uncertain
     dream = DreamVectorEnv(model, task.initial, 1, max_steps=9, temperature=0.0, uncertainty_limit=0.7, uncertainty_penalty=2.0)
     counts = [dream.reset(seed=0)[0]["counts"][0, :-1].tolist()]
     for _ in range(2):
@@ -247,9 +247,10 @@ def test_what_nobody_knows_changes_nothing_and_the_limit_on_doubt_ends_the_dream
     assert rewards[0] == min(promised, 0.0) - 2.0
 
 
-def test_by_analogy_a_rule_does_the_right_thing_to_another_size(doubtful):
-    model, task, (_, other) = doubtful
-    dream, real = DreamEnv(model, task.initial, max_steps=9, temperature=0.0), LatentEnv(real_env(task, 9), model)
+def test_by_analogy_a_rule_does_the_right_thing_to_another_size(uncertain):
+    model, task, (_, other) = uncertain
+    dream = DreamEnv(model, task.initial, max_steps=9, temperature=0.0, uncertainty_limit=None)
+    real = LatentEnv(real_env(task, 9), model)
     for env in (dream, real):
         env.reset(seed=0)
     (seen, reward, *_), (shown, real_reward, *_) = (env.step(np.array([0, other])) for env in (dream, real))

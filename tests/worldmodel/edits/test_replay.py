@@ -1,4 +1,4 @@
-"""Where the data tell everything, the model is the rewriting system itself."""
+"""Where the data say everything, the model is the rewriting system itself."""
 
 import numpy as np
 import pytest
@@ -18,46 +18,48 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits.dreaming import States
-from worldmodel.edits.follow import by_world, follow
-from worldmodel.edits.learn import unpacked
+from worldmodel.edits.canonical_order import as_named_by_environment
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
+from worldmodel.edits.logged_edits import logged_edits
+from worldmodel.edits.state_change import rewrite
 
 ROUNDING = 1e-6  # of the largest reward; episodes keep float32
 
 
-def is_exact(told) -> bool:
-    scale = np.abs(told.real_rewards).max()
-    return told.exact == 1 and told.reward_error <= ROUNDING * scale and np.array_equal(told.terminated, told.real_terminated)
+def is_exact(predicted) -> bool:
+    scale = np.abs(predicted.real_rewards).max()
+    return predicted.exact == 1 and predicted.reward_error <= ROUNDING * scale and np.array_equal(predicted.terminated, predicted.real_terminated)
 
 
 def test_three_rules_are_learnt_exactly():
-    """Every count, reward and end of held-out episodes, from every step to the end; and no doubt."""
+    """Every count, reward and end of held-out episodes, from every step to the end; and no uncertainty."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     model = fitted(random_episodes(task, 150, 8), task)
-    told = said(model, random_episodes(task, 40, 8, seed=1))
-    assert len(told.uncertainty) > 500 and (told.real_counts.max(axis=0) > 1).all() and (np.abs(told.real_rewards) > 0).mean() > 0.5
-    assert is_exact(told) and told.uncertainty.max() == 0
+    predicted = said(model, random_episodes(task, 40, 8, seed=1))
+    assert len(predicted.uncertainty) > 500 and (predicted.real_counts.max(axis=0) > 1).all() and (np.abs(predicted.real_rewards) > 0).mean() > 0.5
+    assert is_exact(predicted) and predicted.uncertainty.max() == 0
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base", "tiny_resnet50"])
 def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
     task = tiny_task(name)
     episodes = random_episodes(task, 12, 15)
-    told = said(fitted(episodes, task), episodes)
-    assert len(told.uncertainty) > 200 and is_exact(told) and told.uncertainty.max() == 0
+    predicted = said(fitted(episodes, task), episodes)
+    assert len(predicted.uncertainty) > 200 and is_exact(predicted) and predicted.uncertainty.max() == 0
 
 
 def test_nodes_that_are_alike_never_become_one():
-    """A substitution carried out again makes new tensors, while others read what it made before."""
+    """A match rewritten again makes new tensors, while others read what it made before."""
     for task, n, steps in ((tiny_task("tiny_resnet50"), 20, 30), (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12)):
         episodes = random_episodes(task, n, steps)
         model = fitted(episodes, task)
-        edits, again = unpacked(episodes), 0
-        for index, numbers in by_world(model.worlds, edits).items():
+        edits, again = logged_edits(episodes), 0
+        for index, numbers in by_grounding(model.groundings, edits).items():
             for k in numbers:
-                for nodes in follow(index, edits[k]).nodes:
+                for nodes in ground_episode(index, edits[k]).nodes:
                     assert len(set(nodes.tolist())) == len(nodes)
-            again += sum(key[-1] > 0 for key in index.world.tensor_number if key[0] != "initial")
+            again += sum(key[-1] > 0 for key in index.grounding.tensor_numbers if key[0] != "initial")
         assert again > 0 and is_exact(said(model, episodes, 8))
 
 
@@ -80,25 +82,25 @@ def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
     """All rules: what the effects say of what they were learnt from is what happened, node by node, in the same numbers."""
     task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
     episodes = random_episodes(task, 12, 10, seed)
-    model, edits = fitted(episodes, task), unpacked(episodes)
-    for index, numbers in by_world(model.worlds, edits).items():
+    model, edits = fitted(episodes, task), logged_edits(episodes)
+    for index, numbers in by_grounding(model.groundings, edits).items():
         for k in numbers:
-            followed = follow(index, edits[k])
-            moves = np.flatnonzero(followed.xfer_ids >= 0)
+            grounded = ground_episode(index, edits[k])
+            moves = np.flatnonzero(grounded.xfer_ids >= 0)
             if not len(moves):
                 continue
-            states = States(index, [followed.nodes[t] for t in moves], len(task.rules))
+            states = DreamStates(index, [grounded.nodes[t] for t in moves], len(task.rules))
             assert np.array_equal(states.counts, episodes[k].counts[moves])
-            places = np.array([index.shown(place) for place in followed.places[moves].tolist()], np.int64)
-            assert np.array_equal(states.named(np.arange(len(moves)), places), followed.places[moves])
-            states.carry_out(np.arange(len(moves)), followed.places[moves])
-            for maker, t in zip(states.maker, moves, strict=True):
-                assert sorted(maker[maker >= 0]) == sorted(followed.nodes[t + 1])
+            matches = np.array([index.representative(match) for match in grounded.matches[moves].tolist()], np.int64)
+            assert np.array_equal(as_named_by_environment(states, np.arange(len(moves)), matches), grounded.matches[moves])
+            rewrite(states, np.arange(len(moves)), grounded.matches[moves])
+            for producer, t in zip(states.producer, moves, strict=True):
+                assert sorted(producer[producer >= 0]) == sorted(grounded.nodes[t + 1])
             assert np.array_equal(states.counts, episodes[k].counts[moves + 1])
 
 
 def test_a_graph_to_which_nothing_applies_can_be_learnt():
     task = task_of(onnx_model("a = Abs(x)", {"x": (2,)}, "a"), SIGNS_AND_PRODUCTS)
     episodes = random_episodes(task, 3, 5)
-    told = said(fitted(episodes, task), episodes)
-    assert len(told.uncertainty) == 3 and told.terminated.all() and not told.counts.any() and not told.rewards.any() and not told.uncertainty.any()
+    predicted = said(fitted(episodes, task), episodes)
+    assert len(predicted.uncertainty) == 3 and predicted.terminated.all() and not predicted.counts.any() and not predicted.rewards.any() and not predicted.uncertainty.any()

@@ -1,4 +1,4 @@
-"""What forms, facts and effects say: of what was seen, of what was not, and of what a form promises too much."""
+"""What patterns, signatures and effects say: of what was seen, of what was not, and of what a pattern promises too much."""
 
 import json
 from collections import Counter
@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from tests.toys.systems import fitted, onnx_model, played, random_episodes, said, task_of
-from worldmodel.edits.schemas import Effect, Schemas, whole
+from worldmodel.edits import learned_rules_json
+from worldmodel.edits.learned_rules import complete_effect
+from worldmodel.edits.match_patterns import Effect
 
 UNSHARED = """
 abs-neg: the sign does not matter
@@ -27,29 +29,29 @@ neg-common: one sign
 """
 
 
-def forms_of(model, xfer_id: int):
-    return [known for known in model.worlds.schemas.known if known.form.xfer_id == xfer_id]
+def patterns_of(model, xfer_id: int):
+    return [known for known in model.groundings.rules.patterns if known.pattern.xfer_id == xfer_id]
 
 
-def test_a_rule_that_wants_a_single_reader_is_learnt():
-    """a is read once until the second reader goes; then the rule applies where the form alone had promised it all along."""
+def test_a_rule_that_wants_a_single_consumer_is_learnt():
+    """a is read once until the second consumer goes; then the rule applies where the pattern alone had promised it all along."""
     lines = "a = Relu(x)\nb = Abs(a)\nc = Neg(a)\nd = Abs(c)\ne = Relu(z)\nf = Abs(e)"
     task = task_of(onnx_model(lines, {"x": (2, 8), "z": (2, 8)}, "b d f"), UNSHARED)
     assert task.initial.counts.tolist()[0] >= 1
     model = fitted(random_episodes(task, 60, 8), task)
-    assert any(known.alone for known in forms_of(model, 0)) and not any(known.alone for known in forms_of(model, 1))
-    told = said(model, random_episodes(task, 30, 8, seed=1))
-    assert told.exact == 1 and len(np.unique(told.real_counts[:, 0])) > 1
+    assert any(known.single_consumers for known in patterns_of(model, 0)) and not any(known.single_consumers for known in patterns_of(model, 1))
+    predicted = said(model, random_episodes(task, 30, 8, seed=1))
+    assert predicted.exact == 1 and len(np.unique(predicted.real_counts[:, 0])) > 1
 
 
 def test_a_rule_that_asks_for_sizes_is_learnt():
     lines = "\n".join(f"a{k} = Add(x{k}, x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(3))
     task = task_of(onnx_model(lines, {"x0": (2, 8), "x1": (4, 8), "x2": (3, 5)}, "d0 d1 d2"), SIZES)
     model = fitted(random_episodes(task, 60, 8), task)
-    assert any(known.refuted for known in forms_of(model, 0)) and not any(known.refuted for known in forms_of(model, 1))
-    told = said(model, random_episodes(task, 30, 8, seed=1))
+    assert any(known.refuted for known in patterns_of(model, 0)) and not any(known.refuted for known in patterns_of(model, 1))
+    predicted = said(model, random_episodes(task, 30, 8, seed=1))
     assert task.initial.counts[0] == 4  # two of three, x and y either way
-    assert told.exact == 1
+    assert predicted.exact == 1
 
 
 # -- analogy ---------------------------------------------------------------------------------------
@@ -72,38 +74,39 @@ def test_by_analogy_the_right_thing_is_done_to_a_convolution_of_another_size():
     small = [types[task.initial.table.location(0, k).bindings["x"]].shape[1] for k in range(2)].index(4)
     model = fitted([played(task, [(0, small), (1, 0)])] * 2, task)
     other = played(task, [(0, 1 - small), (1, 0)])
-    told = said(model, [other])
-    first = told.uncertainty[:2].tolist()
-    assert first[0] == 0.25 and first[1] in (0.0, 0.25) and told.exact == 1
+    predicted = said(model, [other])
+    first = predicted.uncertainty[:2].tolist()
+    assert first[0] == 0.25 and first[1] in (0.0, 0.25) and predicted.exact == 1
     both = said(model, [played(task, [(0, 0), (0, 0), (1, 0), (1, 0)])])
     assert both.exact == 1 and set(both.uncertainty.tolist()) == {0.0, 0.25}
 
 
-def test_new_facts_are_trusted_where_none_were_refuted():
+def test_new_signatures_are_trusted_where_none_were_refuted():
     lines = "\n".join(f"a{k} = Abs(x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(2))
     trained = task_of(onnx_model(lines, {"x0": (2, 8), "x1": (3, 5)}, "d0 d1"), SIZES)
     wide = task_of(onnx_model(lines, {"x0": (2, 3), "x1": (2, 2)}, "d0 d1"), SIZES)
     model = fitted(random_episodes(trained, 10, 6), trained)
-    told = said(model, random_episodes(wide, 10, 6))
-    assert told.exact == 1 and 0 < told.uncertainty.max() <= 0.5
+    predicted = said(model, random_episodes(wide, 10, 6))
+    assert predicted.exact == 1 and 0 < predicted.uncertainty.max() <= 0.5
 
 
 def test_an_effect_that_left_out_what_nobody_read_is_known_where_it_is_read():
-    """Of two parts one may be unread. What was told most often is then not the whole of it."""
+    """Of two parts one may be unread. What was logged most often is then not the whole of it."""
     one, two = Effect((0,), ((1, (0,), (1,)),), (), ()), Effect((0,), ((1, (0,), (1,)), (1, (0,), (2,))), (), ())
-    assert whole(Counter({one: 9, two: 1})) == two
+    assert complete_effect(Counter({one: 9, two: 1})) == two
     other = two._replace(removed=())
-    assert whole(Counter({two: 1, other: 2})) == other
+    assert complete_effect(Counter({two: 1, other: 2})) == other
 
 
 @pytest.mark.parametrize("rules", [UNSHARED, SIZES, MERGE])
 def test_what_was_learnt_survives_being_written_as_json(rules):
     lines = "a = Neg(x)\nb = Abs(a)\nc = Neg(x)\nd = Add(a, c)\ne = Neg(d)"
     task = task_of(onnx_model(lines, {"x": (2, 8)}, "b e"), rules)
-    schemas = fitted(random_episodes(task, 20, 8), task).worlds.schemas
-    schemas.symmetric = frozenset({0, 2})
-    back = Schemas.from_json(json.loads(json.dumps(schemas.to_json())))
-    assert back.symmetric == schemas.symmetric and back.ops == schemas.ops
-    assert back.to_json() == schemas.to_json() and back.number == schemas.number and back.occasions == schemas.occasions
-    for one, other in zip(schemas.known, back.known, strict=True):
-        assert (one.form, one.effects, one.refuted, one.alone) == (other.form, other.effects, other.refuted, other.alone)
+    learnt = fitted(random_episodes(task, 20, 8), task).groundings.rules
+    learnt.symmetric = frozenset({0, 2})
+    back = learned_rules_json.from_json(json.loads(json.dumps(learned_rules_json.to_json(learnt))))
+    assert back.symmetric == learnt.symmetric and back.op_types == learnt.op_types
+    assert learned_rules_json.to_json(back) == learned_rules_json.to_json(learnt) and back.numbers == learnt.numbers and back.uses == learnt.uses
+    for one, other in zip(learnt.patterns, back.patterns, strict=True):
+        assert (one.pattern, one.effects, one.refuted) == (other.pattern, other.effects, other.refuted)
+        assert one.single_consumers == other.single_consumers

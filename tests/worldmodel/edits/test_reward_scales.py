@@ -1,4 +1,4 @@
-"""Of every reward `edits` says what really comes, or that it cannot: it knows runtimes alone."""
+"""Of every reward `edits` predicts what really comes, or that it cannot: it knows runtimes alone."""
 
 from functools import cache
 
@@ -12,10 +12,10 @@ from rlflow.env.rewriting import GraphRewriteEnv
 from tests.commands import EDITS, in_process
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
-from tests.worldmodel.edits.test_surroundings import Fused, with_cost
+from tests.worldmodel.edits.test_neighbourhood import Fused, with_cost
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.edits.model import EditsWorldModel
-from worldmodel.edits.rewards import Rewards
+from worldmodel.edits.reward_scales import RewardScales
 
 ROUNDING = 1e-6  # of the largest reward; episodes keep float32
 PREDICTED = ("incremental", "relative", "new-runtime")
@@ -61,7 +61,7 @@ def dreamt(model, start, actions, states, temperature=0.0):
     for t, (xfer_id, location) in enumerate(actions):
         own = next(k for k in range(observer.counts[xfer_id]) if observer.real_action((xfer_id, k)) == (xfer_id, location))
         rewards.append(imagined.advance(np.array([[xfer_id, own]]), np.ones(1, bool), temperature, (7, t)).rewards[0])
-        state = state.follow(state.location(xfer_id, own))
+        state = state.follow(state.match(xfer_id, own))
         sums.append(state.gained)
         observer.follow((xfer_id, own), states[t].apply(xfer_id, location))
     return np.array(rewards), np.array(sums)
@@ -75,8 +75,8 @@ def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
             fitted(episodes, task)
         return
     model = fitted(episodes, task)
-    told = said(model, episodes)
-    assert len(told.rewards) > 100 and told.reward_error <= ROUNDING * np.abs(told.real_rewards).max()
+    predicted = said(model, episodes)
+    assert len(predicted.rewards) > 100 and predicted.reward_error <= ROUNDING * np.abs(predicted.real_rewards).max()
     assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
 
 
@@ -97,7 +97,7 @@ def test_noise_is_in_a_runtime_and_stays_there():
     task, paid = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused()), []
     for reward in (incremental, new_runtime):
         model = fitted(episodes_of(task, reward, 80), task)
-        for means in model.prices.around:
+        for means in model.costs.neighbourhoods:
             means.spread = np.full_like(means.mean, 1e6)  # ps
         actions, real, states = walked(task, reward, task.initial, 6)
         paid.append(dreamt(model, task.initial, actions, states, 1.0)[0])
@@ -105,7 +105,7 @@ def test_noise_is_in_a_runtime_and_stays_there():
     assert np.cumsum(paid[0]) == pytest.approx(paid[1], rel=1e-6)
 
 
-def test_kinds_are_worth_what_their_own_steps_gained_however_it_is_rewarded():
+def test_mean_rewards_are_of_what_the_own_steps_gained_however_it_is_rewarded():
     each, level = learnt("incremental").mean_rewards, learnt("new-runtime").mean_rewards
     assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
 
@@ -132,8 +132,8 @@ def test_a_reward_of_ones_own_that_is_no_multiple_of_a_gain_is_refused(task, nam
 def test_one_that_is_a_multiple_is_predicted_whatever_its_name(task, reward, level):
     episodes = episodes_of(task, reward)
     model = fitted(episodes, task)
-    told = said(model, episodes)
-    assert model.rewards.level == level and told.reward_error <= ROUNDING * np.abs(told.real_rewards).max()
+    predicted = said(model, episodes)
+    assert model.rewards.level == level and predicted.reward_error <= ROUNDING * np.abs(predicted.real_rewards).max()
 
 
 def test_what_pays_nothing_is_predicted_as_nothing(task):
@@ -144,12 +144,12 @@ def test_what_pays_nothing_is_predicted_as_nothing(task):
 def test_each_graph_has_its_scale_and_one_bad_graph_is_enough_to_refuse(task):
     other = tiny_task("tiny_resnet18")
     both = [*episodes_of(task, relative), *episodes_of(other, relative)]
-    learnt = Rewards.learn(both, task.no_op)
+    learnt = RewardScales.learn(both, task.no_op)
     for of in (task, other):
         runtime = of.initial.cost.runtime_ps
         assert learnt.of(runtime).per_ps == pytest.approx(100 / runtime, rel=1e-6) and not learnt.level
     with pytest.raises(UnpredictableRewardError):
-        Rewards.learn([*episodes_of(task, relative), *episodes_of(other, shipped("combined"))], task.no_op)
+        RewardScales.learn([*episodes_of(task, relative), *episodes_of(other, shipped("combined"))], task.no_op)
 
 
 def test_a_saved_model_pays_the_same(task, tmp_path):

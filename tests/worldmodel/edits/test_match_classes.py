@@ -1,4 +1,4 @@
-"""What kind a place is of is seen alike in the dream and in reality, and tells what carrying it out was worth."""
+"""The class of a match is seen alike in the dream and in reality, and its mean reward is that of the data."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from tests.toys.systems import (
     task_of,
 )
 from tests.toys.tiny import tiny_task
-from worldmodel.edits import kinds as module
-from worldmodel.edits.kinds import Kinds
+from worldmodel.edits import match_classes as module
+from worldmodel.edits.match_classes import MatchClasses
 from worldmodel.latent_env import LatentEnv
 
 
@@ -32,23 +32,24 @@ def tasks():
     yield from map(random_task, range(6))
 
 
-def kind_of(model, observer, match) -> int:
-    """By definition: of the match's form and facts; of two namings of one match, the lesser."""
+def class_of(model, observer, match) -> int:
+    """By definition: of the match's pattern and signature; of two namings of one match, the lesser."""
     follower, record = observer.follower, match_record(observer.state, match)
-    symmetric = record.xfer_id in model.worlds.schemas.symmetric
+    symmetric = record.xfer_id in model.groundings.rules.symmetric
     alike = [m for m in follower.matches if m == record or (symmetric and m.xfer_id == record.xfer_id and set(m.nodes) == set(record.nodes))]
     result = []
     for each in alike:
-        place = follower.place(each)
-        known = None if place is None else follower.world.places[place]
-        result.append(model.worlds.kinds.of(record.xfer_id, known and known.form, known and follower.world.facts_of(known)))
+        number = follower.match(each)
+        known = None if number is None else follower.grounding.matches[number]
+        signature = known and follower.grounding.match_signature(known)
+        result.append(model.groundings.match_classes.of(record.xfer_id, known and known.pattern, signature))
     return min(result)
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(number):
+def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(number):
     task = list(tasks())[number]
-    episodes = random_episodes(task, 40, 8, number)  # they meet whatever a walk makes: what was never met has no place in the dream
+    episodes = random_episodes(task, 40, 8, number)  # they meet whatever a walk makes: what was never met is not in the dream
     model, compared = fitted(episodes, task), 0
     for walk in range(6):
         dream, real, rng = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model), np.random.default_rng([number, walk])
@@ -64,12 +65,12 @@ def test_dream_and_reality_show_the_same_kinds_and_order_locations_by_them(numbe
             expected = np.repeat(np.flatnonzero(of_rule), shown["class_counts"][of_rule])
             observer = real._observer
             matches = [observer.state.table.location(*observer.real_action((xfer_id, k))) for k in range(counts[xfer_id])]
-            assert [kind_of(model, observer, match) for match in matches] == expected.tolist()
+            assert [class_of(model, observer, match) for match in matches] == expected.tolist()
             action = np.array([xfer_id, rng.integers(counts[xfer_id])])
-            told = dream.advance(action[None], np.ones(1, bool), 0.0, (0, 0))
+            predicted = dream.advance(action[None], np.ones(1, bool), 0.0, (0, 0))
             shown = real.step(action)[0]
             compared += 1
-            if told.uncertainty[0]:
+            if predicted.uncertainty[0]:
                 break
     assert compared > 8
 
@@ -78,8 +79,8 @@ def toy_task() -> Task:
     return task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
 
 
-def test_what_a_kind_is_worth_is_its_mean_reward_in_the_data():
-    """Of the toy each kind's rewards are summed up by following the episodes once more."""
+def test_the_mean_reward_of_a_class_is_that_of_the_data():
+    """Of the toy each class's rewards are summed up by following the episodes once more."""
     task = toy_task()
     episodes = random_episodes(task, 20, 8)
     model, rewards = fitted(episodes, task), {}
@@ -89,16 +90,16 @@ def test_what_a_kind_is_worth_is_its_mean_reward_in_the_data():
         for (xfer_id, location), reward in zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True):
             if xfer_id == task.no_op:
                 break
-            rewards.setdefault(kind_of(model, observer, state.table.location(xfer_id, location)), []).append(reward)
+            rewards.setdefault(class_of(model, observer, state.table.location(xfer_id, location)), []).append(reward)
             number = [k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k))[1] == location]
             state = state.apply(xfer_id, location)
             observer.follow((xfer_id, number[0]), state)
-    expected = np.array([np.mean(rewards.get(kind, [0.0])) for kind in range(len(model.match_classes))])
+    expected = np.array([np.mean(rewards.get(number, [0.0])) for number in range(len(model.match_classes))])
     np.testing.assert_allclose(model.mean_rewards, expected, atol=1e-6)
     assert model.mean_rewards.dtype == np.float32 and len(np.unique(model.mean_rewards)) > 4
 
 
-def test_a_restart_brings_back_the_kinds_of_the_start():
+def test_a_restart_brings_back_the_classes_of_the_start():
     task = toy_task()
     imagined = fitted(random_episodes(task, 20, 8), task).imagine(task.initial, 2)
     first = imagined.class_counts.copy()
@@ -108,15 +109,17 @@ def test_a_restart_brings_back_the_kinds_of_the_start():
     assert np.array_equal(imagined.class_counts[0], first[0]) and (imagined.class_counts[1] != first[1]).any()
 
 
-def test_kinds_that_were_carried_out_least_are_the_first_to_be_among_the_others(monkeypatch):
+def test_classes_that_were_rewritten_least_are_the_first_to_be_among_the_others(monkeypatch):
     task = toy_task()
-    schemas = fitted(random_episodes(task, 20, 8), task).worlds.schemas
-    times = {(form, facts): sum(seen.values()) for form, known in enumerate(schemas.known) for facts, seen in known.effects.items()}
+    learnt = fitted(random_episodes(task, 20, 8), task).groundings.rules
+    times = {}
+    for pattern, known in enumerate(learnt.patterns):
+        times |= {(pattern, signature): sum(seen.values()) for signature, seen in known.effects.items()}
     monkeypatch.setattr(module, "MOST", len(times) // 2)
-    few = Kinds(schemas, 3)
+    few = MatchClasses(learnt, 3)
     assert len(few.xfer_ids) == len(times) // 2 + 3 and (np.diff(few.xfer_ids) >= 0).all()
     last = {xfer_id: np.flatnonzero(few.xfer_ids == xfer_id)[-1] for xfer_id in range(3)}
-    merged = {key: few.of(schemas.known[key[0]].form.xfer_id, *key) in last.values() for key in times}
+    merged = {key: few.of(learnt.patterns[key[0]].pattern.xfer_id, *key) in last.values() for key in times}
     assert sum(merged.values()) == len(times) - len(times) // 2
     assert max(times[key] for key in times if merged[key]) <= min(times[key] for key in times if not merged[key])
     assert few.of(1, None, ()) == last[1]

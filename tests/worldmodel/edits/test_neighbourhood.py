@@ -1,0 +1,115 @@
+"""Neighbourhoods of nodes, and costs that depend on them."""
+
+import numpy as np
+import pytest
+
+from rlflow.costs import FREE
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
+from tests.toys.systems import (
+    SIGNS_AND_PRODUCTS,
+    fitted,
+    onnx_model,
+    random_episodes,
+    said,
+    signs_and_products,
+    task_of,
+)
+from tests.toys.tiny import tiny_task
+from worldmodel.edits.cost_model import CostModel, KeyedMeans, RewriteGains
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
+from worldmodel.edits.logged_edits import logged_edits
+from worldmodel.edits.neighbourhood import changed_neighbourhoods, neighbourhoods
+from worldmodel.edits.node_costs import REACH, NodeCosts
+from worldmodel.edits.state_change import rewrite
+
+
+class Fused(AnalyticCost):
+    """A product costs nothing where a sum alone reads it, as of a kernel for both; a sign costs more behind a sum."""
+
+    reach = 1
+
+    def node_cost(self, graph, node):
+        cost = super().node_cost(graph, node)
+        readers = [graph.nodes[n].op for n in graph.consumers.get(node.outputs[0], ())]
+        if node.op == "Mul" and readers == ["Add"]:
+            return FREE
+        makers = [graph.nodes[graph.producers[t]].op for t in node.inputs if t in graph.producers]
+        return cost._replace(runtime_ps=3 * cost.runtime_ps) if node.op == "Neg" and "Add" in makers else cost
+
+
+def with_cost(task: Task, cost) -> Task:
+    return Task(task.graph, task.rules, cost, task.max_locations)
+
+
+def keys_of_all(states: DreamStates) -> dict[tuple[int, int], tuple]:
+    """(state, node) → its keys."""
+    rows, tensors = np.nonzero(states.producer >= 0)
+    result = neighbourhoods(states, rows, states.producer[rows, tensors].astype(np.int64))
+    assert len(result.nodes) == len(rows)
+    return {(r, n): tuple(k) for r, n, k in zip(result.rows.tolist(), result.nodes.tolist(), result.keys.T.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
+def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_given(name):
+    task = tiny_task(name)
+    episodes = random_episodes(task, 6, 12)
+    model = fitted(episodes, task)
+    edits, near, all_of_them = logged_edits(episodes), 0, 0
+    for index, numbers in by_grounding(model.groundings, edits).items():
+        grounded = [ground_episode(index, edits[k]) for k in numbers]
+        states = DreamStates(index, [result.nodes[0] for result in grounded], len(task.rules) + 1)
+        for t in range(8):
+            matches = np.array([int(result.matches[t]) if t < len(result.matches) else -1 for result in grounded])
+            rows, before = np.flatnonzero(matches >= 0), keys_of_all(states)
+            changes = changed_neighbourhoods(rewrite(states, rows, matches[rows]))
+            now = keys_of_all(states)
+            changed = {cell for cell, keys in now.items() if before.get(cell) != keys}
+            assert changed <= {*zip(changes.rows.tolist(), changes.nodes.tolist(), strict=True)}
+            assert all(now[r, n] == tuple(k) for r, n, k in zip(changes.rows.tolist(), changes.nodes.tolist(), changes.keys.T.tolist(), strict=True))
+            near, all_of_them = near + len(changes.nodes), all_of_them + len(now)
+    assert 0 < near < all_of_them / 2
+
+
+def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
+    """In a chain of signs, how far the ends are is all that differs."""
+    lines = "\n".join(f"t{k + 1} = Neg(t{k})" for k in range(20))
+    task = task_of(onnx_model(lines, {"t0": (4,)}, "t20"), SIGNS_AND_PRODUCTS)
+    index = next(iter(by_grounding(fitted(random_episodes(task, 3, 3), task).groundings, edits := logged_edits(random_episodes(task, 1, 1)))))
+    chain = ground_episode(index, edits[0]).nodes[0]
+    states = DreamStates(index, [chain], len(task.rules) + 1)
+    keys = keys_of_all(states)
+    signs = [n for n in chain.tolist() if not index.is_output.values[n]]
+    for width in range(1, REACH + 1):
+        of_width = [keys[0, node][width - 1] for node in signs]
+        for i, one in enumerate(of_width):
+            for j, other in enumerate(of_width):
+                ends = [(min(k, width), min(len(signs) - k, width + 1)) for k in (i, j)]  # a node stands for the output behind the last
+                assert (one == other) == (ends[0] == ends[1])
+
+
+def test_rewards_that_depend_on_neighbourhoods_are_learnt_exactly():
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    model = fitted(random_episodes(task, 300, 6), task)
+    predicted = said(model, random_episodes(task, 40, 6, seed=1), 1)
+    sure = predicted.uncertainty == 0
+    scale = np.abs(predicted.real_rewards).max()
+    assert sure.mean() > 0.8 and np.abs(predicted.rewards - predicted.real_rewards)[sure].max() < 1e-6 * scale
+    single = fitted(random_episodes(task, 300, 6), task)
+    single.costs.neighbourhoods = []
+    assert said(single, random_episodes(task, 40, 6, seed=1), 1).reward_error > 0.1 * scale
+
+
+def test_where_neighbourhoods_do_not_matter_none_are_learnt():
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    assert fitted(random_episodes(task, 20, 6), task).costs.neighbourhoods == []
+
+
+def test_the_widest_neighbourhood_that_is_known_decides_the_cost_and_while_it_stays_the_cost_stays():
+    around = [KeyedMeans(np.array([1, 2], np.uint32), np.array([10.0, 20.0])), KeyedMeans(np.array([5, 5], np.uint32), np.array([28.0, 32.0]))]
+    costs = CostModel(NodeCosts({}, {}), around, RewriteGains(np.zeros((0, 4))), 7.0)
+    now, before = np.array([[1, 1, 1, 2, 3], [5, 5, 6, 6, 6]], np.uint32), np.array([[1, 1, 1, 1, 3], [5, 6, 6, 6, 6]], np.uint32)
+    runtime, spread, known = costs(np.full(5, 99.0), now, np.arange(40.0, 45.0), before)
+    assert runtime.tolist() == [40, 30, 42, 20, 99] and spread.tolist() == [0, 2, 0, 0, 7]
+    assert known.tolist() == [True, True, False, False, False]

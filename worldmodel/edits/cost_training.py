@@ -1,0 +1,117 @@
+"""Learning what nodes cost and what rewrites gain from a training set."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from worldmodel.edits.cost_model import CostModel, KeyedMeans, RewriteGains
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.grounded_episodes import UNKNOWN_MATCH, GroundedEpisode
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.match_patterns import Signature
+from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
+from worldmodel.edits.node_costs import NodeCosts
+from worldmodel.edits.node_values import single_node_costs
+from worldmodel.edits.state_change import rewrite
+from worldmodel.edits.training_set import TrainingSet, first_new_state
+
+
+def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
+    nodes = NodeCosts.learn(_logged_costs(training), training.sizes)
+    spread = _residuals(training, nodes).std()
+    means = _neighbourhood_means(training, n_rules) if spread > 0 else []
+    gains = np.array(list(_gains(training)), np.float64).reshape(-1, 4)
+    return CostModel(nodes, means, RewriteGains(gains), float(spread))
+
+
+def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
+    """(grounding, nodes, their runtimes in ps), once for each state that no other episode logged before."""
+    for index, episodes in training.groups():
+        for episode in episodes:
+            for nodes, runtimes in episode.runtimes[first_new_state(episode) :]:
+                yield index, nodes, runtimes
+
+
+def _logged_costs(training: TrainingSet) -> Iterator[tuple[int, Signature, float]]:
+    """(operator, signature, runtime in ps)."""
+    for index, nodes, runtimes in _logged_runtimes(training):
+        for node, runtime in zip(nodes.tolist(), runtimes, strict=True):
+            yield *index.grounding.operator_signature(node), runtime
+
+
+def _residuals(training: TrainingSet, nodes: NodeCosts) -> np.ndarray:
+    """What the logged runtimes differ by from what single nodes cost (ps): 0 where the neighbourhood does not
+    matter."""
+    single = {index: single_node_costs(index, nodes) for index in training.by_grounding}
+    return np.concatenate([runtimes - single[index](of) for index, of, runtimes in _logged_runtimes(training)])
+
+
+def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
+    """Rows of `RewriteGains`, one for each step that no other episode logged before."""
+    for index, episodes in training.groups():
+        grounding = index.grounding
+        for episode in episodes:
+            new = slice(episode.repeated, None)
+            for number, gain in zip(episode.matches[new].tolist(), episode.gains[new].tolist(), strict=True):
+                if number >= 0:
+                    match = grounding.matches[number]
+                    size = training.sizes.get(grounding.signatures[match.operands[-1]], 1)
+                    yield int(index.rule.values[number]), match.pattern, max(size, 1), gain
+
+
+def _neighbourhood_means(training: TrainingSet, n_rules: int) -> list[KeyedMeans]:
+    """Of each width from 1 on."""
+    keys, runtimes = [], []
+    for index, episodes in training.groups():
+        samples = _NeighbourhoodSamples(index, episodes, n_rules)
+        samples.walk()
+        keys += samples.keys
+        runtimes += samples.runtimes
+    runtimes = np.concatenate(runtimes)
+    return [KeyedMeans(np.concatenate(of_width), runtimes) for of_width in zip(*keys, strict=True)]
+
+
+class _NeighbourhoodSamples:
+    """keys: arrays uint32 [W, k]; runtimes: float64 [k] each (ps): of all nodes of the first state, then of those
+    around each change of the episodes, which are all of one grounding and are walked side by side."""
+
+    def __init__(self, index: GroundingIndex, episodes: list[GroundedEpisode], n_rules: int):
+        self.index, self.episodes = index, episodes
+        self.states = DreamStates(index, [episode.nodes[0] for episode in episodes], n_rules)
+        self.keys: list[np.ndarray] = []
+        self.runtimes: list[np.ndarray] = []
+
+    def walk(self) -> None:
+        rows, repeated = np.arange(len(self.episodes)), np.array([episode.repeated for episode in self.episodes])
+        self._note_runtimes(rows, 0)
+        first = self.episodes[0].nodes[0]
+        self._sample(neighbourhoods(self.states, np.zeros(len(first), np.int64), first), rows == 0)
+        for t in range(max(len(episode.matches) for episode in self.episodes)):
+            matches = np.array([self._match_at(episode, t) for episode in self.episodes])
+            self.states.grow()
+            rows = rows[[self._is_there(row, matches[row]) for row in rows]]  # others have ended, or go astray
+            if not len(rows):
+                break
+            change = rewrite(self.states, rows, matches[rows])
+            self._note_runtimes(rows, t + 1)
+            self._sample(changed_neighbourhoods(change), repeated <= t)
+
+    @staticmethod
+    def _match_at(episode: GroundedEpisode, t: int) -> int:
+        return int(episode.matches[t]) if t < len(episode.matches) else UNKNOWN_MATCH
+
+    def _is_there(self, row: int, match: int) -> bool:
+        return match >= 0 and self.states.open[row, self.index.representative(match)] == 0
+
+    def _note_runtimes(self, rows: np.ndarray, t: int) -> None:
+        """Notes in the states rows what their nodes cost after t steps."""
+        for row in rows.tolist():
+            nodes, runtimes = self.episodes[row].runtimes[t]
+            self.states.paid[row, self.index.primary_output.values[nodes]] = runtimes
+
+    def _sample(self, sampled: Neighbourhoods, wanted: np.ndarray) -> None:
+        """wanted: bool [n], the states that count."""
+        these = wanted[sampled.rows]
+        cells = sampled.rows[these], self.index.primary_output.values[sampled.nodes[these]]
+        self.keys.append(sampled.keys[:, these])
+        self.runtimes.append(self.states.paid[cells])

@@ -1,0 +1,118 @@
+"""Many states of one grounding side by side, in arrays: a state is which nodes are there.
+
+Nothing is searched for in a step: every node knows the matches that wait for it (a Rete network, Forgy 1982), so
+counters tell which matches are there. The grounding is asked only about what no dream did before.
+"""
+
+import numpy as np
+
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.node_costs import REACH
+
+
+class DreamStates:
+    """n states of one grounding. producer: int32 [n, T], the node that is there under a tensor, −1 for none.
+    n_consumers: int16 [n, T].
+
+    open: int16 [n, J], conditions of a match that are not met; it is there where that is 0.
+    counts: int32 [n, N], by rule. class_counts: int32 [n, K].
+    What others note here where a node's cost depends on its neighbourhood: paid, float64 [n, T], its runtime (ps);
+    keys, uint32 [n, T, REACH], what was around it then (see neighbourhood.py).
+    """
+
+    def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int):
+        """nodes: those that are there, for each state."""
+        self.index, self.n = index, len(nodes)
+        index.update()
+        tensors = len(index.grounding.order_keys)
+        self.producer = np.full((self.n, tensors), -1, np.int32)
+        self.n_consumers = np.zeros((self.n, tensors), np.int16)
+        self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, REACH), np.uint32)
+        self.open = np.zeros((self.n, 0), np.int16)
+        self.counts = np.zeros((self.n, n_rules), np.int32)
+        self.class_counts = np.zeros((self.n, len(index.match_classes)), np.int32)
+        rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
+        self.producer[rows, index.primary_output.values[nodes]] = nodes
+        self.count_consumers(rows, nodes, 1)
+        self.grow()
+
+    def count_consumers(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes come (1) or go (−1): their tensors have one consumer more, or less. The (states, tensors) concerned."""
+        which, tensors = self.index.inputs.take(nodes)
+        np.add.at(self.n_consumers, (rows[which], tensors), np.int16(sign))
+        return rows[which], tensors
+
+    def grow(self) -> None:
+        """Takes over what the grounding has grown by."""
+        index = self.index
+        index.update()
+        more = len(index.grounding.order_keys) - self.producer.shape[1]
+        if more > 0:
+            room = max(more, self.producer.shape[1] // 4)  # so that growing is rare
+            self.producer = np.concatenate([self.producer, np.full((self.n, room), -1, np.int32)], axis=1)
+            self.n_consumers = np.concatenate([self.n_consumers, np.zeros((self.n, room), np.int16)], axis=1)
+            self.paid = np.concatenate([self.paid, np.zeros((self.n, room))], axis=1)
+            self.keys = np.concatenate([self.keys, np.zeros((self.n, room, REACH), np.uint32)], axis=1)
+        known = self.open.shape[1]
+        if index.rule.size > known:
+            self._add_matches(np.arange(known, index.rule.size))
+
+    def _add_matches(self, new: np.ndarray) -> None:
+        index = self.index
+        still = np.broadcast_to(index.n_conditions.values[new], (self.n, len(new))).copy()
+        which, nodes = index.nodes.take(new)
+        np.subtract.at(still, (slice(None), which), self._present(nodes))
+        which, tensors = index.single_consumers.take(new)
+        np.subtract.at(still, (slice(None), which), self._single(tensors))
+        self.open = np.concatenate([self.open, still], axis=1)
+        np.add.at(self.counts, (slice(None), index.rule.values[new]), still == 0)
+        np.add.at(self.class_counts, (slice(None), index.match_class.values[new]), still == 0)
+
+    def _present(self, nodes: np.ndarray) -> np.ndarray:
+        return (self.producer[:, self.index.primary_output.values[nodes]] == nodes).astype(np.int16)
+
+    def _single(self, tensors: np.ndarray) -> np.ndarray:
+        return (self.n_consumers[:, tensors] == 1).astype(np.int16)
+
+    # -- copies ------------------------------------------------------------------------------------
+
+    def copies(self, n: int) -> "DreamStates":
+        """n states that are as the only one is."""
+        other = DreamStates.__new__(DreamStates)
+        other.index, other.n = self.index, n
+        for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts"):
+            setattr(other, name, np.repeat(getattr(self, name), n, axis=0))
+        return other
+
+    def copy_rows(self, rows: np.ndarray, source: "DreamStates") -> None:
+        """Puts the states in rows, int [k], to the first state of `source`, which may be of a smaller grounding."""
+        source.grow()
+        self.grow()
+        width = min(self.producer.shape[1], source.producer.shape[1])
+        for name, empty in (("producer", -1), ("n_consumers", 0), ("paid", 0), ("keys", 0)):
+            values = getattr(self, name)
+            values[rows] = empty
+            values[rows, :width] = getattr(source, name)[0, :width]
+        for name in ("open", "counts", "class_counts"):
+            getattr(self, name)[rows] = getattr(source, name)[0]
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def matches_at(self, rows: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The matches of valid actions, int [k, 2] in states rows: int [k]."""
+        self.grow()
+        result = np.zeros(len(rows), np.int64)
+        for xfer_id in np.unique(actions[:, 0]).tolist():
+            these = np.flatnonzero(actions[:, 0] == xfer_id)
+            matches = self.index.matches_of_rule(xfer_id)
+            there = np.cumsum(self.open[rows[these][:, None], matches] == 0, axis=1)
+            result[these] = matches[(there <= actions[these, 1:]).sum(axis=1)]
+        return result
+
+    def producers(self, rows: np.ndarray, tensors: np.ndarray) -> np.ndarray:
+        """The nodes that make the tensors there, −1 for none (a state holds a node under its primary output alone)."""
+        result, primary_output = self.producer[rows, tensors], self.index.primary_output.values
+        for k in np.flatnonzero((result < 0) & self.index.has_secondary_producer.values[tensors]).tolist():
+            candidates = self.index.grounding.producers[tensors[k]]
+            result[k] = next((n for n in candidates if self.producer[rows[k], primary_output[n]] == n), -1)
+        return result

@@ -1,0 +1,243 @@
+"""The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or that the
+rules say can.
+
+Each has a number. A state of the graph is then a set of nodes, and a match is there when its nodes are. The grounding
+grows when something is rewritten that was not before; what it holds is shared by all dreams.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rlflow.graph.model import ABSENT
+from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift
+
+OrderKey = tuple[int, int]  # the rank of the tensor of the initial graph that it came from, and a hash
+
+
+class GroundMatch(NamedTuple):
+    """Where a rule may apply: pattern: its number; nodes and operands are the grounding's numbers; tensors: by local
+    number."""
+
+    pattern: int
+    nodes: tuple[int, ...]
+    operands: tuple[int, ...]
+    tensors: tuple[int, ...]
+
+
+class GroundEffect(NamedTuple):
+    """removed, added: nodes. rewired: (tensor, the one that its consumers read instead). made: new tensors.
+
+    seen: in the data with just this signature.
+    """
+
+    removed: tuple[int, ...]
+    added: tuple[int, ...]
+    rewired: tuple[tuple[int, int], ...]
+    made: tuple[int, ...]
+    seen: bool
+
+
+class Grounding:
+    """What there is, by number.
+
+    Attributes:
+      nodes: (operator, tensors read, tensors made).
+      primary_outputs: per node, the first tensor that it makes, under which states hold it.
+      rank_signatures, signatures, order_keys: per tensor.
+      consumers, producers: per tensor, nodes.
+      matches: see GroundMatch.
+      symmetric_match: of a symmetric rule, the match of the same nodes named in another order, both ways.
+    """
+
+    def __init__(self, rules: LearnedRules):
+        self.rules = rules
+        self.tensor_numbers: dict[tuple, int] = {}
+        self.order_keys: list[OrderKey] = []
+        self.rank_signatures: list[int] = []
+        self.signatures: list[int] = []
+        self.node_numbers: dict[tuple, int] = {}
+        self.nodes: list[NodePattern] = []
+        self.primary_outputs: list[int] = []
+        self.consumers: list[list[int]] = []
+        self.producers: list[list[int]] = []
+        self.match_numbers: dict[tuple, int] = {}
+        self.matches: list[GroundMatch] = []
+        self.symmetric_match: dict[int, int] = {}
+        self._first_naming: dict[tuple, int] = {}  # (rule, nodes) → the first match of a symmetric rule
+        self._effects: dict[tuple[int, int], GroundEffect | None] = {}
+
+    # -- tensors -----------------------------------------------------------------------------------
+
+    def initial_tensor(self, real: int, rank: int, rank_signature: int, signature: int) -> int:
+        """real: its id in the initial graph. rank: in the graph's order."""
+        return self._tensor(("initial", real), (rank, real), rank_signature, signature)
+
+    def made_tensor(
+        self, owner: int, maker: tuple, rank_signature: int, signature: int, copies: dict[tuple, int]
+    ) -> int:
+        """A tensor that a rewrite makes: named by the tensor that it was made for, and by what makes it.
+
+        maker: operator, tensors read and output of the node; of a new constant operator, () and input of its consumer,
+        and owner is what that gives in place of the match, if it does. copies: how many of a name there are (see
+        `effect`).
+        """
+        name = owner, *maker, signature
+        key = *name, copies[name]
+        copies[name] += 1
+        if key in self.tensor_numbers:
+            return self.tensor_numbers[key]
+        operator, inputs, slot = maker
+        stable = [self.order_keys[t] if t >= 0 else t for t in (owner, *inputs)], operator, slot, signature, key[-1]
+        digest = hashlib.sha256(repr(stable).encode()).digest()
+        order_key = self.order_keys[owner][0], int.from_bytes(digest[:7], "little")
+        return self._tensor(key, order_key, rank_signature, signature)
+
+    def _tensor(self, key: tuple, order_key: OrderKey, rank_signature: int, signature: int) -> int:
+        result = self.tensor_numbers.get(key)
+        if result is None:
+            result = self.tensor_numbers[key] = len(self.order_keys)
+            self.order_keys.append(order_key)
+            self.rank_signatures.append(rank_signature)
+            self.signatures.append(signature)
+            self.consumers.append([])
+            self.producers.append([])
+        return result
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def node(self, operator: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
+        """The number of a node; a new one brings the matches that it takes part in."""
+        key = operator, inputs, outputs
+        result = self.node_numbers.get(key)
+        if result is None:
+            result = self.node_numbers[key] = len(self.nodes)
+            self.nodes.append(key)
+            self.primary_outputs.append(next(t for t in outputs if t != ABSENT))
+            for tensor in set(inputs) - {ABSENT}:
+                self.consumers[tensor].append(result)
+            for tensor in set(outputs) - {ABSENT}:
+                self.producers[tensor].append(result)
+            for pattern, position in self.rules.uses.get(self.rules.op_types[operator], ()):
+                self._add_matches_with(pattern, position, result)
+        return result
+
+    def rewired_node(self, node: int, old: int, new: int) -> int:
+        """The node that reads another tensor instead."""
+        operator, inputs, outputs = self.nodes[node]
+        return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
+
+    def operator_signature(self, node: int) -> tuple[int, Signature]:
+        """What a node is, wherever it is: its operator; the signatures of the tensors that it reads, how many they are,
+        and of those that it makes."""
+        operator, inputs, outputs = self.nodes[node]
+        read = [self.signatures[t] if t != ABSENT else 0 for t in inputs]
+        made = [self.signatures[t] if t != ABSENT else 0 for t in outputs]
+        return operator, (*read, len(read), *made)
+
+    # -- matches -----------------------------------------------------------------------------------
+
+    def match(self, xfer_id: int, nodes: tuple[int, ...], operands: tuple[int, ...]) -> int | None:
+        """The number of a match; None if its pattern was never seen."""
+        ground_nodes = [self.nodes[node] for node in nodes]
+        pattern, tensors = lift(xfer_id, ground_nodes, operands, self.rank_signatures, self.rules.op_types)
+        number = self.rules.numbers.get(pattern)
+        return None if number is None else self._add_match(GroundMatch(number, nodes, operands, tensors))
+
+    def match_signature(self, match: GroundMatch) -> Signature:
+        return (*[self.nodes[node][0] for node in match.nodes], *[self.signatures[t] for t in match.tensors])
+
+    def order_of(self, nodes: tuple[int, ...], operands: tuple[int, ...]) -> tuple:
+        """By this the matches of a rule are numbered; it says nothing of when they were first seen."""
+        order_keys = self.order_keys
+        of_nodes = [order_keys[self.primary_outputs[node]] for node in nodes]
+        return of_nodes, [order_keys[t] if t >= 0 else (-1, t) for t in operands]
+
+    def _add_match(self, match: GroundMatch) -> int:
+        result = self.match_numbers.setdefault((match.pattern, match.nodes, match.operands), len(self.matches))
+        if result == len(self.matches):
+            self.matches.append(match)
+            xfer_id = self.rules.patterns[match.pattern].pattern.xfer_id
+            if xfer_id in self.rules.symmetric:
+                first = self._first_naming.setdefault((xfer_id, frozenset(match.nodes)), result)
+                if first != result and self.matches[first].nodes != match.nodes and first not in self.symmetric_match:
+                    self.symmetric_match[first], self.symmetric_match[result] = result, first
+        return result
+
+    def _add_matches_with(self, number: int, position: int, node: int) -> None:
+        """Adds the matches of a pattern in which the node stands at this position, among all nodes known so far."""
+        pattern, bound = self.rules.patterns[number].pattern, {}
+        if not self._unify(pattern, position, node, bound):
+            return
+        for tensors, nodes in self._completions(pattern, bound, {position: node}):
+            operands = tuple([tensors[t] if t >= 0 else t for t in pattern.operands])
+            local = tuple([tensors[t] for t in range(len(tensors))])
+            self._add_match(GroundMatch(number, tuple([nodes[p] for p in range(len(pattern.nodes))]), operands, local))
+
+    def _completions(self, pattern: MatchPattern, bound: dict, chosen: dict) -> Iterator[tuple[dict, dict]]:
+        """(tensors, nodes) of every way to choose the nodes that are missing, by local number and by position."""
+        missing = [p for p in range(len(pattern.nodes)) if p not in chosen]
+        if not missing:
+            yield bound, chosen
+            return
+        candidates, position = (), missing[0]
+        for p in missing:  # the node that has the fewest candidates, by a tensor that is known
+            _, inputs, outputs = pattern.nodes[p]
+            for neighbours, tensors in ((self.producers, outputs), (self.consumers, inputs)):
+                for t in tensors:
+                    if t in bound and (not candidates or len(neighbours[bound[t]]) < len(candidates)):
+                        candidates, position = neighbours[bound[t]], p
+        for node in tuple(candidates):
+            if node not in chosen.values():
+                extended = dict(bound)
+                if self._unify(pattern, position, node, extended):
+                    yield from self._completions(pattern, extended, {**chosen, position: node})
+
+    def _unify(self, pattern: MatchPattern, position: int, node: int, bound: dict[int, int]) -> bool:
+        """Whether the node can stand there; binds local tensors, different ones to different tensors."""
+        wanted, ground = pattern.nodes[position], self.nodes[node]
+        if wanted[0] != self.rules.op_types[ground[0]]:
+            return False
+        for local, real in zip(wanted[1:], ground[1:], strict=True):
+            if len(local) != len(real):
+                return False
+            for t, tensor in zip(local, real, strict=True):
+                if t < 0 or tensor < 0:
+                    if t != tensor:
+                        return False
+                elif bound.setdefault(t, tensor) != tensor:
+                    return False
+                elif pattern.rank_signatures[t] != self.rank_signatures[tensor]:
+                    return False
+        return len(set(bound.values())) == len(bound)
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def effect(self, match: int, copy: int = 0) -> GroundEffect | None:
+        """What rewriting a match does; None if nobody knows. copy: for new tensors that bear the names of others which
+        are in use (it was rewritten before, and others came to read what that made)."""
+        if (match, copy) not in self._effects:
+            ground = self.matches[match]
+            effect, seen = self.rules.effect(ground.pattern, self.match_signature(ground))
+            self._effects[match, copy] = None if effect is None else self._grounded(ground, effect, seen, copy)
+        return self._effects[match, copy]
+
+    def _grounded(self, match: GroundMatch, effect: Effect, seen: bool, copy: int) -> GroundEffect:
+        tensors, owner, added = list(match.tensors), match.operands[-1], []
+        made, copies = iter(effect.made), defaultdict(lambda: copy)
+
+        def tensor(t: int, owner: int, maker: tuple) -> int:
+            if t == len(tensors):
+                tensors.append(self.made_tensor(owner, maker, *next(made), copies))
+            return t if t == ABSENT else tensors[t]
+
+        for operator, reads, makes in effect.added:
+            gives = next((tensors[t] for t in makes if t in range(len(match.tensors))), owner)
+            inputs = tuple([tensor(t, gives, (operator, (), position)) for position, t in enumerate(reads)])
+            outputs = tuple([tensor(t, owner, (operator, inputs, slot)) for slot, t in enumerate(makes)])
+            added.append(self.node(operator, inputs, outputs))
+        removed = tuple([match.nodes[p] for p in effect.removed])
+        rewired = tuple([(tensors[old], tensors[new]) for old, new in effect.rewired])
+        return GroundEffect(removed, tuple(added), rewired, tuple(tensors[len(match.tensors) :]), seen)

@@ -1,0 +1,186 @@
+"""A grounding as arrays, so that many states of it can be stepped at once."""
+
+from bisect import bisect
+from collections.abc import Iterable
+
+import numpy as np
+
+from rlflow.collect.edits import OUTPUT, Edit
+from rlflow.graph.model import ABSENT
+from worldmodel.edits.grounding import GroundEffect, Grounding
+from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.match_classes import MatchClasses
+from worldmodel.edits.ragged import GrowingArray, RaggedLists
+
+UNKNOWN, NOT_ASKED = -1, -2  # in place of the row of an effect
+
+
+class GroundingIndex:
+    """The arrays of one grounding; `update` takes over what it has grown by. Rows are numbers of nodes, tensors,
+    matches or effects.
+
+    by node: primary_output; is_output, whether it stands for an output of the whole graph; signature_hash, of its
+    operator signature;
+    inputs, outputs: tensors; matches_of: those that it takes part in.
+    by tensor: consumers: nodes; has_secondary_producer: whether some node makes it as another output than its first;
+    single_consumer_matches: those that want it to have one consumer.
+    by match: rule; match_class, which it shares with its symmetric match; nodes; single_consumers: tensors;
+    n_conditions: nodes to be there and tensors to have a single consumer; has_symmetric; effect_row, UNKNOWN or
+    NOT_ASKED.
+    by effect: seen, removed, added, rewired (flat pairs) and made, as in GroundEffect.
+    """
+
+    def __init__(self, grounding: Grounding, match_classes: MatchClasses):
+        self.grounding, self.match_classes = grounding, match_classes
+        self.primary_output, self.is_output = GrowingArray(np.int32), GrowingArray(bool)
+        self.signature_hash = GrowingArray(np.uint64)
+        self.inputs, self.outputs, self.matches_of = RaggedLists(), RaggedLists(), RaggedLists()
+        self.consumers, self.has_secondary_producer = RaggedLists(), GrowingArray(bool)
+        self.single_consumer_matches = RaggedLists()
+        self.rule, self.match_class = GrowingArray(np.int32), GrowingArray(np.int32)
+        self.nodes, self.single_consumers, self.n_conditions = RaggedLists(), RaggedLists(), GrowingArray(np.int16)
+        self.has_symmetric, self.effect_row = GrowingArray(bool), GrowingArray(np.int32)
+        self.seen = GrowingArray(bool)
+        self.removed, self.added, self.rewired, self.made = RaggedLists(), RaggedLists(), RaggedLists(), RaggedLists()
+        self._rows_of_copies: dict[tuple[int, int], int] = {}
+        self._sorted: dict[int, tuple[list[tuple], np.ndarray]] = {}  # rule → (orders, matches), ascending
+        self.update()
+
+    def update(self) -> None:
+        grounding = self.grounding
+        while len(self.single_consumer_matches.lists) < len(grounding.order_keys):
+            self.single_consumer_matches.append(())
+            self.consumers.append(())
+            self.has_secondary_producer.append(False)
+        for node in range(self.primary_output.size, len(grounding.nodes)):
+            self._add_node(node)
+        for match in range(self.rule.size, len(grounding.matches)):
+            self._add_match(match)
+
+    def _add_node(self, node: int) -> None:
+        operator, inputs, outputs = self.grounding.nodes[node]
+        self.primary_output.append(self.grounding.primary_outputs[node])
+        self.is_output.append(operator == OUTPUT)
+        _, signature = self.grounding.operator_signature(node)
+        self.signature_hash.append(hash_of((operator, *signature)))
+        for tensor in outputs[1:]:
+            if tensor != ABSENT:
+                self.has_secondary_producer.data[tensor] = True
+        self.inputs.append(sorted(set(inputs) - {ABSENT}))
+        self.outputs.append(t for t in outputs if t != ABSENT)
+        self.matches_of.append(())
+        for tensor in self.inputs.lists[node]:
+            self.consumers.add(tensor, node)
+
+    def _add_match(self, match: int) -> None:
+        grounding, rules = self.grounding, self.grounding.rules
+        ground, signature = grounding.matches[match], grounding.match_signature(grounding.matches[match])
+        learned = rules.patterns[ground.pattern]
+        single_consumers = [ground.tensors[t] for t in learned.single_consumers]
+        self.rule.append(learned.pattern.xfer_id)
+        self.match_class.append(self._class_of(match))
+        shown = grounding.symmetric_match.get(match, match) >= match and rules.applies(ground.pattern, signature)
+        never = not shown  # one condition more, that is never met
+        self.n_conditions.append(len(ground.nodes) + len(single_consumers) + never)
+        self.nodes.append(ground.nodes)
+        self.single_consumers.append(single_consumers)
+        for node in ground.nodes:
+            self.matches_of.add(node, match)
+        for tensor in single_consumers:
+            self.single_consumer_matches.add(tensor, match)
+        self.effect_row.append(NOT_ASKED)
+        self.has_symmetric.append(match in grounding.symmetric_match)
+        self.has_symmetric.data[self.representative(match)] |= match in grounding.symmetric_match
+        self._sort(learned.pattern.xfer_id, match)
+
+    def _class_of(self, match: int) -> int:
+        """Two symmetric matches are both of the lesser class of the two."""
+        grounding, symmetric = self.grounding, self.grounding.symmetric_match.get(match, match)
+        if symmetric < match:
+            return int(self.match_class.values[symmetric])
+        classes = []
+        for naming in (match, symmetric):
+            ground = grounding.matches[naming]
+            signature = grounding.match_signature(ground)
+            classes.append(self.match_classes.of(self.rule.values[match], ground.pattern, signature))
+        return min(classes)
+
+    # -- the order of a rule's matches -------------------------------------------------------------
+
+    def _sort(self, xfer_id: int, match: int) -> None:
+        """Puts a match among those of its rule, which are ordered by class; symmetric ones count as one, by the lesser
+        order."""
+        symmetric = self.grounding.symmetric_match.get(match, match)
+        if symmetric > match:
+            return  # it comes with its symmetric match
+        orders, matches = self._sorted.get(xfer_id, ([], np.zeros(0, np.int32)))
+        for at in np.flatnonzero(matches == symmetric).tolist():  # it was there before its symmetric match
+            orders, matches = orders[:at] + orders[at + 1 :], np.delete(matches, at)
+        order = self.order_of(symmetric)
+        at = bisect(orders, order)
+        orders.insert(at, order)
+        self._sorted[xfer_id] = orders, np.insert(matches, at, symmetric)
+
+    def order_of(self, match: int) -> tuple:
+        """By this the locations of a rule are numbered: first by class."""
+        grounding = self.grounding
+        orders = []
+        for naming in (match, grounding.symmetric_match.get(match, match)):
+            ground = grounding.matches[naming]
+            orders.append(grounding.order_of(ground.nodes, ground.operands))
+        return int(self.match_class.values[match]), min(orders)
+
+    def matches_of_rule(self, xfer_id: int) -> np.ndarray:
+        """The rule's matches in their order, int32 [k]."""
+        return self._sorted[xfer_id][1]
+
+    def representative(self, match: int) -> int:
+        """The match that stands for this one: of two that name the same nodes in another order, the first known."""
+        return min(match, self.grounding.symmetric_match.get(match, match))
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def effects(self, matches: np.ndarray) -> np.ndarray:
+        """Rows of seen, removed, added, rewired and made, int32 [k]; −1 where nobody knows."""
+        self.update()
+        for match in np.unique(matches[self.effect_row.values[matches] == NOT_ASKED]).tolist():
+            effect = self.grounding.effect(match)
+            self.effect_row.data[match] = UNKNOWN if effect is None else self._add_effect(effect)
+        return self.effect_row.values[matches]
+
+    def effect_of_copy(self, match: int, copy: int) -> int:
+        """The row of an effect that is known, with other new tensors (see `Grounding.effect`)."""
+        if (match, copy) not in self._rows_of_copies:
+            self._rows_of_copies[match, copy] = self._add_effect(self.grounding.effect(match, copy))
+        return self._rows_of_copies[match, copy]
+
+    def _add_effect(self, effect: GroundEffect) -> int:
+        self.seen.append(effect.seen)
+        self.removed.append(effect.removed)
+        self.added.append(effect.added)
+        self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
+        self.made.append(effect.made)
+        return len(self.made.lists) - 1
+
+
+class Groundings:
+    """The groundings of the initial graphs met so far, which all learn from the same rules."""
+
+    def __init__(self, rules: LearnedRules, n_rules: int):
+        self.rules, self.match_classes = rules, MatchClasses(rules, n_rules)
+        self.known: dict[Edit, GroundingIndex] = {}
+
+    def of(self, first: Edit) -> GroundingIndex:
+        """The one in which an episode that starts with these nodes and matches takes place."""
+        if first not in self.known:
+            self.known[first] = GroundingIndex(Grounding(self.rules), self.match_classes)
+        return self.known[first]
+
+
+def hash_of(values: Iterable[int]) -> int:
+    """A 64-bit hash of integers, the same in every process (FNV-1a on words, with a finish that spreads low bits)."""
+    result = 0xCBF29CE484222325
+    for value in values:
+        result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        result ^= result >> 29
+    return result

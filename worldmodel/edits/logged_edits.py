@@ -1,0 +1,49 @@
+"""The edits that episodes logged, and which of their steps an earlier episode logged already."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rlflow.collect.edits import Edit, MatchRecord, unpack
+from rlflow.collect.episodes import Episode
+from rlflow.common.errors import RLFlowError
+
+
+class LoggedEdits(NamedTuple):
+    """One episode of T steps. edits: T + 1, the first one of its initial state. taken: T, the match of each action,
+    None for NO-OP."""
+
+    edits: list[Edit]
+    taken: list[MatchRecord | None]
+
+
+def logged_edits(episodes: Iterable[Episode]) -> list[LoggedEdits]:
+    """Raises RLFlowError if an episode lacks them."""
+    result = []
+    for episode in episodes:
+        if episode.edits is None:
+            raise RLFlowError(
+                "these episodes hold no edits, which the world model 'edits' learns from; collect them anew"
+            )
+        result.append(LoggedEdits(*unpack(episode.edits)))
+    return result
+
+
+def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> list[int]:
+    """How many of the copied steps of each an earlier one of these has logged: a step that was played once counts
+    once."""
+    after: dict[tuple, int] = {}  # (state, action) → state; a state is the number of the way that leads there
+    result = []
+    for episode, log in zip(episodes, logs, strict=True):
+        state, repeated = after.setdefault((log.edits[0],), len(after)), episode.copied
+        for t, action in enumerate(map(tuple, episode.actions.tolist())):
+            if (state, action) not in after:
+                after[state, action] = len(after)
+                repeated = min(repeated, t)
+            state = after[state, action]
+        result.append(repeated)
+    return result
+
+
+def initial_runtime(first: Edit) -> int:
+    """Estimated runtime in ps."""
+    return sum(record.runtime_ps for record in first.nodes)

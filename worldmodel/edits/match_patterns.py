@@ -1,0 +1,82 @@
+"""Match patterns and what rewriting them does, without saying where (lifted, as the action schemas of planning are).
+
+A *match pattern* is which operators a match consists of and how they hang together, with tensors numbered by their
+first mention; its *signature* are the operators' attributes and the tensors' shapes. Both together make the match
+class.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rlflow.graph.model import ABSENT
+
+# op type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made
+NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
+Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tensor signatures by local number
+
+
+class MatchPattern(NamedTuple):
+    """xfer_id; nodes: in the rule's order; operands: what the variables hold, then what is replaced; rank_signatures:
+    of each tensor.
+
+    Tensors are local numbers, ABSENT for an omitted one.
+    """
+
+    xfer_id: int
+    nodes: tuple[NodePattern, ...]
+    operands: tuple[int, ...]
+    rank_signatures: tuple[int, ...]
+
+
+class Effect(NamedTuple):
+    """What rewriting a pattern does; local numbers go on behind the pattern's own for the tensors that it makes.
+
+    removed: positions of nodes that go whatever else is there (others go when nothing reads them any more). added:
+    nodes, in topological order. rewired: (tensor, the one that its consumers read instead). made: (rank signature,
+    signature) of every new tensor.
+    """
+
+    removed: tuple[int, ...]
+    added: tuple[NodePattern, ...]
+    rewired: tuple[tuple[int, int], ...]
+    made: tuple[tuple[int, int], ...]
+
+
+class Numbering:
+    """Local numbers of tensors, by first mention."""
+
+    def __init__(self, tensors: Iterable[int] = ()):
+        self.number: dict[int, int] = {}
+        for tensor in tensors:
+            self(tensor)
+
+    def __call__(self, tensor: int) -> int:
+        return ABSENT if tensor == ABSENT else self.number.setdefault(tensor, len(self.number))
+
+    def node(self, operator: int, inputs: Iterable[int], outputs: Iterable[int]) -> NodePattern:
+        return operator, tuple([self(t) for t in inputs]), tuple([self(t) for t in outputs])
+
+
+def lift(
+    xfer_id: int, nodes: Iterable[NodePattern], operands: Iterable[int], rank_signatures, op_types: Mapping[int, int]
+) -> tuple[MatchPattern, tuple[int, ...]]:
+    """The pattern of a match, and the tensors by their local numbers.
+
+    nodes: (operator, inputs, outputs). rank_signatures: tensor → its own. op_types: operator → op type.
+    """
+    numbering = Numbering()
+    local = tuple([numbering(t) for t in operands])
+    patterns = tuple([numbering.node(op_types[operator], inputs, outputs) for operator, inputs, outputs in nodes])
+    tensors = tuple(numbering.number)
+    return MatchPattern(xfer_id, patterns, local, tuple([rank_signatures[t] for t in tensors])), tensors
+
+
+def operators_of(pattern: MatchPattern) -> tuple:
+    """Equal for patterns of one rule with the same op types, however they hang together."""
+    return pattern.xfer_id, tuple([op_type for op_type, _, _ in pattern.nodes])
+
+
+def wiring_of(pattern: MatchPattern) -> tuple:
+    """Equal for patterns of one rule that hang together in the same way, whatever their op types and rank
+    signatures."""
+    return pattern.xfer_id, tuple([node[1:] for node in pattern.nodes]), pattern.operands

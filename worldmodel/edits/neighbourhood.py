@@ -1,0 +1,104 @@
+"""The neighbourhoods of nodes of dream states, as keys: equal for nodes that look alike as far as a key sees.
+
+A cost of kernels that span several operators says of a node what it costs among others. How far one must look is not
+known beforehand, so there is a key for every distance up to REACH (Weisfeiler and Leman 1968: a node's key is made of
+its own and its neighbours' of one less).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.node_costs import REACH
+from worldmodel.edits.state_change import StateChange
+
+READ, MADE, FINISH = (np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD))
+
+
+class Neighbourhoods(NamedTuple):
+    """Nodes (int64 [k], in states rows) and their keys: uint32 [REACH, k], one for each distance from 1 on."""
+
+    rows: np.ndarray
+    nodes: np.ndarray
+    keys: np.ndarray
+
+
+class _Walk(NamedTuple):
+    """rings: the cells (a cell is a node of a state) at each distance. ends, others, weights: the edges of all but the
+    last ones, a cell and its neighbour, by number in that order, and what the neighbour counts for."""
+
+    rings: list[np.ndarray]
+    ends: np.ndarray
+    others: np.ndarray
+    weights: np.ndarray
+
+
+def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
+    """Of all nodes within REACH edges of these, which are there: those whose keys depend on these."""
+    width, hashes = states.index.primary_output.size, states.index.signature_hash.values
+    walk = _walk(states, rows * width + nodes, 2 * REACH, width)
+    cells, concerned = np.concatenate(walk.rings), sum(map(len, walk.rings[: REACH + 1]))
+    own = hashes[cells % width]
+    result, keys = own, np.zeros((REACH, concerned), np.uint32)
+    for distance in range(REACH):
+        around = np.zeros_like(own)
+        np.add.at(around, walk.ends, _mixed(result[walk.others]) * walk.weights)
+        result = _mixed(own * READ + around)
+        keys[distance] = result[:concerned] >> np.uint64(32)
+    return Neighbourhoods(cells[:concerned] // width, cells[:concerned] % width, keys)
+
+
+def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
+    """Of all nodes whose keys a change has changed."""
+    states, primary_output = change.states, change.index.primary_output.values
+    removed_in, removed = (np.concatenate(parts) for parts in zip(*change.removed, strict=True))
+    added_in, added = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
+    which, others, _ = _neighbours(states, removed_in, removed)
+    rows, nodes = np.concatenate([added_in, removed_in[which]]), np.concatenate([added, others])
+    there = states.producer[rows, primary_output[nodes]] == nodes  # what came may have gone again
+    return neighbourhoods(states, rows[there], nodes[there])
+
+
+def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> _Walk:
+    """All cells within that distance of the first ones, int64 [k]."""
+    seen, number = np.zeros(states.n * width, bool), np.empty(states.n * width, np.int32)
+
+    def new(cells: np.ndarray) -> np.ndarray:
+        """Those that were not seen yet, each once."""
+        cells = cells[~seen[cells]]
+        number[cells] = order = np.arange(len(cells))
+        cells = cells[number[cells] == order]  # of equal ones the last has left its number
+        seen[cells] = True
+        return cells
+
+    rings, edges = [new(begin)], []
+    for _ in range(distance):
+        rows = rings[-1] // width
+        which, others, weights = _neighbours(states, rows, rings[-1] % width)
+        others += rows[which] * width
+        edges.append((rings[-1][which], others, weights))
+        rings.append(new(others))
+    cells = np.concatenate(rings)
+    number[cells] = np.arange(len(cells))
+    ends, others, weights = (np.concatenate(parts) for parts in zip(*edges, strict=True))
+    return _Walk(rings, number[ends], number[others], weights)
+
+
+def _neighbours(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(which of the nodes, its neighbour, a weight): of all that make what a node reads, and read what it makes."""
+    index = states.index
+    reading, tensors = index.inputs.take(nodes)
+    producers = states.producers(rows[reading], tensors)
+    making, tensors = index.outputs.take(nodes)
+    read, consumers = index.consumers.take(tensors)
+    making = making[read]
+    there = states.producer[rows[making], index.primary_output.values[consumers]] == consumers
+    which = np.concatenate([reading[producers >= 0], making[there]])
+    others = np.concatenate([producers[producers >= 0], consumers[there]]).astype(np.int64)
+    return which, others, np.repeat([READ, MADE], [np.count_nonzero(producers >= 0), np.count_nonzero(there)])
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    values = (values ^ (values >> np.uint64(33))) * FINISH
+    return values ^ (values >> np.uint64(29))

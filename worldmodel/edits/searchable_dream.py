@@ -1,0 +1,215 @@
+"""Dreams that a search can walk: immutable states of a grounding, in the terms of `rlflow.search`.
+
+What `rlflow.search` asks of a state is what a RewriteState answers, so the same searches run on the real graph and in
+the dream. A rewrite of which the model is more uncertain than allowed is not offered, or leads nowhere.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import sha256
+from itertools import islice
+
+import numpy as np
+
+from rlflow.collect.edits import first_edit, unpack
+from rlflow.env.state import RewriteState
+from rlflow.search.search import Path
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.episode_follower import EpisodeFollower
+from worldmodel.edits.logged_edits import initial_runtime
+from worldmodel.edits.node_costs import REACH
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, Simulator
+
+
+class SearchableMatch:
+    """A ground match as a search knows it. Searches tell matches apart by identity: there is one object of each.
+
+    number: of the ground match. nodes: the grounding's numbers.
+    """
+
+    __slots__ = ("nodes", "number", "xfer_id")
+
+    def __init__(self, xfer_id: int, nodes: tuple[int, ...], number: int):
+        self.xfer_id, self.nodes, self.number = xfer_id, nodes, number
+
+
+@cache
+def mark(node: int) -> int:
+    """A number of 128 bits, so that sums of different nodes' differ."""
+    return int.from_bytes(sha256(str(node).encode()).digest()[:16], "little")
+
+
+class SearchableDream:
+    """What all states of one search share: the model, the grounding, and how much uncertainty is allowed.
+
+    An effect that nobody knows (uncertainty 1) is never offered.
+    """
+
+    def __init__(self, model, start: RewriteState, uncertainty_limit: float):
+        self.first = first = first_edit(start)
+        self.unchanged_ps = start.task.initial.objective
+        self.index, self.scale = model.groundings.of(first), model.rewards.of(self.unchanged_ps)
+        nodes = np.array(list(EpisodeFollower(self.index.grounding, first).nodes.values()), np.int64)
+        self.max_locations, self.reach = model.spec.max_locations, REACH if model.costs.neighbourhoods else 0
+        runtime = initial_runtime(first)
+        self.uncertainty_limit, self._best = min(uncertainty_limit, BY_ANALOGY), model.best_trajectories.get(runtime)
+        self._simulator = Simulator(model, self.index, [nodes])
+        self._matches: dict[int, SearchableMatch] = {}
+        self._offered: dict[int, bool] = {}
+        key = sum(map(mark, nodes.tolist()))
+        self.start = SearchableState(self, self._simulator.states, runtime, frozenset(), key, 0.0)
+
+    def match(self, number: int) -> SearchableMatch:
+        if number not in self._matches:
+            nodes = self.index.grounding.matches[number].nodes
+            self._matches[number] = SearchableMatch(int(self.index.rule.values[number]), nodes, number)
+        return self._matches[number]
+
+    def offers(self, number: int) -> bool:
+        """Whether a match's effect may be known well enough; how well depends on the state too, which `step` finds
+        out."""
+        if number not in self._offered:
+            self._offered[number] = self._may_be_sure(number)
+        return self._offered[number]
+
+    def _may_be_sure(self, number: int) -> bool:
+        grounding, sure = self.index.grounding, True
+        for naming in {number, grounding.symmetric_match.get(number, number)}:
+            match = grounding.matches[naming]
+            effect, seen = grounding.rules.effect(match.pattern, grounding.match_signature(match))
+            sure &= seen or (effect is not None and self.uncertainty_limit >= NEW_NEIGHBOURHOOD)
+        return sure
+
+    def step(self, state: "SearchableState", match: SearchableMatch) -> "SearchableState":
+        """The state after the match; the state itself where the model is too uncertain of it."""
+        states = self._simulator.states = state.states.copies(1)
+        states.grow()
+        gain, _, uncertainty, change = self._simulator.step(np.zeros(1, np.int64), np.array([match.number]))
+        if uncertainty[0] > self.uncertainty_limit:
+            if uncertainty[0] >= BY_ANALOGY:  # else it is the neighbourhood that is new, and that changes
+                self._offered[match.number] = False
+            return state
+        removed = [node for _, nodes in change.removed for node in nodes.tolist()]
+        added = [node for _, nodes in change.added for node in nodes.tolist()]
+        key = state.hash + sum(map(mark, added)) - sum(map(mark, removed))
+        runtime = state.objective - round(gain[0])
+        reward = self.scale.reward(gain[0], self.unchanged_ps - state.objective)
+        return SearchableState(self, states, runtime, self._around(states, removed, added), key, state.gained + reward)
+
+    def remembered(self) -> Path | None:
+        """The matches that led to the cheapest state that the model was shown of this graph, as far as the dream
+        follows; the last one first."""
+        if self._best is None:
+            return None
+        follower, state, path = EpisodeFollower(self.index.grounding, self.first), self.start, None
+        edits, taken = unpack(self._best)
+        if edits[0] != self.first:  # another graph of the same runtime
+            return None
+        for edit, record in zip(edits[1:], taken, strict=True):
+            number = follower.match(record)
+            if number is None or state.states.open[0, self.index.representative(number)]:
+                break
+            match = self.match(self.index.representative(number))
+            state, before = self.step(state, match), state
+            if state is before:
+                break
+            state.states.grow()
+            path = match, path
+            follower.follow(edit, record)
+        return path
+
+    def _around(self, states: DreamStates, removed: Iterable[int], added: Iterable[int]) -> frozenset[int]:
+        """Nodes that came or went, and those next to the tensors that they read; a weight's consumers concern
+        nobody."""
+        grounding, touched = self.index.grounding, {*removed, *added}
+        producers, consumers = grounding.producers, grounding.consumers
+        for tensor in {t for node in (*removed, *added) for t in grounding.nodes[node][1] if t >= 0 and producers[t]}:
+            touched.update(present(states, producers[tensor]), present(states, consumers[tensor]))
+        return frozenset(touched)
+
+
+def present(states: DreamStates, nodes: Iterable[int]) -> Iterator[int]:
+    """Those that are there in the single state."""
+    producer, primary_outputs = states.producer[0], states.index.grounding.primary_outputs
+    return (node for node in nodes if producer[primary_outputs[node]] == node)
+
+
+class SearchableState:
+    """One state; nodes are the grounding's numbers.
+
+    objective: predicted runtime in picoseconds. hash: equal for equal sets of nodes. touched: the nodes that the last
+    rewrite concerned, removed ones too. reach: how far a cost looks, in edges. gained: rewards since the start of the
+    dream.
+    """
+
+    def __init__(
+        self, dream: SearchableDream, states: DreamStates, objective: int, touched: frozenset[int], key: int,
+        gained: float,
+    ):  # fmt: skip
+        self.dream, self.states, self.objective = dream, states, objective
+        self.touched, self.hash, self.gained = touched, key, gained
+
+    @property
+    def reach(self) -> int:
+        return self.dream.reach
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int32 [N]: locations of each rule, at most max_locations."""
+        self.states.grow()
+        return np.minimum(self.states.counts[0], self.dream.max_locations)
+
+    @property
+    def matches(self) -> list[SearchableMatch]:
+        """Those that are offered, by rule and location."""
+        result = []
+        for xfer_id, n in enumerate(self.counts.tolist()):
+            if n:
+                result += [match for match in islice(self.of_rule(xfer_id), n) if self.dream.offers(match.number)]
+        return result
+
+    def offers(self, match: SearchableMatch) -> bool:
+        """Whether it is one of `matches`, but for how many there may be."""
+        self.states.grow()
+        return self.states.open[0, match.number] == 0 and self.dream.offers(match.number)
+
+    def match(self, xfer_id: int, location: int) -> SearchableMatch:
+        return next(islice(self.of_rule(xfer_id), location, None))
+
+    def index_of(self, match: SearchableMatch) -> int:
+        return list(self.of_rule(match.xfer_id)).index(match)
+
+    def of_rule(self, xfer_id: int) -> Iterator[SearchableMatch]:
+        """The rule's matches, in the model's order."""
+        if not self.counts[xfer_id]:
+            return iter(())
+        matches = self.dream.index.matches_of_rule(xfer_id)
+        return map(self.dream.match, matches[self.states.open[0, matches] == 0].tolist())
+
+    def near(self, nodes: Iterable[int], reach: int) -> set[int]:
+        """Those nodes, and all that are there within so many edges of them."""
+        self.states.grow()
+        result = set(nodes)
+        frontier = result
+        for _ in range(reach):
+            around = set()
+            for node in present(self.states, frontier):
+                around.update(self._neighbours(node))
+            frontier = around - result
+            result = result | frontier
+        return result
+
+    def _neighbours(self, node: int) -> Iterator[int]:
+        grounding = self.dream.index.grounding
+        _, inputs, outputs = grounding.nodes[node]
+        for neighbours, tensors in ((grounding.producers, inputs), (grounding.consumers, outputs)):
+            for tensor in tensors:
+                if tensor >= 0:
+                    yield from present(self.states, neighbours[tensor])
+
+    def remembered(self) -> Path | None:
+        """See `SearchableDream`; of the start."""
+        return self.dream.remembered()
+
+    def follow(self, match: SearchableMatch) -> "SearchableState":
+        return self.dream.step(self, match)

@@ -1,0 +1,113 @@
+"""States of one grounding, and what the model predicts of every step of theirs: what dreams and replays are made of."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from worldmodel.edits.canonical_order import as_named_by_environment
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
+from worldmodel.edits.node_costs import REACH
+from worldmodel.edits.node_values import costs_unknown, single_node_costs
+from worldmodel.edits.state_change import StateChange, rewrite
+
+# Uncertainty of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was
+# seen, but not with these neighbours.
+UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
+
+
+class Step(NamedTuple):
+    """gain: float64 [k], ps taken off the runtime. spread: float64 [k], of the gain (ps). uncertainty: float32 [k].
+    change: None if no effect was known."""
+
+    gain: np.ndarray
+    spread: np.ndarray
+    uncertainty: np.ndarray
+    change: StateChange | None
+
+
+class _Costs(NamedTuple):
+    """Of every state: gain: ps by which it costs less; spread: of that (ps); familiar: whether all neighbourhoods are
+    known."""
+
+    gain: np.ndarray
+    spread: np.ndarray
+    familiar: np.ndarray
+
+
+class Simulator:
+    """states: where the dreams are; a caller may put others there."""
+
+    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
+        """nodes: of each state, those that are there."""
+        self.model, self.index = model, index
+        self.states = DreamStates(index, list(nodes), model.spec.n_rules)
+        self.single_cost = single_node_costs(index, model.costs.nodes)
+        self.cost_unknown = costs_unknown(index, model.costs.nodes)
+        if model.costs.neighbourhoods:
+            rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
+            self._pay(neighbourhoods(self.states, rows, np.concatenate(nodes)))
+
+    def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
+        """Rewrites matches, int [k], that are there in the (different) states rows.
+
+        An effect that nobody knows changes nothing. What it gains is predicted from the rule's other matches, as for
+        one by analogy that concerns nodes whose runtimes nobody knows.
+        """
+        matches = as_named_by_environment(self.states, rows, matches)
+        effects = self.index.effects(matches)
+        known = effects >= 0
+        seen = known.copy()
+        seen[known] = self.index.seen.values[effects[known]]
+        gain, spread = np.zeros(len(rows)), np.zeros(len(rows))
+        uncertainty = np.where(known, BY_ANALOGY, UNKNOWN_EFFECT).astype(np.float32)
+        for k in np.flatnonzero(~seen).tolist():
+            gain[k], spread[k] = self._gain_by_analogy(int(matches[k]))
+        change = None
+        if known.any():
+            change = rewrite(self.states, rows[known], matches[known])
+            sure = seen | (known & self._all_costs_known(change)[rows])
+            gain[sure], spread[sure], familiar = (of_states[rows[sure]] for of_states in self._costs_of(change))
+            uncertainty[sure] = np.where(seen[sure] & familiar, 0.0, NEW_NEIGHBOURHOOD)
+        return Step(gain, spread, uncertainty, change)
+
+    def _all_costs_known(self, change: StateChange) -> np.ndarray:
+        """bool [n]: whether the runtimes of all nodes that came or went were logged."""
+        unknown = np.zeros(self.states.n)
+        for at, nodes in (*change.removed, *change.added):
+            np.add.at(unknown, at, self.cost_unknown(nodes))
+        return unknown == 0
+
+    def _costs_of(self, change: StateChange) -> _Costs:
+        if self.model.costs.neighbourhoods:
+            return self._pay(changed_neighbourhoods(change), change.removed)
+        more = np.zeros(self.states.n)
+        change.add_to(more, self.single_cost)
+        return _Costs(-more, np.zeros(self.states.n), np.ones(self.states.n, bool))
+
+    def _pay(self, concerned: Neighbourhoods, removed: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> _Costs:
+        """Counts the costs of nodes anew by their neighbourhoods, and takes off the costs of those that were
+        removed."""
+        states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
+        at = concerned.rows * width + primary_output[concerned.nodes]
+        cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
+        paid, keys = states.paid.reshape(-1), states.keys.reshape(-1, REACH)
+        before = paid[cells]
+        cost, spread, known = self.model.costs(self.single_cost(concerned.nodes), concerned.keys, paid[at], keys[at].T)
+        paid[cells] = 0.0
+        paid[at], keys[at] = cost, concerned.keys.T
+        gain = np.bincount(cells // width, before - paid[cells], states.n)
+        spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
+        return _Costs(gain, spread, np.bincount(concerned.rows, ~known, states.n) == 0)
+
+    def _gain_by_analogy(self, match: int) -> tuple[float, float]:
+        ground, costs = self.index.grounding.matches[match], self.model.costs
+        size = costs.nodes.sizes.get(self.index.grounding.signatures[ground.operands[-1]])
+        return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)
+
+    def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(gain, spread) in ps of rules, int [k], whatever they match."""
+        gains = np.array([self.model.costs.gains(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
+        return gains[:, 0], gains[:, 1]
