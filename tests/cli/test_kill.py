@@ -64,7 +64,7 @@ class Death(NamedTuple):
 def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([
-        "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
+        "tests.conftest", "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
         "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves", "worldmodel.monitor", "matplotlib.figure",
     ])  # fmt: skip
     return context

@@ -6,6 +6,7 @@ from rlflow.rules import language
 
 
 def parse_once() -> None:
-    """`load_rules` reads the files each time, and gives the same rules for the same text."""
+    """`load_rules` reads the files each time, and gives the same rules for the same text. Processes forked from this one have them."""
     parsed = cache(lambda text, family, parse=language.parse: tuple(parse(text, family)))
     language.parse = lambda text, family: list(parsed(text, family))
+    language.load_rules()
