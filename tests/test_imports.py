@@ -95,8 +95,15 @@ def test_imports_inside_rlflow_go_down_the_floors():
 def test_no_module_imports_in_a_circle():
     files = {module_of(path): path for package in FORBIDDEN for path in files_of(package)}
     needs = {name: imported(path) & files.keys() - {name} for name, path in files.items()}
-    for name, path in files.items():  # `from package import module` needs the module, and not what else the package imports
-        needs[name] -= {other for other in needs[name] if files[other].name == "__init__.py" and not names_of(path, other) - files.keys()}
+    for (
+        name,
+        path,
+    ) in files.items():  # `from package import module` needs the module, and not what else the package imports
+        needs[name] -= {
+            other
+            for other in needs[name]
+            if files[other].name == "__init__.py" and not names_of(path, other) - files.keys()
+        }
     while free := [name for name, others in needs.items() if not others & needs.keys()]:
         for name in free:
             del needs[name]
@@ -110,7 +117,9 @@ def names_of(path: Path, package: str) -> set[str]:
 
 def test_the_search_for_imports_sees_lazy_ones(tmp_path):
     file = tmp_path / "lazy.py"
-    file.write_text("def f():\n    from worldmodel import dream\n    import importlib\n    importlib.import_module('cma')\n")
+    file.write_text(
+        "def f():\n    from worldmodel import dream\n    import importlib\n    importlib.import_module('cma')\n"
+    )
     assert {"worldmodel.dream", "cma"} <= imported(file)
 
 
@@ -121,7 +130,10 @@ def test_run_py_only_calls_the_roof():
 
 def test_importing_all_of_rlflow_the_roof_the_registries_and_what_serves_every_world_model_brings_no_tensorflow():
     modules = [module_of(path) for package in ("rlflow", ROOF) for path in files_of(package)]
-    generic = [f"worldmodel.{name}" for name in ("base", "config", "description", "spaces", "dream", "latent_env", "training", "mdn_rnn")]
+    generic = [
+        f"worldmodel.{name}"
+        for name in ("base", "config", "description", "spaces", "dream", "latent_env", "training", "mdn_rnn")
+    ]
     code = (
         f"import importlib, sys\nfor name in {[*modules, *generic, 'controllers', 'run']!r}:\n"
         f"    importlib.import_module(name)\nprint(sorted(set(sys.modules) & {LEARNING!r}))"

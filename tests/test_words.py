@@ -50,7 +50,9 @@ def test_no_identifier_holds_a_retired_word():
         if path == Path(__file__):
             continue
         where = path.relative_to(ROOT)
-        wrong += [f"{where}: {word} → {RETIRED[word]}" for word in retired(str(where.with_suffix("")).replace("/", "_"))]
+        wrong += [
+            f"{where}: {word} → {RETIRED[word]}" for word in retired(str(where.with_suffix("")).replace("/", "_"))
+        ]
         for identifier, line in identifiers(ast.parse(path.read_text())):
             wrong += [f"{where}:{line}: {identifier}: {word} → {RETIRED[word]}" for word in retired(identifier)]
     assert not wrong, "\n" + "\n".join(sorted(set(wrong)))
@@ -60,4 +62,8 @@ def test_retired_words_are_seen_however_they_are_written():
     for identifier in ("Surroundings", "node_prices", "ELITE", "_told", "hasTwin", "max_rounds"):
         assert retired(identifier), identifier
     assert not retired("xfer_id") and not retired("foundation") and not retired("replace")
-    assert {name for name, _ in identifiers(ast.parse("def f(worth): a.told = g(facts=1)"))} >= {"worth", "told", "facts"}
+    assert {name for name, _ in identifiers(ast.parse("def f(worth): a.told = g(facts=1)"))} >= {
+        "worth",
+        "told",
+        "facts",
+    }

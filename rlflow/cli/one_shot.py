@@ -18,7 +18,9 @@ from rlflow.tasks.base import ONE_SHOT, Instance
 def refuse(run, stage: str) -> None:
     """Raises RLFlowError if the run's task is one-shot, which has no such stage."""
     if run.spec.shape == ONE_SHOT:
-        raise RLFlowError(f"the task '{run.config.task.name}' is one-shot, which has no stage '{stage}': it begins with train-controller")
+        raise RLFlowError(
+            f"the task '{run.config.task.name}' is one-shot, which has no stage '{stage}': it begins with train-controller"
+        )
 
 
 def train_controller(run) -> dict:

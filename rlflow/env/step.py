@@ -72,7 +72,9 @@ class StepEnv(gym.Env):
         self.max_nodes = max_nodes or 2 * len(first.ops) + 32
         self.max_edges = max_edges or 4 * len(first.senders) + 128
         if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
-            raise RLFlowError(f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges")
+            raise RLFlowError(
+                f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges"
+            )
         n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
         self.action_space = spaces.MultiDiscrete([n + 1, limit])
         floats = lambda *shape: spaces.Box(0, 1e9, shape, np.float32)  # noqa: E731

@@ -42,7 +42,9 @@ def load_config(
 
 def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]:
     """The groups of options that files and overrides say anything about."""
-    return {key for path in files for key in read_options(path)} | {text.partition("=")[0].partition(".")[0] for text in overrides}
+    return {key for path in files for key in read_options(path)} | {
+        text.partition("=")[0].partition(".")[0] for text in overrides
+    }
 
 
 def read_options(path: Path | str) -> DictConfig:

@@ -99,14 +99,22 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
     assert message in done.error or kind == "a folder"
     assert not (tmp_path / "out.onnx").exists()
     # The same folder takes another model now.
-    assert in_process(capsys, "collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1").code == 0
+    assert (
+        in_process(capsys, "collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1").code
+        == 0
+    )
 
 
 def test_a_binding_can_be_given_after_it_was_forgotten(tmp_path, capsys):
     model = matmul(tmp_path, ("batch", 8))
     base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
     assert "symbolic dimension 'batch'" in in_process(capsys, *base).error
-    for wrong, message in (("batch=0", "--shape takes"), ("other=3", "'other'"), ("x=3x9", "fixed size 8"), ("x=3", "2 dimensions")):
+    for wrong, message in (
+        ("batch=0", "--shape takes"),
+        ("other=3", "'other'"),
+        ("x=3x9", "fixed size 8"),
+        ("x=3", "2 dimensions"),
+    ):
         assert message in in_process(capsys, *base, "--shape", wrong).error
     assert in_process(capsys, *base, "--shape", "batch=2").code == 0
     assert "'shapes' differs" in in_process(capsys, *base, "--shape", "batch=3").error
@@ -161,7 +169,12 @@ def test_options_of_the_command_line(tmp_path, capsys, option):
         "--seed": ("-1", "'seed' must be 0 or more"), "--shape": ("x", "--shape takes NAME=1x128"),
         "--config": (str(tmp_path / "gone.yaml"), "cannot read"),
     }[option]  # fmt: skip
-    assert message in in_process(capsys, "collect", "--run", tmp_path / "run", "--model", "tiny_resnet18", f"{option}={value}").error
+    assert (
+        message
+        in in_process(
+            capsys, "collect", "--run", tmp_path / "run", "--model", "tiny_resnet18", f"{option}={value}"
+        ).error
+    )
 
 
 # -- where results go ------------------------------------------------------------------------------
@@ -173,7 +186,9 @@ def test_an_unwritable_target_is_noticed_before_the_work(tmp_path, capsys):
     for out in (tmp_path / "file" / "o.onnx", tmp_path):
         done = in_process(capsys, "optimise", "tiny_resnet18", "--out", out, "--run", run, *TINY)
         assert "cannot write" in done.error and not run.exists()
-    done = in_process(capsys, "collect", "--run", run, "--model", "tiny_resnet18", "--json", tmp_path / "file" / "r.json", *TINY)
+    done = in_process(
+        capsys, "collect", "--run", run, "--model", "tiny_resnet18", "--json", tmp_path / "file" / "r.json", *TINY
+    )
     assert "cannot write" in done.error and not run.exists()
     done = in_process(capsys, "collect", "--run", tmp_path / "file", "--model", "tiny_resnet18", *TINY)
     assert "cannot write" in done.error and (tmp_path / "file").read_text() == "x"
@@ -231,7 +246,9 @@ def test_a_model_that_changed_or_went_away(tmp_path, capsys):
 def test_a_damaged_file_is_named(folder, capsys, name, damage):
     path = folder / name
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2] + (b": [" if name == "config.yaml" else b"") if damage == "half" else b"\x00\xff{" * 9)
+    path.write_bytes(
+        whole[: len(whole) // 2] + (b": [" if name == "config.yaml" else b"") if damage == "half" else b"\x00\xff{" * 9
+    )
     before = contents(folder)
     stage = {"collect.json": "train-wm", "train-wm.json": "train-controller"}.get(name, "eval")
     assert name.split("/")[-1].split(".")[0] in in_process(capsys, stage, "--run", folder).error
@@ -251,7 +268,9 @@ def test_json_of_another_form_is_refused(folder, capsys, content):
 # -- checkpoints of another shape ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"])
+@pytest.mark.parametrize(
+    "override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"]
+)
 def test_a_world_model_of_other_options(folder, capsys, override):
     before = contents(folder / "world-model")
     key = override.split("=")[0]
@@ -264,7 +283,10 @@ def test_a_world_model_of_other_options(folder, capsys, override):
 
 def test_a_controller_for_another_latent(folder, capsys):
     shutil.rmtree(folder / "world-model")
-    assert in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6", "world_model.holdout=0").code == 0
+    assert (
+        in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6", "world_model.holdout=0").code
+        == 0
+    )
     before = contents(folder / "controller")
     for stage in ("train-controller", "eval"):
         assert "is of another shape: z 4, not 6" in in_process(capsys, stage, "--run", folder).error
@@ -311,7 +333,16 @@ def test_a_real_limit_on_the_size_of_files(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
 
-    command = [sys.executable, str(ROOT / "run.py"), "collect", "--run", "run", "--model", str(tmp_path / "m.onnx"), *TINY]
+    command = [
+        sys.executable,
+        str(ROOT / "run.py"),
+        "collect",
+        "--run",
+        "run",
+        "--model",
+        str(tmp_path / "m.onnx"),
+        *TINY,
+    ]
     save_model(load("tiny_squeezenet1_1"), tmp_path / "m.onnx")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, env=environment)
@@ -325,12 +356,24 @@ def test_a_real_limit_on_the_size_of_files(tmp_path):
 def test_a_damaged_cost_database(tmp_path, capsys):
     database, run = tmp_path / "costs.sqlite", tmp_path / "run"
     database.write_bytes(b"no database at all" * 100)
-    command = ["collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1", "cost.name=profiled"]
+    command = [
+        "collect",
+        "--run",
+        run,
+        "--model",
+        "tiny_squeezenet1_1",
+        *TINY,
+        "collect.episodes=1",
+        "cost.name=profiled",
+    ]
     message = in_process(capsys, *command, f"cost.database={database}").error
     assert f"cannot use the cost database {database}" in message and "delete it or name another" in message
     assert database.read_bytes() == b"no database at all" * 100
     (tmp_path / "file").write_text("")
-    assert "cannot use the cost database" in in_process(capsys, *command, f"cost.database={tmp_path / 'file' / 'x.sqlite'}").error
+    assert (
+        "cannot use the cost database"
+        in in_process(capsys, *command, f"cost.database={tmp_path / 'file' / 'x.sqlite'}").error
+    )
     assert in_process(capsys, *command, f"cost.database={tmp_path / 'new.sqlite'}").code == 0
     assert (tmp_path / "new.sqlite").exists()
 

@@ -127,7 +127,9 @@ def calling(name: str, callees, **extra) -> onnx.FunctionProto:
     """A function x → y that calls each of the callees in turn."""
     steps = [helper.make_node(callee, [f"t{k}"], [f"t{k + 1}"], domain="own") for k, callee in enumerate(callees)]
     nodes = [node("Identity", "x", "t0"), *steps, node("Identity", f"t{len(steps)}", "y")]
-    return helper.make_function("own", name, ["x"], ["y"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)])
+    return helper.make_function(
+        "own", name, ["x"], ["y"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    )
 
 
 def with_functions(*functions: onnx.FunctionProto) -> onnx.ModelProto:
@@ -151,7 +153,13 @@ def nested(depth: int) -> bytes:
     plain = helper.make_graph([RELU], "g", [], [floats("y", [2])]).SerializeToString()
     graph = plain
     for _ in range(depth):
-        chosen = field(1, b"flag") + field(2, b"y") + field(4, b"If") + branch(b"then_branch", graph) + branch(b"else_branch", plain)
+        chosen = (
+            field(1, b"flag")
+            + field(2, b"y")
+            + field(4, b"If")
+            + branch(b"then_branch", graph)
+            + branch(b"else_branch", plain)
+        )
         graph = field(1, chosen) + field(2, b"g") + field(12, floats("y", [2]).SerializeToString())
     inputs = (floats("x", [2]), helper.make_tensor_value_info("flag", TensorProto.BOOL, []))
     graph += b"".join(field(11, value.SerializeToString()) for value in inputs)
@@ -177,7 +185,11 @@ def constant_expression(op: str, *inputs, **attributes) -> onnx.ModelProto:
     """x + an expression of constants that is huge."""
     names = [f"c{k}" for k in range(len(inputs))]
     weights = [numpy_helper.from_array(np.asarray(value), name) for value, name in zip(inputs, names, strict=True)]
-    nodes = [helper.make_node(op, names, ["big"], **attributes), node("ReduceSum", "big", "sum", keepdims=0), node("Add", "x sum", "y")]
+    nodes = [
+        helper.make_node(op, names, ["big"], **attributes),
+        node("ReduceSum", "big", "sum", keepdims=0),
+        node("Add", "x sum", "y"),
+    ]
     return model(nodes, weights=weights)
 
 

@@ -20,15 +20,32 @@ import pytest
 
 from tests.commands import EDITS
 
-FROM_RUN_TO_RUN = {"seconds", "acting_seconds", "new_interactions", "resumed_from"}  # keys of JSON that a restart may change
+FROM_RUN_TO_RUN = {
+    "seconds",
+    "acting_seconds",
+    "new_interactions",
+    "resumed_from",
+}  # keys of JSON that a restart may change
 LATER = 0.3  # seconds
-OPTIONS = (*EDITS, "collect.episodes=10", "controller.ppo.updates=4", "controller.cma-es.generations=4", "controller.cma-es.evaluate_every=2")
+OPTIONS = (
+    *EDITS,
+    "collect.episodes=10",
+    "controller.ppo.updates=4",
+    "controller.cma-es.generations=4",
+    "controller.cma-es.evaluate_every=2",
+)
 OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
     "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True), "collect.json": (1, True),
     "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True), "train-controller.json": (1, True),
     "optimised.onnx": (1, False), "/eval.json": (1, False), "/x.onnx": (1, False),
 }  # fmt: skip
-MDN_RNN = ("world_model.name=mdn-rnn", "world_model.checkpoint_seconds=1e-9", "world_model.holdout=0", "world_model.mdn-rnn.encoder_steps=4", "world_model.mdn-rnn.steps=30")
+MDN_RNN = (
+    "world_model.name=mdn-rnn",
+    "world_model.checkpoint_seconds=1e-9",
+    "world_model.holdout=0",
+    "world_model.mdn-rnn.encoder_steps=4",
+    "world_model.mdn-rnn.steps=30",
+)
 PLANNER = ("--iterations", "3", "iterations.interactions=170", "controller.name=planner")
 ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # what the last stages of `optimise` leave
 LEARNT = ("world-model", "train-wm.json", *ACTED)
@@ -107,7 +124,9 @@ def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> lis
     result = []
     for path, (writes, later) in moments.items():
         how = rng.integers(3 if later else 2)
-        result.append(Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0))
+        result.append(
+            Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0)
+        )
     return result
 
 
@@ -118,7 +137,11 @@ def left(folder: Path) -> dict[str, object]:
         name = str(path.relative_to(folder))
         if "tensorboard" in path.parts or path.suffix in (".md", ".html") or name == "versions.json":
             continue
-        result[name] = timeless(json.loads(path.read_text().replace(str(folder), "RUN"))) if path.suffix == ".json" else path.read_bytes()
+        result[name] = (
+            timeless(json.loads(path.read_text().replace(str(folder), "RUN")))
+            if path.suffix == ".json"
+            else path.read_bytes()
+        )
     return result
 
 
@@ -135,7 +158,18 @@ def same(one: Path, other: Path) -> None:
 
 
 def optimise(folder: Path) -> tuple[str, ...]:
-    return "optimise", "tiny_resnet18", "--learn", "--out", str(folder / "x.onnx"), "--run", str(folder), "--seed", "3", *OPTIONS
+    return (
+        "optimise",
+        "tiny_resnet18",
+        "--learn",
+        "--out",
+        str(folder / "x.onnx"),
+        "--run",
+        str(folder),
+        "--seed",
+        "3",
+        *OPTIONS,
+    )
 
 
 @pytest.fixture(scope="module")

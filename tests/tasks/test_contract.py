@@ -143,7 +143,10 @@ def test_what_is_far_from_a_change_gains_what_it_gained(spec):
     states, actions = played(spec.make_task(), steps=6)
     for before, after in zip(states, states[1:], strict=False):
         near = after.near(after.touched, 1 + after.reach)
-        gains = {match.nodes + (match.xfer_id,): before.objective - before.follow(match).objective for match in before.matches}
+        gains = {
+            match.nodes + (match.xfer_id,): before.objective - before.follow(match).objective
+            for match in before.matches
+        }
         for match in after.matches:
             if near.isdisjoint(match.nodes) and (known := gains.get(match.nodes + (match.xfer_id,))) is not None:
                 assert after.objective - after.follow(match).objective == known
