@@ -38,7 +38,8 @@ def once(folder: Path, name: str, make) -> Path:
 
 def optimise(path: Path) -> None:
     done = in_its_own(
-        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run", "--json", path / "results.json",
+        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run", "--json",
+        path / "results.json",
         "--seed", "7", *TINY,
     )  # fmt: skip
     (path / "stderr.txt").write_text(done.err)

@@ -59,7 +59,8 @@ def test_imports_go_one_way(package):
                 assert name != forbidden and not name.startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
 
 
-# The floors inside rlflow: a package imports what stands before it, never what comes after. On one floor nobody imports another.
+# The floors inside rlflow: a package imports what stands before it, never what comes after. On one floor nobody imports
+# another.
 FLOORS = (
     ("common", "tasks.base"), ("graph", "zoo"), ("rules",), ("costs",), ("env",), ("search", "collect"), ("deliver",),
     ("reports",), ("tasks",), ("runs",), ("cli",),

@@ -1,4 +1,6 @@
-"""One word for one thing: the words that the table in docs/ARCHITECTURE.md retired are in no identifier and no file's name."""
+"""One word for one thing: the words that the table in docs/ARCHITECTURE.md retired are in no identifier and no file's
+name.
+"""
 
 import ast
 import re
@@ -12,13 +14,15 @@ RETIRED = {  # retired: the word that is used instead
     "doubts": "uncertainty", "elite": "best trajectory", "elites": "best trajectories", "fact": "signature",
     "facts": "signature", "found": "result", "home": "primary output", "homes": "primary outputs", "looks": "signature",
     "place": "match, position", "places": "matches, positions", "price": "cost", "priced": "cost", "prices": "cost",
-    "rounds": "iterations, restarts, session pairs", "substitution": "rule, rewrite", "substitutions": "rules, rewrites",
+    "rounds": "iterations, restarts, session pairs", "substitution": "rule, rewrite",
+    "substitutions": "rules, rewrites",
     "surroundings": "neighbourhood", "tell": "report, log", "teller": "progress", "tells": "reports",
     "told": "predicted, logged", "twin": "symmetric match", "twins": "symmetric matches", "worth": "mean reward",
     "xfer": "rule", "xfers": "rules",
 }  # fmt: skip
 ALLOWED = {  # whole identifiers: the paper's interface, and that of others
-    "xfer_id", "xfer_ids", "n_xfer_ids", "xfer_mask", "xfer_tuples", "tell", "FileNotFoundError", "PackageNotFoundError",
+    "xfer_id", "xfer_ids", "n_xfer_ids", "xfer_mask", "xfer_tuples", "tell", "FileNotFoundError",
+    "PackageNotFoundError",
     "ModuleNotFoundError", "home",
 }  # fmt: skip
 

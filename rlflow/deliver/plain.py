@@ -18,7 +18,9 @@ FORMAT = 1
 
 
 def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path) -> dict:
-    """Step by step: the actions of a candidate lead to its state again, in a task that is opened anew. See `TaskSpec.deliver`."""
+    """Step by step: the actions of a candidate lead to its state again, in a task that is opened anew. See
+    `TaskSpec.deliver`.
+    """
     task, result = spec.make_task(), {}
     for candidate in candidates:
         try:
@@ -68,9 +70,11 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
     name = min(better, key=lambda each: result[each]["objective"]) if better else "original"
     if better:
         receipt = {
-            "format": FORMAT, "spec": type(spec).__name__, "initial_hash": str(task.initial.hash), "actions": actions[name],
+            "format": FORMAT, "spec": type(spec).__name__, "initial_hash": str(task.initial.hash),
+            "actions": actions[name],
             "objective": {
-                "original": int(original), "result": result[name]["objective"], "unit": task.unit, "per_unit": task.per_unit,
+                "original": int(original), "result": result[name]["objective"], "unit": task.unit,
+                "per_unit": task.per_unit,
             },
             "result_hash": result[name]["hash"], "versions": versions(),
         }  # fmt: skip

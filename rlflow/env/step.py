@@ -24,8 +24,9 @@ class StepEnv(gym.Env):
     """One choice after another (RLFlow, section 3.1); of any task whose states are those of rlflow/tasks/base.py.
 
     ## Action
-    `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has it: its only index
-    is 0, and it ends the episode. Index k is the k-th choice of its sort in the order that the state decides.
+    `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has
+    it: its only index is 0, and it ends the episode. Index k is the k-th choice of its sort in the order that the state
+    decides.
 
     ## Observation
     The paper's 4-tuple (graph_tuple, xfer_tuples, location_masks, xfer_mask) as a Dict:
@@ -64,8 +65,8 @@ class StepEnv(gym.Env):
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
-        self, task: Task, reward: Reward, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None, max_edges: int | None = None,
-        render_mode: str | None = None,
+        self, task: Task, reward: Reward, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None,
+        max_edges: int | None = None, render_mode: str | None = None,
     ):  # fmt: skip
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
         first, self.encoding_spec = task.initial.arrays(), task.encoding_spec

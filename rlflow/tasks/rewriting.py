@@ -72,9 +72,12 @@ class RewritingSpec(EnvSpec):
         measure_seconds: float | None = None,
         **options,
     ) -> dict:
-        """measure_seconds: instead of eval.measure_seconds.  options: further ones of `rlflow.deliver.delivery.deliver`."""
+        """measure_seconds: instead of eval.measure_seconds.  options: further ones of
+        `rlflow.deliver.delivery.deliver`.
+        """
         checks = DeliveryOptions(
-            list(config.eval.seeds), config.eval.tolerance, config.eval.measure_seconds if measure_seconds is None else measure_seconds,
+            list(config.eval.seeds), config.eval.tolerance,
+            config.eval.measure_seconds if measure_seconds is None else measure_seconds,
             config.eval.sessions, self.threads, config.seed, self.exact,
         )  # fmt: skip
         return deliver(

@@ -142,15 +142,18 @@ def test_an_error_in_a_process_of_its_own(tmp_path):
         ("env.reward=incremental_", "unknown reward 'incremental_'; did you mean 'incremental'?"),
         ("env.rules=[convolutoin]", "unknown rule family 'convolutoin'"),
         ("world_model.mode=onlin", "mode is 'offline' or 'online', not 'onlin'"),
-        ("collect.episodes=0", "'collect.episodes' must be above 0"), ("env.max_steps=0", "'env.max_steps' must be above 0"),
+        ("collect.episodes=0", "'collect.episodes' must be above 0"),
+        ("env.max_steps=0", "'env.max_steps' must be above 0"),
         ("workers=0", "'workers' must be above 0"), ("workers=-2", "'workers' must be above 0"),
         ("env.max_locations=0", "'env.max_locations' must be above 0"), ("seed=-1", "'seed' must be 0 or more"),
-        ("env.max_stepz=3", "did you mean 'env.max_steps'?"), ("world_model.mdn-rnn.hidden=a", "'world_model.mdn-rnn.hidden' is a int"),
+        ("env.max_stepz=3", "did you mean 'env.max_steps'?"),
+        ("world_model.mdn-rnn.hidden=a", "'world_model.mdn-rnn.hidden' is a int"),
     ],
 )  # fmt: skip
 def test_names_and_numbers_are_checked_before_anything_is_written(tmp_path, capsys, override, message):
     for command in (["collect", "--run", tmp_path / "run", "--model", "tiny_resnet18"],
-                    ["optimise", "tiny_resnet18", "--out", tmp_path / "o.onnx", "--run", tmp_path / "run"]):  # fmt: skip
+                    ["optimise", "tiny_resnet18", "--out", tmp_path / "o.onnx", "--run",
+                        tmp_path / "run"]):  # fmt: skip
         assert message in in_process(capsys, *command, *TINY, override).error
     assert not (tmp_path / "run" / "config.yaml").exists() and not (tmp_path / "o.onnx").exists()
 
@@ -311,7 +314,8 @@ def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):
 @pytest.mark.parametrize("stage", ["collect", "train-wm", "train-controller", "eval"])
 def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder, capsys, monkeypatch, stage):
     spoilt = {
-        "collect": ["episodes/shard-00001.npz", "collect.json"], "train-wm": ["world-model/weights.npz", "train-wm.json"],
+        "collect": ["episodes/shard-00001.npz", "collect.json"],
+        "train-wm": ["world-model/weights.npz", "train-wm.json"],
         "train-controller": ["controller/ppo-1/controller.json", "train-controller.json"],
         "eval": ["eval/optimised.onnx", "eval.json"],
     }[stage]  # fmt: skip
@@ -388,9 +392,12 @@ def test_receipts_that_cannot_be_replayed(optimised, tmp_path, capsys):
     (tmp_path / "half.json").write_text(receipt.read_text()[:100])
     save_model(load("tiny_resnet18", seed=1), tmp_path / "other.onnx")
     for arguments, message in (
-        ([tmp_path / "gone.json", "--model", model], "cannot read"), ([tmp_path / "list.json", "--model", model], "not a receipt"),
-        ([tmp_path / "half.json", "--model", model], "is not valid JSON"), ([receipt, "--model", tmp_path / "gone.onnx"], "no such file"),
-        ([receipt, "--model", tmp_path / "other.onnx"], "belongs to another model"), ([receipt, "--model", receipt], "is not an ONNX file"),
+        ([tmp_path / "gone.json", "--model", model], "cannot read"),
+        ([tmp_path / "list.json", "--model", model], "not a receipt"),
+        ([tmp_path / "half.json", "--model", model], "is not valid JSON"),
+        ([receipt, "--model", tmp_path / "gone.onnx"], "no such file"),
+        ([receipt, "--model", tmp_path / "other.onnx"], "belongs to another model"),
+        ([receipt, "--model", receipt], "is not an ONNX file"),
     ):  # fmt: skip
         assert message in in_process(capsys, "replay", *arguments, "--out", out).error
     assert not out.exists()

@@ -52,7 +52,9 @@ class Steps:
 
 
 class Fake:
-    """Steps of an iteration that write down what they were asked for; an episode is its number of steps, of which three are copied."""
+    """Steps of an iteration that write down what they were asked for; an episode is its number of steps, of which three
+    are copied.
+    """
 
     def __init__(self, length: int):
         self.asked, self.length = [], length

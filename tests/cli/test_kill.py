@@ -1,7 +1,7 @@
 """Killed at any moment and started again until it ends, a command leaves what an undisturbed one leaves.
 
-The moments are drawn: around one of the writes of every stage, just before the file takes its name, just after, or a little
-later. Every try is a process of its own, forked from one that has imported everything already.
+The moments are drawn: around one of the writes of every stage, just before the file takes its name, just after, or a
+little later. Every try is a process of its own, forked from one that has imported everything already.
 """
 
 import json
@@ -35,8 +35,10 @@ OPTIONS = (
     "controller.cma-es.evaluate_every=2",
 )
 OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
-    "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True), "collect.json": (1, True),
-    "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True), "train-controller.json": (1, True),
+    "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True),
+    "collect.json": (1, True),
+    "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True),
+    "train-controller.json": (1, True),
     "optimised.onnx": (1, False), "/eval.json": (1, False), "/x.onnx": (1, False),
 }  # fmt: skip
 MDN_RNN = (
@@ -51,19 +53,23 @@ ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # what the
 LEARNT = ("world-model", "train-wm.json", *ACTED)
 STAGES = {  # what is not there yet; stages by hand → when they are killed
     "a controller of another kind": (ACTED, {
-        ("train-controller", "controller.name=cma-es"): {"controller.npz": (2, False), "controller.json": (2, False), "train-controller.json": (1, False)},
+        ("train-controller", "controller.name=cma-es"): {"controller.npz": (2, False), "controller.json": (2, False),
+            "train-controller.json": (1, False)},
     }),
     "a world model of another kind": (LEARNT, {
         ("train-wm", *MDN_RNN): {"checkpoint.npz": (3, False), "world-model/.*": (3, True), "weights.npz": (1, False)},
     }),
     "iterations and a planner": (LEARNT, {
         ("train-wm", *PLANNER): {
-            "iterations/1/world-model/.*": (3, False), "iterations/2/controller/.*": (2, False), "iterations/2/episodes/.*": (2, False),
-            "iterations/2/world-model/.*": (3, False), "iterations/3/episodes/.*": (2, True), "iterations/3/world-model/.*": (3, True),
+            "iterations/1/world-model/.*": (3, False), "iterations/2/controller/.*": (2, False),
+            "iterations/2/episodes/.*": (2, False),
+            "iterations/2/world-model/.*": (3, False), "iterations/3/episodes/.*": (2, True),
+            "iterations/3/world-model/.*": (3, True),
             "[a-z]/world-model/.*": (3, False),
         },
         ("train-controller",): {"controller.json": (1, False)},
-        ("eval",): {"candidate-.*": (3, True), "receipt.json": (1, False), "optimised.onnx": (1, False), "eval.json": (1, False)},
+        ("eval",): {"candidate-.*": (3, True), "receipt.json": (1, False), "optimised.onnx": (1, False),
+            "eval.json": (1, False)},
     }),
 }  # fmt: skip
 
@@ -81,8 +87,11 @@ class Death(NamedTuple):
 def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([
-        "tests.conftest", "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
-        "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves", "worldmodel.monitor", "matplotlib.figure",
+        "tests.conftest", "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation",
+        "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery",
+        "rlflow.reports.html",
+        "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves",
+        "worldmodel.monitor", "matplotlib.figure",
     ])  # fmt: skip
     return context
 

@@ -41,11 +41,15 @@ def test_help(capsys, command):
     assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
-        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
+        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug",
+            "--config", "--shape", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
-        "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"], "bound": ["--model", "--seconds"],
-        "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"], "report": ["--out", "--json"],
-        "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions", "DIR/iterations"],
+        "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"],
+        "bound": ["--model", "--seconds"],
+        "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"],
+        "report": ["--out", "--json"],
+        "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions",
+            "DIR/iterations"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
 
@@ -146,7 +150,8 @@ def test_the_report_keeps_estimated_and_measured_apart(optimised):
 def test_the_receipt_of_a_run_replays_to_the_same_bytes(optimised, tmp_path):
     folder = optimised / "run"
     done = in_its_own(
-        "replay", folder / "eval" / "receipt.json", "--model", folder / "model.onnx", "--out", tmp_path / "new" / "x.onnx",
+        "replay", folder / "eval" / "receipt.json", "--model", folder / "model.onnx", "--out",
+        tmp_path / "new" / "x.onnx",
         "--json", tmp_path / "x.json", PYTHONHASHSEED="99",
     )  # fmt: skip
     assert done.code == 0 and "byte for byte" in done.err

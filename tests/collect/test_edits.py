@@ -117,7 +117,9 @@ def test_an_episode_records_the_match_of_each_action_and_its_rows(walks):
 
 
 def test_new_nodes_are_recorded_as_the_rule_made_them_wherever_they_come_to_lie(walks):
-    """So what a rule does is recorded in one way: each after what it reads, by id, and before old ones that read another tensor now."""
+    """So what a rule does is recorded in one way: each after what it reads, by id, and before old ones that read
+    another tensor now.
+    """
     for states, actions in walks:
         edits, _ = unpack(recorded(states, actions).edits)
         for edit, before in zip(edits[1:], states, strict=False):

@@ -223,8 +223,10 @@ def test_a_wrong_type_is_refused(override, message):
 
 
 COUNTS = [
-    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.mdn-rnn.latent", "world_model.mdn-rnn.hidden",
-    "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes", "world_model.mdn-rnn.max_sequence",
+    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.mdn-rnn.latent",
+    "world_model.mdn-rnn.hidden",
+    "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes",
+    "world_model.mdn-rnn.max_sequence",
     "world_model.mdn-rnn.learning_rate", "world_model.mdn-rnn.gradient_clip", "cost.threads", "dream.max_steps",
     "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.max_steps", "controller.ppo.minibatches",
     "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
@@ -322,7 +324,7 @@ def test_the_planner_takes_its_searches_from_the_groups_of_the_searches():
     assert controller_config(load_config()) == CONTROLLER_CONFIGS.get("planner")()
 
 
-def test_what_a_controller_takes_from_other_groups_decides_its_iterations_too_and_of_those_who_take_nothing_it_does_not():
+def test_what_a_controller_takes_from_other_groups_decides_its_iterations_and_no_other_controllers():
     planner, ppo = (
         iteration_options(load_config(overrides=[f"controller.name={name}", "search.beam.width=2"]))
         for name in ("planner", "ppo")

@@ -89,8 +89,10 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
 
 
 @pytest.mark.parametrize("stage, options, reason", [
-    ("collect", JOBS, "one-shot, which has no stage 'collect'"), ("train-wm", JOBS, "one-shot, which has no stage 'train-wm'"),
-    ("train-controller", (*JOBS, "controller.name=ppo"), "'ppo' observes latent"), ("collect", (*WORD, "--model", "abx"), "not 'abx'"),
+    ("collect", JOBS, "one-shot: it has no stage 'collect'"),
+    ("train-wm", JOBS, "one-shot: it has no stage 'train-wm'"),
+    ("train-controller", (*JOBS, "controller.name=ppo"), "'ppo' observes latent"),
+    ("collect", (*WORD, "--model", "abx"), "not 'abx'"),
     ("collect", ("--model", "abba", "task.name=words"), "did you mean 'word'"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(tmp_path, capsys, stage, options, reason):
