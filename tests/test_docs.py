@@ -89,9 +89,8 @@ def test_every_room_of_rlflow_is_on_the_map():
     assert rooms <= named
 
 
-def test_what_is_not_there_is_missed(tmp_path, monkeypatch):
+def test_what_is_not_there_is_missed(monkeypatch):
     page = "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.model.Grpah`, `dream.doubt` and `rlflow/cli/main.py`, `mian.py`."
-    (tmp_path / "page.md").write_text(page)
     monkeypatch.setattr("tests.test_docs.prose", lambda _: [page])
     assert missing_paths("page.md") == ["nowhere.md", "rlflow/graph/modle.py", "mian.py"]
     assert missing_names("page.md") == ["rlflow.graph.model.Grpah"]
