@@ -141,7 +141,7 @@ def test_an_error_in_a_process_of_its_own(tmp_path):
         ("cost.name=analitic", "unknown cost 'analitic'; did you mean 'analytic'?"),
         ("env.reward=incremental_", "unknown reward 'incremental_'; did you mean 'incremental'?"),
         ("env.rules=[convolutoin]", "unknown rule family 'convolutoin'"),
-        ("world_model.mode=onlin", "mode is 'offline' or 'online', not 'onlin'"),
+        ("world_model.mode=onlin", "'world_model.mode' is one of offline, online, not 'onlin'"),
         ("collect.episodes=0", "'collect.episodes' must be above 0"),
         ("env.max_steps=0", "'env.max_steps' must be above 0"),
         ("workers=0", "'workers' must be above 0"), ("workers=-2", "'workers' must be above 0"),
