@@ -1,4 +1,6 @@
-"""The text of a family of rules is parsed once in a process: it takes 0.2 s, a command asks several times, and rules are values."""
+"""The text of a family of rules is parsed once in a process: it takes 0.2 s, a command asks several times, and rules
+are values.
+"""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""One small world model, trained on the toy once for all tests that look at a trained one."""
+"""One small world model, trained on the toy once for all tests that need a trained one."""
 
 import pytest
 
