@@ -1,6 +1,7 @@
 """Controllers: whoever acts. Step by step they see batched latent observations and cannot tell a dream from reality.
 
-To add one: write one file with a `Controller` subclass (`controllers/base.py`), or a `Learner` for one-shot tasks, and add its line here.
+To add one: write one file with a `Controller` subclass (`controllers/base.py`), or a `Learner` for one-shot tasks, and
+add its line here.
 """
 
 import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)

@@ -4,13 +4,13 @@ A controller sees batched latent observations, a dict of NumPy arrays
 
     z       float32 [B, Z]      the latent of the graph
     h       float32 [B, H]      the recurrent state of the world model
-    counts  int32   [B, N + 1]  locations per xfer, of which those below the count are valid; 0: the xfer is not
-                                valid now. The last xfer is NO-OP, which always has one
+    counts  int32   [B, N + 1]  locations per rule, of which those below the count are valid; 0: the rule is not
+                                valid now. The last entry is NO-OP, which always has one
     class_counts
-            int32   [B, K]      the same by the kind of place (worldmodel/base.py); an xfer's locations are ordered by it
+            int32   [B, K]      the same by match class (worldmodel/base.py); a rule's locations are ordered by it
     step    int32   [B]         how many steps the episode has had
 
-and answers with int64 [B, 2]: (xfer, location). The memory is in `h` and `step`, so a controller has no
+and answers with int64 [B, 2]: (xfer_id, location). The memory is in `h` and `step`, so a controller has no
 state of its own between two calls.
 """
 
@@ -52,28 +52,31 @@ class LatentShapes:
     h: int
     n_xfer_ids: int  # N + 1, with NO-OP
     locations: int  # L
-    kinds: int  # K
+    n_match_classes: int  # K
     stop: bool  # whether there is a NO-OP
-    table: str  # a digest of which rule each kind is of and what it was worth
+    table: str  # a digest of each match class's rule and mean reward
 
     @classmethod
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
         """Raises RLFlowError if the spaces are not the latent ones."""
         try:
-            (z,), (h,), counted, (kinds,) = (observation_space[key].shape for key in ("z", "h", "counts", "class_counts"))
+            (z,), (h,) = observation_space["z"].shape, observation_space["h"].shape
+            counts, class_counts = observation_space["counts"], observation_space["class_counts"]
+            (n_match_classes,) = class_counts.shape
             n_xfer_ids, locations = action_space.nvec.tolist()
-            of_kinds = observation_space["class_counts"].match_classes, observation_space["class_counts"].mean_rewards
-            stop = bool(observation_space["counts"].low[-1])
-            agree = counted == (n_xfer_ids,) and all(of_kind.shape == (kinds,) for of_kind in of_kinds)
+            table = class_counts.match_classes, class_counts.mean_rewards
+            stop = bool(counts.low[-1])
+            agree = counts.shape == (n_xfer_ids,) and all(column.shape == (n_match_classes,) for column in table)
         except (KeyError, TypeError, ValueError, AttributeError):
             agree = False
         if not agree:
             raise RLFlowError(
-                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], class_counts [K] with their match_classes and mean_rewards) "
-                f"and the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
+                "a controller needs the observation Dict(z [Z], h [H], counts [N+1], class_counts [K] with their "
+                "match_classes and mean_rewards) and "
+                f"the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
-        digest = hashlib.sha256(b"".join(of_kind.tobytes() for of_kind in of_kinds)).hexdigest()
-        return cls(z, h, n_xfer_ids, locations, kinds, stop, digest[:16])
+        digest = hashlib.sha256(b"".join(column.tobytes() for column in table)).hexdigest()
+        return cls(z, h, n_xfer_ids, locations, n_match_classes, stop, digest[:16])
 
 
 class Observes(StrEnum):
@@ -84,17 +87,20 @@ class Observes(StrEnum):
     CANDIDATES = "candidates"  # the graphs that each valid action leads to (`StepEnv.candidates`)
 
 
-def check_observes(kind: type, wanted: Observes, shape: str) -> None:
+def check_observes(controller: type, wanted: Observes, shape: str) -> None:
     """Raises RLFlowError if a controller is shown something else than what a task of this shape shows."""
-    if kind.observes != wanted:
-        raise RLFlowError(f"the controller '{kind.name}' observes {kind.observes}, and a task that is {shape} shows {wanted}; choose another controller.name")
+    if controller.observes != wanted:
+        raise RLFlowError(
+            f"the controller '{controller.name}' observes {controller.observes}, and a task that is {shape} shows "
+            f"{wanted}; choose another controller.name"
+        )
 
 
 class Learner:
     """What all controllers are: something with options that learns, and whose training goes on after a kill.
 
-    A subclass states `name` and `Config` and fills the methods that raise NotImplementedError. `shapes` is a dataclass of the sizes
-    that it depends on.
+    A subclass states `name` and `Config` and fills the methods that raise NotImplementedError. `shapes` is a dataclass
+    of the sizes that it depends on.
     """
 
     name: str  # as registered in controllers/__init__.py
@@ -128,7 +134,7 @@ class Learner:
         files.write_json(Path(folder) / "controller.json", description)
 
     def load(self, folder: Path | str) -> None:
-        """Takes over a saved controller. Raises RLFlowError if it is of another kind or shape."""
+        """Takes over a saved controller. Raises RLFlowError if it is of another controller or shape."""
         description = _read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
@@ -168,7 +174,7 @@ class Controller(Learner):
 
     def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
         """The actions, int64 [B, 2]: the most probable ones, or sampled with `rng`."""
-        raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer, location)")
+        raise NotImplementedError("act(observation, greedy=True, rng=None) -> int64 [B, 2] (xfer_id, location)")
 
     def train(
         self, make_env: MakeEnv, seed: int, folder: Path, log: Log | None = None, progress: Progress | None = None
@@ -195,9 +201,12 @@ class Controller(Learner):
         return env
 
     def batch(self, observation: Mapping[str, np.ndarray], counted: str = "counts") -> list[np.ndarray]:
-        """[z, h, counts] in the dtypes stated above, checked to be batched; with `counted` "class_counts", those of the kinds."""
+        """[z, h, counts] in the dtypes stated above, checked to be batched.
+
+        counted: "counts", or "class_counts" for those by match class.
+        """
         s = self.shapes
-        size = {"counts": s.n_xfer_ids, "class_counts": s.kinds}[counted]
+        size = {"counts": s.n_xfer_ids, "class_counts": s.n_match_classes}[counted]
         expected = {"z": (np.float32, (s.z,)), "h": (np.float32, (s.h,)), counted: (np.int32, (size,))}
         arrays = [np.asarray(observation[key], dtype) for key, (dtype, _) in expected.items()]
         for (key, (_, shape)), array in zip(expected.items(), arrays, strict=True):
@@ -210,7 +219,8 @@ class Controller(Learner):
 
 def _read_description(folder: Path | str) -> dict:
     description = files.read_json(Path(folder) / "controller.json")
-    if not isinstance(description, dict) or not {"controller", "shapes", "config", "training_seed"} <= description.keys():
+    keys = {"controller", "shapes", "config", "training_seed"}
+    if not isinstance(description, dict) or not keys <= description.keys():
         raise RLFlowError(f"{folder}/controller.json does not describe a controller")
     return description
 

@@ -1,15 +1,16 @@
-"""CMA-ES in the dream: of a generation of controllers those count whose dreams are worth most.
+"""CMA-ES in the dream: of a generation of controllers those count whose dreams have the highest returns.
 
-A controller scores kinds of places (see worldmodel/base.py) and NO-OP, and takes a place of the best kind that is there. Only kinds
-that can be reached are scored, those that were met in a batch of random play before the first generation; others are never
-chosen. The search begins at descent by worth: its first mean takes of the kinds that are there the one that gained most in the
-data, until none gains.
+A controller scores match classes (see worldmodel/base.py) and NO-OP, and takes a match of the best class that has one.
+Only classes that can be reached are scored, those that were met in a batch of random play before the first generation;
+others are never chosen. The search begins at a greedy prior: its first mean takes, of the classes that have a match,
+the one of the highest mean reward in the data, until none gains.
 
-The last output is a location coordinate u. Among the `count` places of the chosen kind, numbered in their order, the one nearest to
-σ(u) · (count - 1) is best: the logits of places are minus the distance to it. Both stages go through the one masked distribution.
+The last output is a location coordinate u. Among the `count` matches of the chosen class, numbered in their order, the
+one nearest to σ(u) · (count - 1) is best: the logits of matches are minus the distance to it. Both stages go through
+the one masked distribution.
 
-A checkpoint holds all fitness values: replaying them rebuilds the state of the search bit for bit, and the replayed mean is
-compared with the stored one.
+A checkpoint holds all fitness values: replaying them rebuilds the state of the search bit for bit, and the replayed
+mean is compared with the stored one.
 """
 
 
@@ -22,10 +23,10 @@ from controllers.evaluation import play
 from controllers.evolution import Evolution
 from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
-from controllers.scores import Scores, by_worth
+from controllers.scores import Scores, by_mean_reward
 from rlflow.common.errors import RLFlowError
 
-LOOK_AROUND = 30  # steps of random play
+RANDOM_STEPS = 30  # steps of random play
 
 
 class CMAES(Controller):
@@ -38,19 +39,20 @@ class CMAES(Controller):
         super().__init__(config, observation_space, action_space, seed)
         self.history = np.zeros(0)  # fitness of all individuals so far
         self.best_return, self.env_steps = -np.inf, 0
-        self.xfer_ids = np.append(self.match_classes, self.shapes.n_xfer_ids - 1)  # of each choice: the kinds, and NO-OP
+        # Of each choice: the match classes, and NO-OP.
+        self.xfer_ids = np.append(self.match_classes, self.shapes.n_xfer_ids - 1)
         self.know(np.ones(len(self.xfer_ids), bool))
 
     def know(self, reachable: np.ndarray) -> None:
         """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
         self.reachable, s = reachable, self.shapes
-        bias = np.append(by_worth(np.append(self.mean_rewards, 0.0)[reachable]), 0.0)
+        bias = np.append(by_mean_reward(np.append(self.mean_rewards, 0.0)[reachable]), 0.0)
         self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
         self.weights = self.scores.start.astype(np.float32)  # the best so far; what `act` plays
         self.mean = self.scores.start.copy()  # of the search after `history`
 
         def policy(weights, z, h, counts) -> TwoStage:
-            """Of P individuals on a batch of B rows, of which each owns B / P; counts int32 [B, C] of the C reachable choices."""
+            """Of P individuals on B rows, of which each owns B / P; counts int32 [B, C] of the reachable choices."""
             outputs = self.scores(weights, z, h)
             scores, coordinate = outputs[:, :-1] / self.config.sigma0, tf.sigmoid(outputs[:, -1:])
 
@@ -73,13 +75,14 @@ class CMAES(Controller):
         )
 
     def act(self, observation, greedy=True, rng=None):
-        """int64 [B, 2]. The sampled actions are drawn from the softmax of the scores, in units of sigma0, and of minus the distances."""
+        """int64 [B, 2]. Sampled: from the softmax of the scores, in units of sigma0, and of minus the distances."""
         if greedy:
             return self.actions(self.mode, self.weights[None], observation)
-        return self.actions(self.sample, self.weights[None], observation, (rng or self.rng).integers(2**31, size=(2, 2)))
+        seeds = (rng or self.rng).integers(2**31, size=(2, 2))
+        return self.actions(self.sample, self.weights[None], observation, seeds)
 
     def choices(self, observation) -> np.ndarray:
-        """int32 [B, K + 1]: how many places of each kind there are; of NO-OP one."""
+        """int32 [B, K + 1]: how many matches of each match class there are; of NO-OP one."""
         *_, counts = self.batch(observation, "class_counts")
         return np.concatenate([counts, np.full_like(counts[:, :1], self.shapes.stop)], axis=1)
 
@@ -89,10 +92,11 @@ class CMAES(Controller):
         counts = self.choices(observation)
         chosen, position = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
         choice = np.flatnonzero(self.reachable)[chosen]
-        # The places of a rule are ordered by kind.
+        # The matches of a rule are ordered by match class.
         before, first = np.cumsum(counts, axis=1) - counts, np.searchsorted(self.xfer_ids, self.xfer_ids)[choice]
         row = np.arange(len(counts))
-        return np.stack([self.xfer_ids[choice], before[row, choice] - before[row, first] + position], axis=1).astype(np.int64)
+        location = before[row, choice] - before[row, first] + position
+        return np.stack([self.xfer_ids[choice], location], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
         self.resume(folder, seed)
@@ -100,7 +104,7 @@ class CMAES(Controller):
         env = self.open(make_env, config.popsize * config.dreams)
         try:
             if not len(self.history):
-                self.look_around(env, seed)
+                self.play_at_random(env, seed)
                 self.keep(env, [self.mean], seed)
             search = self.replayed(seed)
             while len(self.history) + search.size <= config.generations * config.popsize:
@@ -111,11 +115,15 @@ class CMAES(Controller):
                 self.mean = search.mean.copy()
 
                 scalars = {
-                    "best": fitness.max(), "mean": fitness.mean(), "sigma": search.strategy.sigma, "starts": search.starts,
+                    "best": fitness.max(),
+                    "mean": fitness.mean(),
+                    "sigma": search.strategy.sigma,
+                    "starts": search.starts,
                     "generation": self.iterations,
-                }  # fmt: skip
+                }
                 last = len(self.history) + search.size > config.generations * config.popsize
-                if last or search.stop or before // config.evaluate_every < self.iterations // config.evaluate_every:
+                due = before // config.evaluate_every < self.iterations // config.evaluate_every
+                if last or search.stop or due:
                     scalars |= self.keep(env, [self.mean, individuals[fitness.argmax()]], seed)
                 self.save(folder)
                 if log:
@@ -137,21 +145,26 @@ class CMAES(Controller):
         """Generations that were played, in units of popsize individuals."""
         return len(self.history) // self.config.popsize
 
-    def look_around(self, env, seed) -> None:
-        """Plays at random, to learn which kinds can be reached."""
+    def play_at_random(self, env, seed) -> None:
+        """Learns which match classes can be reached."""
         rng = np.random.default_rng([seed, 2])
         reachable = np.zeros(len(self.xfer_ids), bool)
         observation, _ = env.reset(seed=derive_seed(seed, 3))
-        for _ in range(LOOK_AROUND):
+        for _ in range(RANDOM_STEPS):
             reachable |= (self.choices(observation) > 0).any(axis=0)
             observation, *_ = env.step(uniform_actions(observation["counts"], rng))
             self.env_steps += env.num_envs
         self.know(reachable)
 
     def fitness(self, env, individuals, seed) -> np.ndarray:
-        """float64 [P], of weights float [P, D]: as many at once as share the copies of `env`; row i of it belongs to i // dreams."""
-        parts = [self.evaluate(env, part, seed) for part in np.split(individuals, len(individuals) // self.config.popsize)]
-        return np.concatenate(parts).reshape(len(individuals), -1).mean(axis=1)
+        """float64 [P], of weights float [P, D]: as many at once as share the copies of `env`.
+
+        Row i of a batch belongs to individual i // dreams.
+        """
+        returns = []
+        for part in np.split(individuals, len(individuals) // self.config.popsize):
+            returns.append(self.evaluate(env, part, seed))
+        return np.concatenate(returns).reshape(len(individuals), -1).mean(axis=1)
 
     def keep(self, env, candidates, seed) -> dict:
         """Keeps the best of these weights if they are the best so far. Returns what to log."""
@@ -175,12 +188,14 @@ class CMAES(Controller):
 
     def replayed(self, seed) -> Evolution:
         """The search in the state that `history` brought it to."""
-        config, told = self.config, 0
-        search = Evolution(self.scores.start, config.sigma0, config.popsize, config.full_covariance, config.patience, seed)
-        while told < len(self.history):
+        config, first = self.config, 0
+        search = Evolution(
+            self.scores.start, config.sigma0, config.popsize, config.full_covariance, config.patience, seed
+        )
+        while first < len(self.history):
             size = len(search.ask())
-            search.tell(self.history[told : told + size])
-            told += size
+            search.tell(self.history[first : first + size])
+            first += size
         if not np.array_equal(search.mean, self.mean):
             raise RLFlowError(
                 "the CMA-ES checkpoint was written with another version of cma or numpy and cannot be continued; "
@@ -202,7 +217,8 @@ class CMAES(Controller):
         known = {"reachable": (len(self.xfer_ids),)}
         same_shapes({key: array for key, array in arrays.items() if key in known}, known)
         self.know(arrays["reachable"])
-        size, told = (self.scores.size,), (len(arrays.get("history", ())),)
-        same_shapes(arrays, known | {"weights": size, "best_return": (), "history": told, "mean": size, "env_steps": ()})
+        size, played = (self.scores.size,), (len(arrays.get("history", ())),)
+        expected = known | {"weights": size, "best_return": (), "history": played, "mean": size, "env_steps": ()}
+        same_shapes(arrays, expected)
         self.weights, self.history, self.mean = arrays["weights"], arrays["history"], arrays["mean"]
         self.best_return, self.env_steps = float(arrays["best_return"]), int(arrays["env_steps"])

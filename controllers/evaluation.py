@@ -39,7 +39,7 @@ def play(env: VectorEnv, act: Callable, seed: int, max_steps: int) -> tuple[np.n
 class Trajectory:
     """One episode of T steps: `infos` has T + 1 entries, the first one from reset."""
 
-    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer, location), in the environment's own numbering
+    actions: list[tuple[int, int]] = field(default_factory=list)  # (xfer_id, location), as the environment numbers
     rewards: list[float] = field(default_factory=list)
     infos: list[dict] = field(default_factory=list)
     terminated: bool = False  # ended by the task (NO-OP); else it was truncated

@@ -1,4 +1,6 @@
-"""CMA-ES by the package `cma`, started anew with twice as many individuals when it has converged (IPOP; Auger & Hansen 2005).
+"""CMA-ES by the package `cma`, started anew with twice as many individuals when it has converged.
+
+(IPOP; Auger & Hansen 2005.)
 
 It is a function of its seed and of the fitness that it was told. A checkpoint is therefore the table of fitness values.
 """
@@ -10,7 +12,9 @@ import numpy as np
 class Evolution:
     """The ask-and-tell search, maximising.
 
-    Attributes: stop, the criteria of `cma` that are met: the next generation is of a new start; size, individuals of the next generation.
+    Attributes:
+      stop: the criteria of `cma` that are met; if any, the next generation is of a new start.
+      size: individuals of the next generation.
     """
 
     def __init__(self, start: np.ndarray, sigma0: float, popsize: int, full_covariance: int, patience: int, seed: int):
@@ -42,7 +46,9 @@ class Evolution:
     def begin(self) -> None:
         rng, size = np.random.default_rng([self.seed, self.starts]), self.popsize << self.starts
         self.strategy = cma.CMAEvolutionStrategy(
-            self.start, self.sigma0, {**self.options, "popsize": size, "randn": lambda *shape: rng.standard_normal(shape)}
+            self.start,
+            self.sigma0,
+            {**self.options, "popsize": size, "randn": lambda *shape: rng.standard_normal(shape)},
         )
         self.starts, self.stop = self.starts + 1, []
 

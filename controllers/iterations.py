@@ -1,8 +1,9 @@
 """Learning a world model in iterations (Dyna, Dreamer), under one budget of real interactions.
 
-Iteration 1 learns from the episodes that are there. In every further one a controller learns in the dream so far and plays the
-real graph; the world model learns anew from these episodes too. What a controller does in a dream that promises too much, it
-then does in reality, and so the next dream promises it no more. `before` and `after` in the results show that.
+Iteration 1 learns from the episodes that are there. In every further one a controller learns in the dream so far and
+plays the real graph; the world model learns anew from these episodes too. What a controller does in a dream that
+promises too much, it then does in reality, and so the next dream promises it no more. `before` and `after` in the
+results show that.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,10 @@ from worldmodel.fidelity import fidelity, improvement
 
 
 class Steps(Protocol):
-    """What an iteration is made of. Each of them goes on where it was stopped, and gives the same when it is asked again."""
+    """What an iteration is made of.
+
+    Each of them goes on where it was stopped, and gives the same when it is asked again.
+    """
 
     def learn(self, number: int, episodes: Sequence[Episode]) -> dict:
         """Lets the world model of the iteration learn from these episodes. What its training has to report."""
@@ -32,7 +36,7 @@ class Steps(Protocol):
 
 def learn_in_iterations(
     steps: Steps, episodes: Sequence[Episode], count: int, interactions: int, shortest: int, seed: int,
-    tell: Callable[[dict], None] | None = None,
+    report: Callable[[dict], None] | None = None,
 ) -> dict:
     """Plays the iterations.
 
@@ -42,7 +46,7 @@ def learn_in_iterations(
       interactions: real steps in all iterations together, those of `episodes` included; what is left is shared alike.
       shortest: steps that every iteration needs at least.
       seed: of the fidelity.
-      tell: called with what each iteration has to report.
+      report: called with what each iteration has to report.
 
     Returns:
       what the last training reports, and "iterations": for each {"iteration", "episodes" and
@@ -56,8 +60,8 @@ def learn_in_iterations(
     played = _interactions(episodes)
     if count > 1 and (interactions - played) // (count - 1) < shortest:
         raise RLFlowError(
-            f"{played} of iterations.interactions={interactions} are used by the episodes that are there; {count} iterations need "
-            f"{shortest} for each further one: raise it, or collect fewer episodes"
+            f"{played} of iterations.interactions={interactions} are used by the episodes that are there; "
+            f"{count} iterations need {shortest} for each further one: raise it, or collect fewer episodes"
         )
     results = steps.learn(1, episodes)
     iterations = [{"iteration": 1, "episodes": len(episodes), "interactions": played}]
@@ -73,8 +77,8 @@ def learn_in_iterations(
             "iteration": number, "episodes": len(new), "interactions": _interactions(new), "dreamt_return": dreamt,
             "before": before, "after": _judged(steps.model(number), new, episodes, seed),
         })  # fmt: skip
-        if tell is not None:
-            tell(iterations[-1])
+        if report is not None:
+            report(iterations[-1])
     return results | {"iterations": iterations}
 
 

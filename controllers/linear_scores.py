@@ -1,7 +1,8 @@
 """The simplest controller of one-shot tasks: each node gets the option that a linear score of what it is prefers.
 
-A node is told by its own features and by the mean of its neighbours', standardised over the graph. The weights are evolved (CMA-ES, as
-for small policies in the dream) towards the lowest objective; every individual is one evaluation of the instance.
+A node is described by its own features and by the mean of its neighbours', standardised over the graph. The weights are
+evolved (CMA-ES, as for small policies in the dream) towards the lowest objective; every individual is one evaluation of
+the instance.
 """
 
 from dataclasses import dataclass
@@ -43,14 +44,16 @@ class LinearScores(Learner):
         return np.concatenate([scores[None], scores + noise]).argmax(axis=2)
 
     def train(self, instance: Instance, seed: int, folder, log=None, progress=None) -> dict:
-        """Evolves the weights on one instance, and goes on where the folder holds a checkpoint. Results as `Controller.train`'s.
+        """Evolves the weights on one instance, and goes on where the folder holds a checkpoint.
 
-        best_return: percent by which the best objective is below that of the instance's control.
+        Returns what `Controller.train` does. best_return: percent by which the best objective is below that of the
+        instance's control.
         """
         self.resume(folder, seed)
         seen, config = features(instance.arrays()), self.config
         control = int(instance.evaluate(instance.control()[None]).objectives[0])
-        search = Evolution(np.zeros(self.weights.size), config.sigma0, config.popsize, FULL_COVARIANCE, config.patience, seed)
+        start = np.zeros(self.weights.size)
+        search = Evolution(start, config.sigma0, config.popsize, FULL_COVARIANCE, config.patience, seed)
         known, self.history = self.history, np.zeros(0)
         for generation in range(config.generations):
             individuals = search.ask()
@@ -67,9 +70,12 @@ class LinearScores(Learner):
                 progress(generation + 1, config.generations)
         self.save(folder)
         return {
-            "stop_reason": StopReason.BUDGET, "detail": f"{config.generations} generations",
-            "best_return": 100.0 * (1.0 - self.best / control), "iterations": config.generations, "env_steps": len(self.history),
-        }  # fmt: skip
+            "stop_reason": StopReason.BUDGET,
+            "detail": f"{config.generations} generations",
+            "best_return": 100.0 * (1.0 - self.best / control),
+            "iterations": config.generations,
+            "env_steps": len(self.history),
+        }
 
     def _fitness(self, instance: Instance, seen: np.ndarray, individuals: np.ndarray, control: int) -> np.ndarray:
         """float64 [P]: minus the objectives, as multiples of the control's. Keeps the best weights."""

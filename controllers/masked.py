@@ -1,11 +1,11 @@
 """The one masked distribution over actions, for sampling, log-probability, entropy and argmax.
 
-An action is chosen in two stages (paper, section 3.1.3): first one of the xfers that have a location, then one
+An action is chosen in two stages (paper, section 3.1.3): first one of the rules that have a location, then one
 of its locations, which are those below its count:
 
-    π(xfer, location) = π(xfer) · π(location | xfer)
+    π(rule, location) = π(rule) · π(location | rule)
 
-Everything here is TensorFlow and works inside `tf.function`. B is the batch, N + 1 the xfers with NO-OP
+Everything here is TensorFlow and works inside `tf.function`. B is the batch, N + 1 the rules with NO-OP
 last, L the locations.
 """
 
@@ -19,7 +19,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 
 def count_of(counts: tf.Tensor, xfer_id: tf.Tensor) -> tf.Tensor:
-    """int32 [B]: of counts int32 [B, N + 1] those of `xfer` int32 [B]."""
+    """int32 [B]: of counts int32 [B, N + 1] those of xfer_id int32 [B]."""
     return tf.gather(counts, xfer_id, batch_dims=1)
 
 
@@ -39,7 +39,10 @@ class MaskedCategorical:
         self.log_probs = tf.where(valid, shifted - tf.math.log(total), -np.inf)
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
-        """int32 [B]; the same `seeds` (int [2], or the first of [k, 2]) give the same sample. Gumbel-max keeps masked entries at -inf."""
+        """int32 [B]; the same `seeds` (int [2], or the first of [k, 2]) give the same sample.
+
+        Gumbel-max keeps masked entries at -inf.
+        """
         seed = tf.reshape(seeds, [-1, 2])[0]
         uniform = tf.random.stateless_uniform(tf.shape(self.log_probs), seed, minval=TINY)
         return tf.argmax(self.log_probs - tf.math.log(-tf.math.log(uniform)), axis=1, output_type=tf.int32)
@@ -63,32 +66,32 @@ class MaskedCategorical:
 
 
 class TwoStage:
-    """π(xfer, location), where the second stage may depend on the xfer.
+    """π(rule, location), where the second stage may depend on the rule.
 
-    `xfer_logits` float32 [B, N + 1], `xfers` bool [B, N + 1]; `locations(xfer int32 [B])` gives the logits
-    float32 [B, L] and the count of locations int32 [B] of that xfer, so only rows that are asked for are made.
+    rule_logits float32 [B, N + 1], valid bool [B, N + 1]; `locations(xfer_id int32 [B])` gives the logits
+    float32 [B, L] and the count of locations int32 [B] of that rule, so only rows that are asked for are made.
     """
 
     def __init__(
         self,
         rule_logits: tf.Tensor,
-        xfer_ids: tf.Tensor,
+        valid: tf.Tensor,
         locations: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
     ):
-        self.xfer_ids, self._locations = MaskedCategorical(rule_logits, xfer_ids), locations
+        self.xfer_ids, self._locations = MaskedCategorical(rule_logits, valid), locations
 
     def locations(self, xfer_id: tf.Tensor) -> MaskedCategorical:
-        """The distribution over the locations of `xfer` int32 [B]."""
+        """The distribution over the locations of xfer_id int32 [B]."""
         logits, count = self._locations(xfer_id)
         return MaskedCategorical(logits, tf.sequence_mask(count, logits.shape[1]))
 
     def sample(self, seeds: tf.Tensor) -> tf.Tensor:
-        """int32 [B, 2] (xfer, location); `seeds` int [2, 2] holds one seed for each stage."""
+        """int32 [B, 2] (xfer_id, location); `seeds` int [2, 2] holds one seed for each stage."""
         xfer_id = self.xfer_ids.sample(seeds[0])
         return tf.stack([xfer_id, self.locations(xfer_id).sample(seeds[1])], axis=1)
 
     def mode(self) -> tf.Tensor:
-        """int32 [B, 2]: the best xfer, then its best location.
+        """int32 [B, 2]: the best rule, then its best location.
 
         That is greedy in each stage, as the paper decodes; it need not be the most probable pair.
         """
@@ -100,9 +103,9 @@ class TwoStage:
         return self.log_prob_and_entropy(actions)[0]
 
     def log_prob_and_entropy(self, actions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """log π(xfer, location), and H(xfer) + H(location | the xfer of `actions`); each float32 [B], in nats.
+        """log π(rule, location), and H(rule) + H(location | the rule of `actions`); each float32 [B], in nats.
 
-        The joint entropy is H(xfer) + Σ_x π(x) H(location | x). For an xfer drawn from π the second value is
+        The joint entropy is H(rule) + Σ_x π(x) H(location | x). For a rule drawn from π the second value is
         an unbiased estimate of it that evaluates one row of location logits instead of N + 1.
         """
         xfer_id, location = actions[:, 0], actions[:, 1]

@@ -1,11 +1,12 @@
 """PPO's networks: a trunk on [z, h], a value head, and one of two heads that choose what to do.
 
-`two-stage` is the paper's (sections 3.1.3 and 3.4): an xfer head, then a location head that also sees an embedding of the chosen
-xfer. To it a location is a number. `match-classes` chooses among the match classes that are there (worldmodel/base.py), and takes
-the first match of that class. It begins with a greedy prior, by the mean reward of each class in the data, and learns what to do otherwise.
+`two-stage` is the paper's (sections 3.1.3 and 3.4): a rule head, then a location head that also sees an embedding of
+the chosen rule. To it a location is a number. `match-classes` chooses among the match classes that have a match
+(worldmodel/base.py), and takes the first match of that class. It begins with a greedy prior, by the mean reward of each
+class in the data, and learns what to do otherwise.
 
-A *choice* is what a distribution is over: (xfer, location), int32 [B, 2], or the number of a kind, int32 [B], NO-OP being the last.
-z and h enter as they are: the world model standardises z, and h lies in ±1.
+A *choice* is what a distribution is over: (xfer_id, location), int32 [B, 2], or the number of a match class, int32 [B],
+NO-OP being the last. z and h enter as they are: the world model standardises z, and h lies in ±1.
 """
 
 import numpy as np
@@ -30,11 +31,11 @@ class Orthogonal(snt.initializers.Initializer):
 class Policy(snt.Module):
     """What both have. Its ways to act are compiled once each, for any batch size.
 
-    A subclass states `looks_at`, the counts of the observation that it sees, and `of_kinds`; and fills the methods that raise
+    A subclass states `observes_counts`, which counts of the observation it sees, and fills the methods that raise
     NotImplementedError.
     """
 
-    looks_at: str
+    observes_counts: str
 
     def __init__(self, shapes, config, rng: np.random.Generator):
         super().__init__("policy")
@@ -87,7 +88,7 @@ class Policy(snt.Module):
 
     def action(self, counts, choice) -> tf.Tensor:
         """int32 [B, 2]."""
-        raise NotImplementedError("action(counts, choice) -> (xfer, location)")
+        raise NotImplementedError("action(counts, choice) -> (xfer_id, location)")
 
     def features(self, z, h):
         """float32 [B, hidden]."""
@@ -122,12 +123,12 @@ class Policy(snt.Module):
 
 
 class TwoStagePolicy(Policy):
-    looks_at = "counts"
+    observes_counts = "counts"
 
     def add_heads(self, config):
         s, hidden = self.shapes, config.hidden
-        self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "xfer_head")
-        self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
+        self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "rule_head")
+        self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "rule_embedding")
         self.location_hidden = self.linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
         self.location_head = self.linear(hidden, s.locations, 0.01, "location_head")
 
@@ -137,46 +138,49 @@ class TwoStagePolicy(Policy):
 
     @property
     def memory(self):
-        """Which xfers were there, and how many locations the chosen one had."""
-        return {"xfers": tf.TensorSpec([None, self.counted], tf.bool), "count": tf.TensorSpec([None], tf.int32)}
+        """Which rules were valid, and how many locations the chosen one had."""
+        return {"rules": tf.TensorSpec([None, self.counted], tf.bool), "count": tf.TensorSpec([None], tf.int32)}
 
     def remember(self, counts, choice):
-        return {"xfers": counts > 0, "count": count_of(counts, choice[:, 0])}
+        return {"rules": counts > 0, "count": count_of(counts, choice[:, 0])}
 
     def acting(self, features, counts):
         return self._distribution(features, counts > 0, lambda xfer_id: count_of(counts, xfer_id))
 
     def learning(self, features, memory):
-        return self._distribution(features, memory["xfers"], lambda _: memory["count"])
+        return self._distribution(features, memory["rules"], lambda _: memory["count"])
 
     def action(self, counts, choice):
         return choice
 
-    def _distribution(self, features, xfer_ids, count) -> TwoStage:
-        """`xfers` bool [B, N + 1]; `count(xfer)` gives the locations of an xfer int32 [B]."""
+    def _distribution(self, features, valid, count) -> TwoStage:
+        """valid bool [B, N + 1]; `count(xfer_id)` gives the locations of that rule int32 [B]."""
 
         def locations(xfer_id):
             x = tf.concat([features, self.embedding(tf.one_hot(xfer_id, self.shapes.n_xfer_ids))], axis=1)
             return self.location_head(tf.tanh(self.location_hidden(x))), count(xfer_id)
 
-        return TwoStage(self.rule_head(features), xfer_ids, locations)
+        return TwoStage(self.rule_head(features), valid, locations)
 
 
 class MatchClassPolicy(Policy):
-    """kinds: int32 [K], the rule of each; worth: float32 [K], the mean reward of each in the data."""
+    """match_classes: int32 [K], the rule of each; mean_rewards: float32 [K], of each in the data."""
 
-    looks_at = "class_counts"
+    observes_counts = "class_counts"
 
-    def __init__(self, shapes, config, rng, kinds: np.ndarray, worth: np.ndarray):
-        self.xfer_ids = np.append(kinds, shapes.n_xfer_ids - 1).astype(np.int32)
-        self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first kind of the same rule
-        usual = np.median(worth[worth > 0]) if (worth > 0).any() else 1.0
-        # NO-OP is worth nothing. A logarithm of large worths, that small ones be told from nothing, and large ones tried seldom.
-        self.greedy_prior = (config.greedy_prior * np.arcsinh(np.append(worth, 0.0) / usual)).astype(np.float32)
+    def __init__(self, shapes, config, rng, match_classes: np.ndarray, mean_rewards: np.ndarray):
+        self.xfer_ids = np.append(match_classes, shapes.n_xfer_ids - 1).astype(np.int32)
+        self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first match class of the same rule
+        gains = mean_rewards[mean_rewards > 0]
+        usual = np.median(gains) if len(gains) else 1.0
+        # NO-OP's reward is 0. Logarithmic in large mean rewards, so that small ones differ from none and the others are
+        # tried beside large ones.
+        scaled = np.arcsinh(np.append(mean_rewards, 0.0) / usual)
+        self.greedy_prior = (config.greedy_prior * scaled).astype(np.float32)
         super().__init__(shapes, config, rng)
 
     def add_heads(self, config):
-        self.kind_head = self.linear(config.hidden, len(self.xfer_ids), 0.0, "kind_head")
+        self.class_head = self.linear(config.hidden, len(self.xfer_ids), 0.0, "class_head")
 
     @property
     def counted(self):
@@ -184,24 +188,24 @@ class MatchClassPolicy(Policy):
 
     @property
     def memory(self):
-        """Which kinds were there."""
-        return {"there": tf.TensorSpec([None, self.counted], tf.bool)}
+        """Which match classes had a match."""
+        return {"valid": tf.TensorSpec([None, self.counted], tf.bool)}
 
     def remember(self, counts, choice):
-        return {"there": counts > 0}
+        return {"valid": counts > 0}
 
     def acting(self, features, counts):
         return self._distribution(features, counts > 0)
 
     def learning(self, features, memory):
-        return self._distribution(features, memory["there"])
+        return self._distribution(features, memory["valid"])
 
-    def _distribution(self, features, there) -> MaskedCategorical:
-        no_op = tf.fill(tf.shape(there[:, :1]), self.shapes.stop)
-        return MaskedCategorical(self.kind_head(features) + self.greedy_prior, tf.concat([there, no_op], axis=1))
+    def _distribution(self, features, valid) -> MaskedCategorical:
+        no_op = tf.fill(tf.shape(valid[:, :1]), self.shapes.stop)
+        return MaskedCategorical(self.class_head(features) + self.greedy_prior, tf.concat([valid, no_op], axis=1))
 
     def action(self, counts, choice):
-        """The first place of the kind: a rule's locations are ordered by kind."""
-        before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier kinds
+        """The first match of the class: a rule's locations are ordered by match class."""
+        before = tf.pad(tf.cumsum(counts, axis=1), [[0, 0], [1, 0]])  # [B, K + 1]: locations of earlier classes
         location = count_of(before, choice) - count_of(before, tf.gather(self.start, choice))
         return tf.stack([tf.gather(self.xfer_ids, choice), location], axis=1)

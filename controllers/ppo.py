@@ -5,7 +5,6 @@ the checkpoint is written. So a training that is killed and resumed gives the sa
 that is not.
 """
 
-
 import numpy as np
 import sonnet as snt
 import tensorflow as tf
@@ -44,8 +43,8 @@ class RewardScale:
 def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
     """Generalised advantage estimates (Schulman et al. 2016, eq. 16); every array is [T, B].
 
-    `next_values` are the values of the states that the actions led to, before any autoreset. A termination is
-    worth nothing afterwards; a truncation is worth its state's value; neither lets advantages flow across.
+    `next_values` are the values of the states that the actions led to, before any autoreset. The value after
+    a termination is 0, after a truncation its state's value; neither lets advantages flow across.
     """
     advantages, carry = np.zeros_like(rewards), 0.0
     for t in reversed(range(len(rewards))):
@@ -96,8 +95,8 @@ class PPO(Controller):
         return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.mean_rewards)
 
     def seen(self, observation):
-        """[z, h, the counts that the policy looks at]."""
-        return self.batch(observation, self.learner.looks_at)
+        """[z, h, the counts that the policy observes]."""
+        return self.batch(observation, self.learner.observes_counts)
 
     def act(self, observation, greedy=True, rng=None):
         batch = self.seen(observation)

@@ -1,6 +1,6 @@
 """The paper's random agent (section 3.3.2): every valid action is equally probable.
 
-An action is a pair (xfer, location), so an xfer with many locations is drawn more often; NO-OP is one action.
+An action is a pair (xfer_id, location), so a rule with many locations is drawn more often; NO-OP is one action.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from controllers.evaluation import play
 def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """int64 [B, 2], uniform over the valid pairs of counts int32 [B, N + 1]."""
     ends = np.cumsum(counts, axis=1, dtype=np.int64)
-    pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of xfer, then location
+    pick = rng.integers(ends[:, -1])  # the number of the pair, in the order of rule, then location
     xfer_id = np.sum(ends <= pick[:, None], axis=1)
     row = np.arange(len(xfer_id))
     return np.stack([xfer_id, pick - (ends[row, xfer_id] - counts[row, xfer_id])], axis=1)

@@ -1,7 +1,7 @@
 """Learning on the real environment itself: the model-free baseline, under a budget of interactions.
 
-The world model only shows it (z, h, kinds); every step is a substitution on the real graph, and is counted. An agent that learns in
-the dream needs none of them.
+The world model only shows it (z, h, match classes); every step is a rewrite of the real graph, and is counted. An agent
+that learns in the dream needs none of them.
 """
 
 from collections.abc import Callable
@@ -47,12 +47,13 @@ class CountedVectorEnv(SyncVectorEnv):
 
 
 def train_for_real(
-    controller: Controller, make: Callable[[], gymnasium.Env], limit: int, seed: int, folder: Path, log=None, progress=None
+    controller: Controller, make: Callable[[], gymnasium.Env], limit: int, seed: int, folder: Path, log=None,
+    progress=None,
 ) -> dict:
     """Trains on copies of a real environment with the latent spaces, until the training ends or the limit is reached.
 
-    What the controller knew at its last checkpoint then counts; a training that is killed and resumed ends the same, since steps since
-    a checkpoint are played again and counted once. The results are those of `Controller.train`.
+    What the controller knew at its last checkpoint then counts; a training that is killed and resumed ends the same,
+    since steps since a checkpoint are played again and counted once. The results are those of `Controller.train`.
 
     Raises RLFlowError: the limit does not last until the first checkpoint.
     """
@@ -63,7 +64,10 @@ def train_for_real(
         return results | {"env_steps": interactions.used}
     except LimitReached:
         if not (Path(folder) / "controller.json").exists():
-            raise RLFlowError(f"{limit} interactions do not last until the first checkpoint of {controller.name}; raise controller.interactions") from None
+            raise RLFlowError(
+                f"{limit} interactions do not last until the first checkpoint of {controller.name}; "
+                "raise controller.interactions"
+            ) from None
         controller.load(folder)
         return {
             "stop_reason": StopReason.BUDGET, "detail": f"{limit} interactions", "best_return": controller.best_return,

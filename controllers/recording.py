@@ -24,7 +24,7 @@ SAMPLED = 4  # every so many episodes of an iteration are the controller's own
 
 
 class Way(NamedTuple):
-    """Substitutions, and the states that they lead from and to."""
+    """Rewrites, as actions, and the states that they lead from and to."""
 
     actions: list[tuple[int, int]]
     states: list[State]
@@ -36,8 +36,11 @@ NOWHERE = Way([], [])
 class Recorder(gymnasium.Wrapper):
     """Worn below LatentEnv, where locations have the environment's own numbers. Keeps the valid steps of the episode.
 
-    Attributes: actions, and states: the states that they lead from and to. known: a way that was gone before: as long as an
-    episode follows it from the start, its steps are recalled, not played. copied: how many those are.
+    Attributes:
+      actions, states: the valid actions so far, and the states that they lead from and to.
+      known: a way that was gone before: as long as an episode follows it from the start, its steps are recalled, not
+        played.
+      copied: how many steps were recalled.
     """
 
     known = NOWHERE
@@ -75,9 +78,9 @@ class Player:
         return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
-        """Episode k of an iteration: greedy; then mostly ones that leave the greedy one at some step, for what the model does not know.
+        """Episode k of an iteration: greedy; then mostly ones that leave it for what the model does not know.
 
-        Where the environment can restore a state, none of them walks where the greedy one went.
+        Where the environment can restore a state, none of them plays again what the greedy one played.
         """
         if k == 0:
             first = self.episode(k, seed)
@@ -96,7 +99,8 @@ class Player:
         return play_novel(self.env.task, self.env.reward, prefix, steps, rng, k, observer, restored)
 
     def _moves(self, episode: Episode) -> list[tuple[int, int]]:
-        return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < self.env.task.encoding_spec.n_rules]
+        no_op = self.env.task.encoding_spec.n_rules
+        return [(xfer_id, location) for xfer_id, location in episode.actions.tolist() if xfer_id < no_op]
 
     def _gone(self, first: Episode) -> Way:
         """Where the greedy episode went. If it was played before a restart, its steps were counted then."""
@@ -114,10 +118,13 @@ def recorded(controller, env: StepEnv, model: WorldModel, seed: int) -> Iterator
     return (player.episode(k, seed + k) for k in count())
 
 
-def collect(player: Player, folder: Path | str, interactions: int, most: int, seed: tuple[int, ...], progress=None) -> list[Episode]:
+def collect(
+    player: Player, folder: Path | str, interactions: int, most: int, seed: tuple[int, ...], progress=None
+) -> list[Episode]:
     """Episodes of the controller, as shards in the folder; those that are there already are not played again.
 
-    The first is greedy; see `Player.turn` for the others: what a world model is asked next lies around what the controller does best.
+    The first is greedy; see `Player.turn` for the others: what a world model is asked next lies around what the
+    controller does best.
 
     Args:
       interactions: real steps that are not exceeded: no episode begins that might be longer than what is left.

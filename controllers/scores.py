@@ -1,9 +1,9 @@
 """What CMA-ES searches through: vectors of weights, each of which scores all choices and names a location.
 
-`priorities` scores the choices once and for all; `linear` is W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section 3.4); `mlp` puts
-a narrow layer of tanh in between, which has far fewer weights where there are many choices. z and h enter as they are (the world
-model standardises z, and h lies in ±1), and what enters a layer is divided by the root of how many it are, so that weights mean as much
-as b does.
+`priorities` scores the choices once and for all; `linear` is W [z, h] + b (Ha & Schmidhuber 2018; RLFlow paper, section
+3.4); `mlp` puts a narrow layer of tanh in between, which has far fewer weights where there are many choices. z and h
+enter as they are (the world model standardises z, and h lies in ±1). A layer's inputs are divided by the root of their
+number, so that a weight means as much as a bias does.
 """
 
 import numpy as np
@@ -15,7 +15,9 @@ RELUCTANCE = 0.3  # three times the default sigma0: of the choices that gain not
 class Scores:
     """I inputs to O outputs, for a population of P weight vectors float32 [P, size].
 
-    Attributes: size, the weights of a vector; start, float64 [size], where the search begins: outputs are `bias` there, whatever z and h.
+    Attributes:
+      size: the weights of a vector.
+      start: float64 [size], where the search begins: outputs are `bias` there, whatever z and h.
     """
 
     def __init__(self, policy: str, inputs: int, hidden: int, bias: np.ndarray):
@@ -26,7 +28,8 @@ class Scores:
         self.start = np.concatenate([np.zeros(last * outputs), bias])
         if policy == "mlp":
             self.shapes.insert(0, (inputs + 1, hidden))
-            first = np.random.default_rng(0).standard_normal((inputs + 1, hidden))  # were it zero too, nothing would depend on z
+            # Were it zero too, nothing would depend on z.
+            first = np.random.default_rng(0).standard_normal((inputs + 1, hidden))
             first[-1] = 0.0
             self.start = np.concatenate([first.ravel(), self.start])
         self.size = len(self.start)
@@ -43,11 +46,14 @@ class Scores:
         return tf.reshape(x, [rows, self.shapes[-1][1]])
 
 
-def by_worth(worth: np.ndarray) -> np.ndarray:
-    """float64 in ±1: descent by worth, whatever its unit. The last choice is to stop; what gains nothing comes RELUCTANCE behind it."""
-    gains, losses = np.unique(worth[worth > 0]), np.unique(-worth[worth < 0])
-    above = np.searchsorted(gains, worth, side="right") / max(len(gains), 1)
-    below = np.searchsorted(losses, -worth, side="right") / max(len(losses), 1)
-    scores = above - RELUCTANCE * (worth <= 0) - (1 - RELUCTANCE) * below
+def by_mean_reward(mean_rewards: np.ndarray) -> np.ndarray:
+    """float64 [C] in ±1, of mean rewards [C]: the greedy prior by their ranks, whatever their unit.
+
+    The last choice is to stop; what gains nothing comes RELUCTANCE behind it.
+    """
+    gains, losses = np.unique(mean_rewards[mean_rewards > 0]), np.unique(-mean_rewards[mean_rewards < 0])
+    above = np.searchsorted(gains, mean_rewards, side="right") / max(len(gains), 1)
+    below = np.searchsorted(losses, -mean_rewards, side="right") / max(len(losses), 1)
+    scores = above - RELUCTANCE * (mean_rewards <= 0) - (1 - RELUCTANCE) * below
     scores[-1] = 0.0
     return scores

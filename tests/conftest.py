@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import worldmodel  # noqa: F401 - first of all: it sets how TensorFlow rounds, which must not depend on the order of tests
+import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from tests.commands import TINY, in_its_own
 from tests.toys import letters
-from tests.toys.parsed import parse_once
 from worldmodel.config import MDNRNNConfig
 from worldmodel.training import load, train
-
-parse_once()
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +35,8 @@ def once(folder: Path, name: str, make) -> Path:
 
 def optimise(path: Path) -> None:
     done = in_its_own(
-        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run", "--json",
-        path / "results.json",
-        "--seed", "7", *TINY,
+        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
+        "--json", path / "results.json", "--seed", "7", *TINY,
     )  # fmt: skip
     (path / "stderr.txt").write_text(done.err)
     assert done.code == 0, done.err

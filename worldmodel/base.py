@@ -1,9 +1,11 @@
 """What every world model is: learned from episodes, it follows real graphs and imagines what actions do to them.
 
 A model numbers the locations of a rule in an order of its own (`Observer.real_action` translates), since the canonical
-order of a graph is a matter of the whole graph and a dream need not know it. Masks stay prefixes all the same. A rule's locations
-are ordered by *kind*: what a model can tell of a place without saying where it is. So the counts of the kinds tell which locations
-are of which kind. A model that tells nothing has one kind for each rule.
+order of a graph is a matter of the whole graph and a dream need not know it. Masks stay prefixes all the same.
+
+Matches that are alike in rule, pattern and attributes, wherever they are, form a *match class*. A rule's locations are
+ordered by match class, so the counts of the classes say which locations belong to which class. A model that does not
+distinguish the matches of a rule has one match class for each rule.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,10 @@ from rlflow.tasks.base import EncodingSpec, LocalState, Match, State
 
 
 class Observer(Protocol):
-    """Follows one real episode. z: float32 [Z]; h: float32 [H]; counts: int32 [N], locations per rule; class_counts: int32 [K]."""
+    """Follows one real episode.
+
+    z: float32 [Z].  h: float32 [H].  counts: int32 [N], locations per rule.  class_counts: int32 [K], per match class.
+    """
 
     z: np.ndarray
     h: np.ndarray
@@ -36,10 +41,10 @@ class Observer(Protocol):
 
 
 class Imagined(NamedTuple):
-    """What n dreams were told of one step.
+    """One step of n dreams, as predicted.
 
-    rewards: float64 [n]. terminated: bool [n], by the task (NO-OP aside). doubt: float32 [n], how unsure the model is of the
-    step, 0 where it has seen its like; its scale is the model's own.
+    rewards: float64 [n].  terminated: bool [n], by the task (NO-OP aside).  uncertainty: float32 [n], of the model
+    about the step, 0 where it has seen its like; its scale is the model's own.
     """
 
     rewards: np.ndarray
@@ -48,7 +53,10 @@ class Imagined(NamedTuple):
 
 
 class Imagination(Protocol):
-    """n dreams side by side, from one start. z: float32 [n, Z]; h: float32 [n, H]; counts: int32 [n, N] and class_counts: int32 [n, K], as shown."""
+    """n dreams side by side, from one start.
+
+    z: float32 [n, Z].  h: float32 [n, H].  counts: int32 [n, N] and class_counts: int32 [n, K], as observed.
+    """
 
     z: np.ndarray
     h: np.ndarray
@@ -69,7 +77,7 @@ class Replay(NamedTuple):
     """Open loop: S stretches of `horizon` recorded actions as the model predicts them from their first graph on.
 
     rewards: float64 [S, horizon]. terminated: bool [S, horizon]. counts: int32 [S, horizon, N], after each action.
-    doubt: float32 [S, horizon].
+    uncertainty: float32 [S, horizon].
     """
 
     rewards: np.ndarray
@@ -79,14 +87,18 @@ class Replay(NamedTuple):
 
 
 class UnpredictableRewardError(RLFlowError):
-    """Episodes are rewarded as this world model cannot predict. The message says which one can; whoever knows the reward's name adds it."""
+    """Episodes are rewarded as this world model cannot predict.
+
+    The message says which one can; whoever knows the reward's name adds it.
+    """
 
 
 class WorldModel(Protocol):
     """spec: the encoding. latent, hidden: Z and H. config: its options.
 
-    match_classes: int32 [K], the rule of each match class, ascending. mean_rewards: float32 [K], of each in the data (of its own steps'
-    gain, where all gains so far are rewarded at every step and the model knows that), 0 if it was never carried out.
+    match_classes: int32 [K], the rule of each match class, ascending.
+    mean_rewards: float32 [K], of each match class in the data (of its own steps' gain, where all gains so far are
+      rewarded at every step and the model knows that), 0 if it was never carried out.
     """
 
     spec: EncodingSpec
@@ -104,7 +116,7 @@ class WorldModel(Protocol):
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         """What it predicts, at temperature 0, for the actions of episode rows[s] from step starts[s] on, s < S.
 
-        The real steps before a start may be used to warm up. What lies past an episode's end is not looked at.
+        The real steps before a start may be used to warm up. What lies past an episode's end is not read.
         """
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -133,7 +145,7 @@ class DreamtState(LocalState, Protocol):
     gained: float
 
     def remembered(self) -> tuple | None:
-        """The way (`rlflow.search.search.Path`) to the best state of this problem that the model learnt from; None if it knows none."""
+        """The path (`rlflow.search.search.Path`) to the best state of this problem that the model learnt from, if any."""
 
     def offers(self, match: Match) -> bool:
-        """Whether the match is there."""
+        """Whether the match exists."""

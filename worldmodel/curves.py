@@ -6,7 +6,10 @@ Curve = list[tuple[int, float]]  # (step, value), steps ascending
 
 
 def read_curves(folder: Path) -> dict[str, dict[str, Curve]]:
-    """Every scalar of every folder below `folder`: path below it → tag → curve. What a kill left half written ends its file."""
+    """Every scalar of every folder below `folder`: path below it → tag → curve.
+
+    What a kill left half written ends its file.
+    """
     result: dict[str, dict[str, dict[int, float]]] = {}
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         tags = result.setdefault(str(path.parent.relative_to(folder)), {})

@@ -1,8 +1,9 @@
 """The dream: environments made of a world model alone.
 
 A dream starts at a real state and asks the real environment for nothing after that: the next state, the reward, the end
-and which actions are valid are all predicted. An invalid action is rewarded as in reality and changes nothing. NO-OP is
-worth nothing and ends the episode, as it does in reality. A dream that the model is unsure of can be paid less, or cut.
+and which actions are valid are all predicted. An invalid action is rewarded as in reality and changes nothing. NO-OP's
+reward is 0 and it ends the episode, as in reality. A step of which the model is uncertain can be paid less, or end the
+dream.
 """
 
 from typing import ClassVar
@@ -13,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlflow.env.rewards import INVALID_REWARD
-from rlflow.env.state import RewriteState
+from rlflow.tasks.base import State
 from worldmodel import spaces
 from worldmodel.base import DreamtState, Searchable, WorldModel
 from worldmodel.config import DreamOptions
@@ -21,11 +22,16 @@ from worldmodel.config import DreamOptions
 SEED_RANGE = 2**31 - 1
 
 
-class Dreams:
-    """n dreams side by side, with the rules of the environment around them. What both environments are made of."""
+class DreamBatch:
+    """n dreams side by side, each with the ends and the punishments of the real environment.
+
+    Both environments below are made of it.
+
+    Attributes: imagined, the model's side; steps, int64 [n], how many each dream has had.
+    """
 
     def __init__(
-        self, model: WorldModel, start: RewriteState, n: int, max_steps: int, temperature: float,
+        self, model: WorldModel, start: State, n: int, max_steps: int, temperature: float,
         uncertainty_limit: float | None, uncertainty_penalty: float,
     ):
         self.spec, self.max_steps, self.temperature = model.spec, max_steps, temperature
@@ -45,20 +51,21 @@ class Dreams:
         valid = spaces.valid_actions(actions, self.imagined.counts, self.spec.stop)
         noop = valid & (actions[:, 0] == self.spec.n_rules)
         moves = valid & ~noop
-        told = self.imagined.advance(actions, moves, self.temperature, seed)
+        predicted = self.imagined.advance(actions, moves, self.temperature, seed)
         self.steps = self.steps + 1
-        uncertainty = np.where(moves, told.uncertainty, 0.0)
+        uncertainty = np.where(moves, predicted.uncertainty, 0.0)
         halted = uncertainty > self.uncertainty_limit
-        gained = np.where(halted, np.minimum(told.rewards, 0.0), told.rewards) - self.uncertainty_penalty * uncertainty
+        paid = np.where(halted, np.minimum(predicted.rewards, 0.0), predicted.rewards)
+        gained = paid - self.uncertainty_penalty * uncertainty
         rewards = np.where(moves, gained, np.where(noop, 0.0, INVALID_REWARD))
         dead_end = ~spaces.with_stop(self.imagined.counts, self.spec.stop).any(axis=-1)
-        terminated = noop | halted | dead_end | (moves & told.terminated)
+        terminated = noop | halted | dead_end | (moves & predicted.terminated)
         return rewards, terminated, ~terminated & (self.steps >= self.max_steps)
 
     def observe(self) -> dict[str, np.ndarray]:
         """The batched observation, in arrays of its own."""
-        imagined = self.imagined
-        return spaces.observation(imagined.z, imagined.h, imagined.counts, imagined.class_counts, self.steps, self.spec.stop)
+        now = self.imagined
+        return spaces.observation(now.z, now.h, now.counts, now.class_counts, self.steps, self.spec.stop)
 
 
 class DreamVectorEnv(VectorEnv):
@@ -70,15 +77,15 @@ class DreamVectorEnv(VectorEnv):
       num_envs: how many dreams.
       max_steps: a dream is truncated after so many steps.
       temperature: τ of the model (RLFlow, section 3.3.2); 0 is deterministic.
-      uncertainty_limit: a step that the model doubts more than this ends the dream, and what it promises is not paid (MOReL's halt state,
-        Kidambi et al. 2020); None: never.
-      uncertainty_penalty: what a unit of doubt takes off the reward of its step.
+      uncertainty_limit: a step of which the model is more uncertain than this ends the dream, and what it promises is
+        not paid (MOReL's halt state, Kidambi et al. 2020); None: never.
+      uncertainty_penalty: what a unit of uncertainty takes off the reward of its step.
     """
 
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(
-        self, model: WorldModel, start: RewriteState, num_envs: int, max_steps: int = DreamOptions.max_steps,
+        self, model: WorldModel, start: State, num_envs: int, max_steps: int = DreamOptions.max_steps,
         temperature: float = DreamOptions.temperatures[0],
         uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
         uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
@@ -88,13 +95,17 @@ class DreamVectorEnv(VectorEnv):
         self.single_action_space = spaces.action_space(model.spec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._dreams = Dreams(model, start, num_envs, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
+        self._dreams = DreamBatch(
+            model, start, num_envs, max_steps, temperature, uncertainty_limit, uncertainty_penalty
+        )
         self._seed, self._draws = 0, 0
         self._model, self._start = model, start
 
     def searchable(self, uncertainty_limit: float) -> DreamtState | None:
-        """The start as a state that `rlflow.search` can walk; None where the model offers none (`worldmodel.base.Searchable`)."""
-        return self._model.searchable(self._start, uncertainty_limit) if isinstance(self._model, Searchable) else None
+        """The start as a state that `rlflow.search` can walk; None if the model is not `worldmodel.base.Searchable`."""
+        if not isinstance(self._model, Searchable):
+            return None
+        return self._model.searchable(self._start, uncertainty_limit)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         super().reset(seed=seed)
@@ -122,14 +133,14 @@ class DreamEnv(gymnasium.Env):
     metadata: ClassVar = {"render_modes": []}
 
     def __init__(
-        self, model: WorldModel, start: RewriteState, max_steps: int = DreamOptions.max_steps,
+        self, model: WorldModel, start: State, max_steps: int = DreamOptions.max_steps,
         temperature: float = DreamOptions.temperatures[0],
         uncertainty_limit: float | None = DreamOptions.uncertainty_limit,
         uncertainty_penalty: float = DreamOptions.uncertainty_penalty,
     ):
         self.observation_space = spaces.observation_space(model)
         self.action_space = spaces.action_space(model.spec)
-        self._dreams = Dreams(model, start, 1, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
+        self._dreams = DreamBatch(model, start, 1, max_steps, temperature, uncertainty_limit, uncertainty_penalty)
         self._seed = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
@@ -144,7 +155,7 @@ class DreamEnv(gymnasium.Env):
         return self._observe(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def action_masks(self) -> np.ndarray:
-        """bool [N + 1 + L]: the valid xfers, then the union of their locations (sb3-contrib, MultiDiscrete)."""
+        """bool [N + 1 + L]: the valid rules, then the union of their locations (sb3-contrib, MultiDiscrete)."""
         return spaces.flat_action_masks(self._observe()["counts"], self._dreams.spec.max_locations)
 
     def _observe(self) -> dict[str, np.ndarray]:

@@ -1,7 +1,8 @@
 """How far a dream can be trusted: open-loop errors on episodes that a model never saw, beside trivial baselines.
 
-Open loop: the model is given the real graph at some step and the actions that were played from there on, and nothing else
-(`WorldModel.replay`, at temperature 0). Episodes hold valid actions alone, as random play and masked controllers give them.
+Open loop: the model is given the real graph at some step and the actions that were played from there on, and nothing
+else (`WorldModel.replay`, at temperature 0). Episodes hold valid actions alone, as random play and masked controllers
+give them.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ ERRORS = (
 
 
 class Stretches(NamedTuple):
-    """S stretches of episodes: of episode rows[s] from step starts[s] on, where left[s] steps are left; int [S] each."""
+    """S stretches: of episode rows[s] from step starts[s] on, where left[s] steps are left; int [S] each."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -43,21 +44,21 @@ def fidelity(
       training: what the means of the baseline `rule_mean` are taken over; by default the episodes themselves, which
         flatters it.
       rank_steps: length of the action sequences whose returns are ranked.
-      uncertainty_limit: a step is in doubt if the model's doubt is above this.
+      uncertainty_limit: a step is uncertain if the model's uncertainty of it is above this.
       seed: draws the action sequences that are ranked, and the bootstrap.
 
     Returns: {"episodes": how many, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
-    "horizons" is of stretches that start anywhere (all of them, or MOST_STARTS spread evenly), "first" of those from the
-    start of an episode. For horizon k: "starts", the stretches with k steps left; for each of PREDICTORS its errors;
-    "in_doubt", the share of their steps in doubt; "without_doubt": the model's errors in the stretches where no step was,
-    and how many those are.
+    "horizons" is of stretches that start anywhere (all of them, or MOST_STARTS spread evenly), "first" of those from
+    the start of an episode. For horizon k: "starts", the stretches with k steps left; for each of PREDICTORS its
+    errors; "uncertain", the share of their steps that are; "certain": the model's errors in the stretches where no step
+    was uncertain, and how many those are.
 
     Errors: of the reward summed over the k steps, absolute (the reward's unit), and that in units of the mean
     absolute real sum; and of the k-th step alone the reward's MAE and R², the rule mask's precision, recall, F1 and
-    exact matches, the exact matches of the vector of location counts, the share of exact counts among the rules that have a
-    location in reality or are said to have one, and the accuracy of the predicted end (in a dream NO-OP ends as in
-    reality). None: nothing to divide by.
+    exact matches, the exact matches of the vector of location counts, the share of exact counts among the rules that
+    have a location in reality or are said to have one, and the accuracy of the predicted end (in a dream NO-OP ends as
+    in reality). None: nothing to divide by.
 
     "no_change" expects no reward, no end and the counts of the start; "rule_mean" expects each rule's mean
     reward, and is "no_change" in everything else.
@@ -83,16 +84,17 @@ def fidelity(
 
 
 def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
-    """What whole episodes gained, beside what the model says that their actions gain from the first graph on; JSON-able.
+    """What whole episodes gained, beside what the model predicts of their actions from the first graph on; JSON-able.
 
-    Returns: {"real", "predicted": sums of rewards, one an episode (`relative`: percent of the first cost), "relative_error":
-    the mean absolute difference, in units of the mean absolute real sum, None if nothing was gained or lost}.
+    Returns: {"real", "predicted": sums of rewards, one an episode (`relative`: percent of the first cost),
+    "relative_error": the mean absolute difference, in units of the mean absolute real sum, None if nothing was gained
+    or lost}.
     """
     stretches = _first(episodes)
     longest = int(stretches.left.max())
-    told = model.replay(episodes, stretches.rows, stretches.starts, longest)
+    replays = happened(episodes, stretches, longest), model.replay(episodes, stretches.rows, stretches.starts, longest)
     within = np.arange(longest) < stretches.left[:, None]
-    real, predicted = (np.where(within, replay.rewards, 0.0).sum(axis=1) for replay in (happened(episodes, stretches, longest), told))
+    real, predicted = (np.where(within, replay.rewards, 0.0).sum(axis=1) for replay in replays)
     return {
         "real": real.tolist(),
         "predicted": predicted.tolist(),
@@ -103,11 +105,19 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
 def happened(episodes: Sequence[Episode], stretches: Stretches, horizon: int) -> Replay:
     """Reality in the form of a prediction."""
 
-    def stacked(field: str) -> np.ndarray:
-        return np.stack([_steps(episodes[row], start, horizon, field) for row, start, _ in zip(*stretches, strict=True)])
-
+    rewards, terminated, counts = (
+        _stacked(episodes, stretches, horizon, field) for field in ("rewards", "terminated", "counts")
+    )
     uncertainty = np.zeros((len(stretches.rows), horizon), np.float32)
-    return Replay(stacked("rewards").astype(np.float64), stacked("terminated"), stacked("counts"), uncertainty)
+    return Replay(rewards.astype(np.float64), terminated, counts, uncertainty)
+
+
+def _stacked(episodes: Sequence[Episode], stretches: Stretches, horizon: int, field: str) -> np.ndarray:
+    """[S, horizon, …], of each stretch what `_steps` gives."""
+    parts = []
+    for row, start, _ in zip(*stretches, strict=True):
+        parts.append(_steps(episodes[row], start, horizon, field))
+    return np.stack(parts)
 
 
 def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray:
@@ -159,36 +169,40 @@ def _chosen(stretches: Stretches, which: np.ndarray) -> Stretches:
 
 
 class Compared(NamedTuple):
-    """What happened in the stretches, and what each of PREDICTORS says."""
+    """What happened in the stretches, and what each of PREDICTORS predicts."""
 
     stretches: Stretches
     real: Replay
-    told: dict[str, Replay]
+    predicted: dict[str, Replay]
 
 
 def _compare(
-    model: WorldModel, episodes: Sequence[Episode], means: np.ndarray, kinds: Sequence[Stretches], horizon: int
+    model: WorldModel, episodes: Sequence[Episode], means: np.ndarray, groups: Sequence[Stretches], horizon: int
 ) -> list[Compared]:
-    """One replay for all kinds of stretches; an entry for each."""
-    stretches = Stretches(*map(np.concatenate, zip(*kinds, strict=True)))
+    """One replay for all groups of stretches; an entry for each."""
+    stretches = Stretches(*map(np.concatenate, zip(*groups, strict=True)))
     real = happened(episodes, stretches, horizon)
-    xfer_ids = np.stack([_steps(episodes[row], start, horizon, "actions")[:, 0] for row, start, _ in zip(*stretches, strict=True)])
+    xfer_ids = _stacked(episodes, stretches, horizon, "actions")[..., 0]
     before = np.stack([episodes[row].counts[start] for row, start, _ in zip(*stretches, strict=True)])
-    predicted = model.replay(episodes, stretches.rows, stretches.starts, horizon)
+    replay = model.replay(episodes, stretches.rows, stretches.starts, horizon)
     nothing = Replay(
-        np.zeros_like(real.rewards), np.zeros_like(real.terminated), np.broadcast_to(before[:, None], real.counts.shape), real.uncertainty
+        rewards=np.zeros_like(real.rewards),
+        terminated=np.zeros_like(real.terminated),
+        counts=np.broadcast_to(before[:, None], real.counts.shape),
+        uncertainty=real.uncertainty,
     )
-    told = {
-        "model": predicted._replace(terminated=predicted.terminated | (xfer_ids == model.spec.n_rules)),
+    predicted = {
+        "model": replay._replace(terminated=replay.terminated | (xfer_ids == model.spec.n_rules)),
         "no_change": nothing,
         "rule_mean": nothing._replace(rewards=means[xfer_ids]),
     }
-    ends = np.cumsum([len(kind.rows) for kind in kinds])
-    parts = [slice(end - len(kind.rows), end) for kind, end in zip(kinds, ends, strict=True)]
-    return [
-        Compared(kind, _part(real, part), {name: _part(replay, part) for name, replay in told.items()})
-        for kind, part in zip(kinds, parts, strict=True)
-    ]
+    compared, first = [], 0
+    for group in groups:
+        part = slice(first, first + len(group.rows))
+        parts = {name: _part(each, part) for name, each in predicted.items()}
+        compared.append(Compared(group, _part(real, part), parts))
+        first = part.stop
+    return compared
 
 
 def _part(replay: Replay, rows: slice) -> Replay:
@@ -196,7 +210,7 @@ def _part(replay: Replay, rows: slice) -> Replay:
 
 
 def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
-    """The mean reward of each xfer, NO-OP included, [N + 1]; 0 of one that was never played."""
+    """The mean reward of each rule, NO-OP included, [N + 1]; 0 of one that was never played."""
     xfer_ids = np.concatenate([episode.actions[:, 0] for episode in episodes])
     rewards = np.concatenate([episode.rewards for episode in episodes])
     size = episodes[0].counts.shape[1] + 1
@@ -207,31 +221,32 @@ def _rule_means(episodes: Sequence[Episode]) -> np.ndarray:
 
 
 def _table(part: Compared, alive: np.ndarray, horizon: int, uncertainty_limit: float) -> dict:
-    """All that is said of one horizon; alive: bool [S], the stretches that are so long."""
-    real, told = part.real, part.told
-    uncertain = told["model"].uncertainty[:, :horizon] > uncertainty_limit
+    """All figures of one horizon; alive: bool [S], the stretches that are so long."""
+    real, predicted = part.real, part.predicted
+    uncertain = predicted["model"].uncertainty[:, :horizon] > uncertainty_limit
     sure = alive & ~uncertain.any(axis=1)
     return {
         "starts": int(alive.sum()),
-        **{name: _errors(real, told[name], alive, horizon) for name in PREDICTORS},
-        "in_doubt": float(uncertain[alive].mean()) if alive.any() else None,
-        "without_doubt": {"starts": int(sure.sum()), **_errors(real, told["model"], sure, horizon)},
+        **{name: _errors(real, predicted[name], alive, horizon) for name in PREDICTORS},
+        "uncertain": float(uncertain[alive].mean()) if alive.any() else None,
+        "certain": {"starts": int(sure.sum()), **_errors(real, predicted["model"], sure, horizon)},
     }
 
 
-def _errors(real: Replay, told: Replay, rows: np.ndarray, horizon: int) -> dict[str, float | None]:
+def _errors(real: Replay, predicted: Replay, rows: np.ndarray, horizon: int) -> dict[str, float | None]:
     """ERRORS over the stretches in rows, bool [S]."""
     if not rows.any():
         return dict.fromkeys(ERRORS)
-    returns, said = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, told))
+    returns, said = (replay.rewards[rows, :horizon].sum(axis=1) for replay in (real, predicted))
     error, size = np.abs(said - returns).mean(), np.abs(returns).mean()
-    reward, expected = (replay.rewards[rows, horizon - 1] for replay in (real, told))
-    counts, shown = (replay.counts[rows, horizon - 1] for replay in (real, told))
-    ended, ends = (replay.terminated[rows, horizon - 1] for replay in (real, told))
+    reward, expected = (replay.rewards[rows, horizon - 1] for replay in (real, predicted))
+    counts, shown = (replay.counts[rows, horizon - 1] for replay in (real, predicted))
+    ended, ends = (replay.terminated[rows, horizon - 1] for replay in (real, predicted))
     hits, either = ((counts > 0) & (shown > 0)).sum(), (counts > 0) | (shown > 0)
     unexplained = _ratio(np.square(reward - expected).sum(), np.square(reward - reward.mean()).sum())
     result = (
-        float(error), _ratio(error, size), float(np.abs(reward - expected).mean()), None if unexplained is None else 1 - unexplained,
+        float(error), _ratio(error, size), float(np.abs(reward - expected).mean()),
+        None if unexplained is None else 1 - unexplained,
         _ratio(hits, (shown > 0).sum()), _ratio(hits, (counts > 0).sum()),
         _ratio(2 * hits, (shown > 0).sum() + (counts > 0).sum()),
         float(((counts > 0) == (shown > 0)).all(axis=1).mean()), float((counts == shown).all(axis=1).mean()),
@@ -251,8 +266,8 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
     """How well predicted returns order action sequences of so many steps.
 
     Returns: {"sequences": how many, "steps", "real": their returns, "model", "rule_mean": {"returns", "correlation":
-    Spearman's, "interval": its 95 % interval, "concordance"}}. The bootstrap draws whole episodes, since their stretches
-    overlap. None: there is nothing to order, or all is equal.
+    Spearman's, "interval": its 95 % interval, "concordance"}}. The bootstrap draws whole episodes, since their
+    stretches overlap. None: there is nothing to order, or all is equal.
 
     Concordance is the share of the pairs of different real returns that are ordered as in reality (a tie counts half).
     Spearman's correlation also counts it against a model that equal returns are not quite equal in its eyes, however
@@ -261,15 +276,22 @@ def _ranks(part: Compared, steps: int, seed: int) -> dict:
     returns = part.real.rewards[:, :steps].sum(axis=1)
     result = {"sequences": len(returns), "steps": steps, "real": returns.tolist()}
     for name in ("model", "rule_mean"):
-        said = part.told[name].rewards[:, :steps].sum(axis=1)
-        correlation, interval = _rank_correlation(returns, said, part.stretches.rows, seed) if len(said) else (None, None)
+        said = part.predicted[name].rewards[:, :steps].sum(axis=1)
+        correlation, interval = None, None
+        if len(said):
+            correlation, interval = _rank_correlation(returns, said, part.stretches.rows, seed)
         result[name] = {
-            "returns": said.tolist(), "correlation": correlation, "interval": interval, "concordance": _concordance(returns, said),
-        }  # fmt: skip
+            "returns": said.tolist(),
+            "correlation": correlation,
+            "interval": interval,
+            "concordance": _concordance(returns, said),
+        }
     return result
 
 
-def _rank_correlation(real: np.ndarray, said: np.ndarray, rows: np.ndarray, seed: int) -> tuple[float | None, list[float] | None]:
+def _rank_correlation(
+    real: np.ndarray, said: np.ndarray, rows: np.ndarray, seed: int
+) -> tuple[float | None, list[float] | None]:
     """Spearman's correlation with ties, and its interval by a bootstrap over the episodes, rows int [S]."""
     real, said = _with_ties(real), _with_ties(said)
     correlation = _spearman(real, said)
@@ -306,6 +328,6 @@ def _spearman(real: np.ndarray, said: np.ndarray) -> float | None:
 
 
 def _ranked(values: np.ndarray) -> np.ndarray:
-    """The place of each value in their order; equal ones share the mean of their places."""
+    """The rank of each value; equal ones share the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[which]

@@ -1,4 +1,4 @@
-"""What `worldmodel.fidelity` found, for people: Markdown tables and a plot."""
+"""The results of `worldmodel.fidelity`, for people: Markdown tables and a plot."""
 
 import io
 from pathlib import Path
@@ -6,46 +6,59 @@ from pathlib import Path
 from rlflow.common.files import write_bytes, write_text
 
 COLUMNS = {
-    "cumulative_reward_error": "summed reward error", "cumulative_reward_relative": "relative", "reward_mae": "reward MAE",
-    "reward_r2": "reward R²", "mask_precision": "precision", "mask_recall": "recall", "mask_f1": "F1", "mask_exact": "masks exact",
-    "counts_exact": "counts exact", "counts_of_rules": "of rules", "termination_accuracy": "end accuracy",
-}  # fmt: skip
-PREDICTORS = {"model": "model", "without_doubt": "model, no doubt", "no_change": "no change", "rule_mean": "rule mean"}
+    "cumulative_reward_error": "summed reward error",
+    "cumulative_reward_relative": "relative",
+    "reward_mae": "reward MAE",
+    "reward_r2": "reward R²",
+    "mask_precision": "precision",
+    "mask_recall": "recall",
+    "mask_f1": "F1",
+    "mask_exact": "masks exact",
+    "counts_exact": "counts exact",
+    "counts_of_rules": "of rules",
+    "termination_accuracy": "end accuracy",
+}
+PREDICTORS = {"model": "model", "certain": "model where certain", "no_change": "no change", "rule_mean": "rule mean"}
 STARTS = {"horizons": "any", "first": "first"}
 
 
 def markdown_table(result: dict) -> str:
-    """The result of `fidelity`, a row per kind of start, horizon and predictor."""
-    lines = ["| start | steps | predictor | " + " | ".join(COLUMNS.values()) + " | stretches |", "| --- " * (len(COLUMNS) + 4) + "|"]
+    """The result of `fidelity`, a row per start, horizon and predictor."""
+    head = ["start", "steps", "predictor", *COLUMNS.values(), "stretches"]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for key, start in STARTS.items():
         for horizon, entry in result[key].items():
             for predictor, name in PREDICTORS.items():
-                if not entry["starts"] or (predictor == "without_doubt" and not entry["in_doubt"]):
-                    continue  # nothing was so long; nothing was in doubt, so the row would be the model's again
+                if not entry["starts"] or (predictor == "certain" and not entry["uncertain"]):
+                    continue  # nothing was so long; nothing was uncertain, so the row would be the model's again
                 errors = entry[predictor]
-                cells = [shown(errors[column]) for column in COLUMNS]
-                lines.append(f"| {start} | {horizon} | {name} | {' | '.join(cells)} | {errors.get('starts', entry['starts'])} |")
+                cells = " | ".join(shown(errors[column]) for column in COLUMNS)
+                lines.append(f"| {start} | {horizon} | {name} | {cells} | {errors.get('starts', entry['starts'])} |")
     return "\n".join(lines) + "\n"
 
 
 def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
-    """Writes world-model.md and world-model.png. `found`: a `fidelity` for each kind of episode, some with "improvement"."""
+    """Writes world-model.md and world-model.png.
+
+    outcome: a `fidelity` for each sort of episodes, some with "improvement".
+    """
     path = folder / "world-model.md"
     plot(outcome, folder / "world-model.png")
     sections = [
         "# Dream and reality",
-        "Open loop: the real graph at the start of a stretch and the actions that were played, nothing else. *any*: stretches that "
-        "start anywhere; *first*: at the start of an episode. *no change* and *rule mean* are the baselines: nothing happens; each "
-        "rule is worth its mean.",
+        "Open loop: the real graph at the start of a stretch and the actions that were played, nothing else. *any*: "
+        "stretches that start anywhere; *first*: at the start of an episode. *no change* and *rule mean* are the "
+        "baselines: nothing happens; each rule gives its mean reward.",
         "![errors over the horizon, and dreamt against real return](world-model.png)",
-        *(f"## {name}: {result['episodes']} episodes\n\n{_sentences(result)}\n\n{markdown_table(result)}" for name, result in outcome.items()),
     ]
+    for name, result in outcome.items():
+        sections.append(f"## {name}: {result['episodes']} episodes\n\n{_sentences(result)}\n\n{markdown_table(result)}")
     write_text(path, "\n\n".join(sections))
     return path
 
 
 def plot(outcome: dict[str, dict], path: Path) -> None:
-    """The model's errors over the horizon beside the baselines', and dreamt against real returns; a colour for each entry."""
+    """The model's errors over the horizon beside the baselines', and dreamt against real returns; a colour an entry."""
     from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
     figure = Figure(figsize=(13, 4), layout="constrained")
@@ -53,10 +66,11 @@ def plot(outcome: dict[str, dict], path: Path) -> None:
     for k, (name, result) in enumerate(outcome.items()):
         colour, horizons = f"C{k}", result["horizons"]
         for predictor, style in (("model", "-"), ("rule_mean", "--"), ("no_change", ":")):
-            label = f"{name}: {PREDICTORS[predictor]}"
-            rewards.plot(*_curve(horizons, predictor, "cumulative_reward_relative"), style, color=colour, marker=".", label=label)
+            curve, label = _curve(horizons, predictor, "cumulative_reward_relative"), f"{name}: {PREDICTORS[predictor]}"
+            rewards.plot(*curve, style, color=colour, marker=".", label=label)
         for column, style in (("mask_f1", "-"), ("mask_exact", "--"), ("counts_exact", ":")):
-            masks.plot(*_curve(horizons, "model", column), style, color=colour, marker=".", label=f"{name}: {COLUMNS[column]}")
+            curve, label = _curve(horizons, "model", column), f"{name}: {COLUMNS[column]}"
+            masks.plot(*curve, style, color=colour, marker=".", label=label)
         ranks = result["ranks"]["anywhere"]
         returns.scatter(ranks["real"], ranks["model"]["returns"], s=8, color=colour, label=name)
     rewards.set(xlabel="steps", ylabel="summed reward error / mean |sum|", ylim=(0, None))
@@ -76,8 +90,12 @@ def shown(value: float | None) -> str:
 
 def _curve(horizons: dict, predictor: str, column: str) -> tuple[list[int], list[float]]:
     """Steps and values, where there are any."""
-    points = [(int(k), entry[predictor][column]) for k, entry in horizons.items() if entry[predictor][column] is not None]
-    return [k for k, _ in points], [value for _, value in points]
+    steps, values = [], []
+    for horizon, entry in horizons.items():
+        if entry[predictor][column] is not None:
+            steps.append(int(horizon))
+            values.append(entry[predictor][column])
+    return steps, values
 
 
 def _sentences(result: dict) -> str:
@@ -86,15 +104,20 @@ def _sentences(result: dict) -> str:
         ranks = result["ranks"][start]
         if ranks["sequences"]:
             both = "; ".join(f"{PREDICTORS[name]} {_interval(ranks[name])}" for name in ("model", "rule_mean"))
-            lines.append(f"Rank correlation of {ranks['sequences']} returns of {ranks['steps']} steps, {words}: {both}.")
+            ranked = f"{ranks['sequences']} returns of {ranks['steps']} steps"
+            lines.append(f"Rank correlation of {ranked}, {words}: {both}.")
     if result["calibration"]:
-        lines.append("Calibration: " + ", ".join(f"{name} {value:.3g}" for name, value in result["calibration"].items()) + ".")
+        shares = ", ".join(f"{name} {value:.3g}" for name, value in result["calibration"].items())
+        lines.append(f"Calibration: {shares}.")
     if gained := result.get("improvement"):
-        pairs = ", ".join(f"{said:.3f} of {real:.3f}" for said, real in zip(gained["predicted"], gained["real"], strict=True))
-        lines.append(f"Predicted of real return, whole episodes: {pairs}; relative error {shown(gained['relative_error'])}.")
+        both = zip(gained["predicted"], gained["real"], strict=True)
+        pairs = ", ".join(f"{predicted:.3f} of {real:.3f}" for predicted, real in both)
+        error = shown(gained["relative_error"])
+        lines.append(f"Predicted of real return, whole episodes: {pairs}; relative error {error}.")
     return "\n\n".join(lines)
 
 
 def _interval(entry: dict) -> str:
     between = f" ({entry['interval'][0]:.3f} to {entry['interval'][1]:.3f})" if entry["interval"] else ""
-    return f"{shown(entry['correlation'])}{between}, {shown(entry['concordance'])} of the pairs of different returns in order"
+    ordered = f"{shown(entry['concordance'])} of the pairs of different returns in order"
+    return f"{shown(entry['correlation'])}{between}, {ordered}"

@@ -15,7 +15,7 @@ class LatentEnv(gymnasium.Wrapper):
     Of locations that the environment's masks leave out (near its padding), as many are left out here.
 
     Args:
-      env: a GraphRewriteEnv, or any whose unwrapped `state` is a RewriteState and another one after a valid substitution.
+      env: a `rlflow.env.step.StepEnv`, whose unwrapped `state` is another `State` after a valid action.
       model: the world model.
     """
 

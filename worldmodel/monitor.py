@@ -27,16 +27,18 @@ class EventWriter:
         self._write(file_version="brain.Event:2")
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
-        self._write(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()]))
+        entries = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(step=step, summary=Summary(value=entries))
 
     def parameters(self, name: str, values: Mapping[str, object]) -> None:
-        """What TensorBoard's HParams view shows of this folder as one session, beside the scalars; None is told as "null"."""
+        """What TensorBoard's HParams view shows of this folder as one session, beside the scalars; None is "null"."""
         info = SessionStartInfo(group_name=name, start_time_secs=time.time())
         for key, value in values.items():
-            kind = "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "string"
-            setattr(info.hparams[key], f"{kind}_value", "null" if value is None else value)
-        told = metadata.create_summary_metadata(HParamsPluginData(session_start_info=info))
-        self._write(summary=Summary(value=[Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=told, tensor=metadata.NULL_TENSOR)]))
+            field = "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "string"
+            setattr(info.hparams[key], f"{field}_value", "null" if value is None else value)
+        session = metadata.create_summary_metadata(HParamsPluginData(session_start_info=info))
+        entry = Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=session, tensor=metadata.NULL_TENSOR)
+        self._write(summary=Summary(value=[entry]))
 
     def _write(self, **content) -> None:
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())

@@ -3,7 +3,7 @@
 import numpy as np
 from gymnasium import spaces
 
-from rlflow.env.encoding import EncodingSpec
+from rlflow.tasks.base import EncodingSpec
 from worldmodel.base import WorldModel
 
 Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
@@ -12,7 +12,7 @@ Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
 class MatchClassCounts(spaces.Box):
     """How many locations of each match class there are, int32 [K]; and what it is that they count.
 
-    match_classes: int32 [K], the rule of each match class, ascending. mean_rewards: float32 [K], of each match class in the data.
+    match_classes: int32 [K], the rule of each match class, ascending.  mean_rewards: float32 [K], of each in the data.
     """
 
     def __init__(self, match_classes: np.ndarray, mean_rewards: np.ndarray, most: int):
@@ -26,10 +26,13 @@ class MatchClassCounts(spaces.Box):
 
 
 def observation_space(model: WorldModel) -> spaces.Dict:
-    """z float32 [Z], h float32 [H] (the LSTM's output), counts int32 [N + 1]: locations per xfer, of NO-OP always 1; class_counts
-    int32 [K]: the same by match class; step int32 [].
+    """The space of what `observation` gives.
 
-    The valid locations of an xfer are those below its count; an xfer without any is not valid itself. They are ordered by match class.
+    z: float32 [Z].  h: float32 [H], the recurrent state.  counts: int32 [N + 1], locations per rule; of NO-OP, the last
+    entry, 1.  class_counts: int32 [K], the same by match class.  step: int32 [].
+
+    The valid locations of a rule are those below its count; a rule without any is not valid itself. They are ordered by
+    match class.
     """
     n_rules, most = model.spec.n_rules, model.spec.max_locations
     least = with_stop(np.zeros(n_rules, np.int32), model.spec.stop)
@@ -48,16 +51,27 @@ def action_space(spec: EncodingSpec) -> spaces.MultiDiscrete:
 
 
 def observation(
-    z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int, stop: bool = True
+    z: np.ndarray, h: np.ndarray, counts: np.ndarray, class_counts: np.ndarray, step: np.ndarray | int,
+    stop: bool = True,
 ) -> dict[str, np.ndarray]:
-    """What a controller is shown, in arrays of its own, of z [.., Z], h [.., H], counts int32 [.., N] and [.., K], and steps [..]."""
+    """What a controller is shown, in arrays of its own.
+
+    Of z [.., Z], h [.., H], counts int32 [.., N], class_counts int32 [.., K] and step [..].
+    """
     return {
-        "z": z.copy(), "h": h.copy(), "counts": with_stop(counts, stop), "class_counts": class_counts.copy(), "step": np.array(step, np.int32),
-    }  # fmt: skip
+        "z": z.copy(),
+        "h": h.copy(),
+        "counts": with_stop(counts, stop),
+        "class_counts": class_counts.copy(),
+        "step": np.array(step, np.int32),
+    }
 
 
 def within(class_counts: np.ndarray, match_classes: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
-    """How many of each match class, int [.., K], are among the first locations of its rule: as many as the limit, int or [.., N], says."""
+    """How many of each match class, int [.., K], are among the first locations of its rule.
+
+    limit: int or int [.., N], how many first locations of a rule there are.
+    """
     limit = np.broadcast_to(limit, (*class_counts.shape[:-1], match_classes[-1] + 1))[..., match_classes]
     ends = np.cumsum(class_counts, axis=-1)
     before = ends - class_counts
@@ -66,7 +80,9 @@ def within(class_counts: np.ndarray, match_classes: np.ndarray, limit: np.ndarra
 
 
 def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:
-    """bool [N + 1 + L] of counts [N + 1], as sb3-contrib wants it: the xfers, then the union of all xfers' locations."""
+    """bool [N + 1 + L] of counts [N + 1], as sb3-contrib wants it: the rules, then the union of all rules'
+    locations.
+    """
     return np.concatenate([counts > 0, np.arange(max_locations) < counts.max()])
 
 

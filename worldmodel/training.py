@@ -1,7 +1,8 @@
-"""Training and loading a world model of any kind. Imports no TensorFlow, which not every kind needs.
+"""Training and loading any world model. Imports no TensorFlow, which not every one needs.
 
-`worldmodel.WORLD_MODELS` has the classes, with the methods of `worldmodel.base.WorldModel`; `worldmodel.TRAININGS` has for each a
-`train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model in the folder.
+`worldmodel.WORLD_MODELS` has the classes, with the methods of `worldmodel.base.WorldModel`; `worldmodel.TRAININGS` has
+for each a `train(config, spec, source, folder, seed, log, progress) -> Trained`, which leaves the trained model in the
+folder.
 """
 
 import time
@@ -13,7 +14,7 @@ import numpy as np
 
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
-from rlflow.env.encoding import EncodingSpec
+from rlflow.tasks.base import EncodingSpec
 from worldmodel import TRAININGS, WORLD_MODELS
 from worldmodel.base import WorldModel
 from worldmodel.config import WorldModelConfig
@@ -27,7 +28,7 @@ Source = Sequence[Episode] | MiniBatches
 
 
 class Trained(NamedTuple):
-    """A finished training: the model, the episodes kept from it (perhaps none), and what the kind has to report."""
+    """A finished training: the model, the episodes kept from it (perhaps none), and what its training has to report."""
 
     model: WorldModel
     held_out: list[Episode]
@@ -41,7 +42,7 @@ def train(
     """Trains a world model and saves it in the folder; goes on from the checkpoint there, if there is one.
 
     Args:
-      config, spec: the options, which name the kind; the sizes of the encoding.
+      config, spec: the options, which name the world model; the sizes of the encoding.
       source: offline, the episodes. Online, a function (episodes in a mini-batch, first) → iterator over the
         mini-batches from that one on; each is used once, and the one after the last step is the held-out one.
       folder: gets model.json, what was learnt, and the checkpoint.
@@ -51,7 +52,7 @@ def train(
 
     Returns:
       {"name", "mode", "seconds" (of this call), "fidelity" (see `worldmodel.fidelity`; None if nothing is held out)}
-      and what the kind reports: at least "interactions" (real steps used, held-out ones included).
+      and what its training reports: at least "interactions" (real steps used, held-out ones included).
 
     Raises:
       RLFlowError: a loss is not finite, or the folder's checkpoint belongs to another run.

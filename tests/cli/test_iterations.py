@@ -239,7 +239,7 @@ def test_the_world_model_knows_better_what_it_learnt_from(iterations):
     for result in json.loads((iterations / "r.json").read_text())["iterations"][1:]:
         before, after = (result[key]["improvement"]["relative_error"] for key in ("before", "after"))
         assert after <= before
-        assert result["after"]["horizons"]["1"]["in_doubt"] < result["before"]["horizons"]["1"]["in_doubt"]
+        assert result["after"]["horizons"]["1"]["uncertain"] < result["before"]["horizons"]["1"]["uncertain"]
 
 
 def test_killed_in_any_step_it_goes_on_and_gives_the_same(iterations, tmp_path, capsys, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from controllers.cma_es import CMAES, CMAESConfig
 from controllers.evolution import Evolution
 from controllers.random import RandomConfig, RandomController
-from controllers.scores import Scores, by_worth
+from controllers.scores import Scores, by_mean_reward
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of
@@ -23,10 +23,12 @@ def same_arrays(one, other):
 
 def test_it_learns_the_identity_task(tmp_path):
     """Of at most 8, random actions get 1; the mean individual improves on the way, and what is kept gets no worse."""
-    told = []
-    results = make(CMAES, CONFIG, Identity).train(vector(Identity), 0, tmp_path / "cma-es", log=lambda step, scalars: told.append(scalars))
+    logged, folder = [], tmp_path / "cma-es"
+    results = make(CMAES, CONFIG, Identity).train(
+        vector(Identity), 0, folder, log=lambda step, scalars: logged.append(scalars)
+    )
     random = make(RandomController, RandomConfig(), Identity).train(vector(Identity), 0, tmp_path / "random")
-    means, kept = ([scalars[key] for scalars in told if key in scalars] for key in ("mean", "best_so_far"))
+    means, kept = ([scalars[key] for scalars in logged if key in scalars] for key in ("mean", "best_so_far"))
     assert np.mean(means[-5:]) > np.mean(means[:5]) + 2
     assert results["best_return"] > random["best_return"] + 3
     assert kept == sorted(kept) and kept[-1] == results["best_return"]
@@ -38,15 +40,19 @@ def test_it_learns_to_lose_first(tmp_path):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equation(policy):
-    """P individuals in one call choose by the same scores as each alone; σ(u) · (count - 1) rounds to a place of the kind chosen."""
+    """P individuals in one call choose by the same scores as each by itself.
+
+    σ(u) · (count - 1) rounds to a match of the class chosen.
+    """
     rng = np.random.default_rng(0)
     individuals, dreams, z, h, locations = 3, 4, 5, 2, 20
-    kinds = np.array([0, 0, 1, 2, 2])
-    controller = CMAES(CMAESConfig(policy=policy, hidden=3), *latent_spaces(z, 3, locations, h, kinds))
+    match_classes = np.array([0, 0, 1, 2, 2])
+    controller = CMAES(CMAESConfig(policy=policy, hidden=3), *latent_spaces(z, 3, locations, h, match_classes))
     inputs = rng.standard_normal((individuals * dreams, z + h)).astype(np.float32)
-    counts = rng.integers(0, 7, (individuals * dreams, len(kinds)))
+    counts = rng.integers(0, 7, (individuals * dreams, len(match_classes)))
     weights = rng.standard_normal((individuals, controller.scores.size)).astype(np.float32)
-    xfer_ids = np.array([counts[:, kinds == xfer_id].sum(axis=1) for xfer_id in range(3)] + [np.ones(len(counts), int)]).T
+    of_rules = [counts[:, match_classes == xfer_id].sum(axis=1) for xfer_id in range(3)]
+    xfer_ids = np.array([*of_rules, np.ones(len(counts), int)]).T
     observation = {"z": inputs[:, :z], "h": inputs[:, z:], "counts": xfer_ids, "class_counts": counts}
     for row, (xfer_id, location) in enumerate(controller.actions(controller.mode, weights, observation)):
         x, w = inputs[row], weights[row // dreams]
@@ -55,40 +61,45 @@ def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equatio
             x = np.tanh(x @ first[:-1] / np.sqrt(7) + first[-1])
         w = w.reshape(-1, 7)
         outputs = w[-1] if policy == "priorities" else x @ w[:-1] / np.sqrt(len(x)) + w[-1]
-        kind = np.where(np.append(counts[row], 1) > 0, outputs[:-1], -np.inf).argmax()
-        if kind == len(kinds):
+        chosen = np.where(np.append(counts[row], 1) > 0, outputs[:-1], -np.inf).argmax()
+        if chosen == len(match_classes):
             assert (xfer_id, location) == (3, 0)
         else:
-            listed = [k for k in np.repeat(np.arange(5), counts[row]) if kinds[k] == kinds[kind]]  # the rule's places
-            position = np.rint((counts[row, kind] - 1) / (1 + np.exp(-outputs[-1])))
-            assert xfer_id == kinds[kind] and listed[location] == kind and location == listed.index(kind) + position
+            classes = np.repeat(np.arange(5), counts[row])
+            listed = [k for k in classes if match_classes[k] == match_classes[chosen]]  # of the rule's matches
+            position = np.rint((counts[row, chosen] - 1) / (1 + np.exp(-outputs[-1])))
+            assert xfer_id == match_classes[chosen] and listed[location] == chosen
+            assert location == listed.index(chosen) + position
 
 
-def test_the_untrained_controller_descends_by_worth():
-    """Of the kinds that are there the most worth, whatever z; NO-OP where none gains."""
-    worth = np.array([0.0, 2e-5, -3.0, 1.0, 1e-6])
+def test_the_untrained_controller_is_greedy_by_mean_reward():
+    """Of the classes that have a match the one of the highest mean reward, whatever z; NO-OP where none gains."""
+    mean_rewards = np.array([0.0, 2e-5, -3.0, 1.0, 1e-6])
     rng = np.random.default_rng(1)
     for policy in POLICIES:
-        controller = CMAES(CMAESConfig(policy=policy), *latent_spaces(4, 5, 9, 3, np.arange(5), worth))
+        controller = CMAES(CMAESConfig(policy=policy), *latent_spaces(4, 5, 9, 3, np.arange(5), mean_rewards))
         counts = rng.integers(0, 2, (64, 5))
         observation = {
-            "z": rng.standard_normal((64, 4)), "h": rng.standard_normal((64, 3)), "counts": np.pad(counts, [(0, 0), (0, 1)], constant_values=1),
+            "z": rng.standard_normal((64, 4)),
+            "h": rng.standard_normal((64, 3)),
+            "counts": np.pad(counts, [(0, 0), (0, 1)], constant_values=1),
             "class_counts": counts,
-        }  # fmt: skip
-        expected = [max([5, *np.flatnonzero(row)], key=lambda k: (np.append(worth, 0.0)[k], k == 5)) for row in counts]
+        }
+        gains = np.append(mean_rewards, 0.0)
+        expected = [max([5, *np.flatnonzero(row)], key=lambda k: (gains[k], k == 5)) for row in counts]
         assert controller.act(observation)[:, 0].tolist() == expected
 
 
-def test_scores_by_worth_are_ranks_within_one():
-    worth = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
-    scores = by_worth(worth)
+def test_scores_by_mean_reward_are_ranks_within_one():
+    mean_rewards = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
+    scores = by_mean_reward(mean_rewards)
     np.testing.assert_allclose(scores, [1.0, 0.5, -0.3, -0.65, -1.0, 0.5, 0.0])
-    np.testing.assert_array_equal(scores, by_worth(worth * 1e-9))
-    assert by_worth(np.zeros(1)).tolist() == [0.0]
+    np.testing.assert_array_equal(scores, by_mean_reward(mean_rewards * 1e-9))
+    assert by_mean_reward(np.zeros(1)).tolist() == [0.0]
 
 
 class Later(Identity):
-    """Its last xfer never applies."""
+    """Its last rule never applies."""
 
     def begin(self):
         super().begin()
@@ -102,7 +113,8 @@ def test_what_random_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_p
     controller = make(CMAES, config, Later)
     controller.train(vector(Later), 0, tmp_path)
     assert controller.reachable.tolist() == [True, True, True, False, True]
-    assert controller.weights.shape == (Scores("linear", Later.Z + Later.H, 1, np.zeros(5)).size,)  # 3 xfers, NO-OP and u
+    outputs = np.zeros(5)  # 3 rules, NO-OP and u
+    assert controller.weights.shape == (Scores("linear", Later.Z + Later.H, 1, outputs).size,)
     loaded = make(CMAES, config, Later)
     loaded.load(tmp_path)
     loaded.weights[:] = 0.0
@@ -144,7 +156,11 @@ def test_restarts_stay_within_the_budget_and_a_killed_training_goes_on_through_t
     config = CMAESConfig(generations=64, popsize=4, dreams=1, sigma0=0.5, evaluate_every=4, patience=1)
     starts, progressed = [], []
     results = make(CMAES, config, Sacrifice).train(
-        vector(Sacrifice), 0, tmp_path / "whole", lambda _, scalars: starts.append(scalars["starts"]), lambda *x: progressed.append(x)
+        vector(Sacrifice),
+        0,
+        tmp_path / "whole",
+        lambda _, scalars: starts.append(scalars["starts"]),
+        lambda *x: progressed.append(x),
     )
     assert starts[-1] > 2
     assert results["iterations"] <= 64 and progressed[-1] == (64, 64)

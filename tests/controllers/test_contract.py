@@ -130,7 +130,7 @@ def test_a_training_with_other_options_or_another_seed_is_not_continued(name, tm
         build(name).train(vector(Identity), 1, tmp_path)
 
 
-def test_a_checkpoint_of_another_shape_or_kind_is_refused(name, tmp_path):
+def test_a_checkpoint_of_another_shape_or_controller_is_refused(name, tmp_path):
     build(name).save(tmp_path)
     with pytest.raises(RLFlowError, match="another shape: z 11, not 2; n_xfer_ids 5, not 4; locations 6, not 4"):
         build(name, Sacrifice).load(tmp_path)
@@ -139,22 +139,22 @@ def test_a_checkpoint_of_another_shape_or_kind_is_refused(name, tmp_path):
         build(other).load(tmp_path)
 
 
-def test_a_checkpoint_of_other_kinds_or_of_kinds_of_other_worth_is_refused(name, tmp_path):
-    kinds, worth = [0, 0, 2], [1.0, 2.0, 3.0]
+def test_a_checkpoint_of_other_match_classes_or_of_other_mean_rewards_is_refused(name, tmp_path):
+    match_classes, mean_rewards = [0, 0, 2], [1.0, 2.0, 3.0]
 
-    def built(kinds, worth):
-        return CONTROLLERS.get(name)(SMALL[name], *latent_spaces(2, 3, 4, match_classes=kinds, mean_rewards=worth))
+    def built(*table):
+        return CONTROLLERS.get(name)(SMALL[name], *latent_spaces(2, 3, 4, 3, *table))
 
-    built(kinds, worth).save(tmp_path)
-    built(kinds, worth).load(tmp_path)
-    for other in (([0, 1, 2], worth), (kinds, [1.0, 2.0, 3.5])):
+    built(match_classes, mean_rewards).save(tmp_path)
+    built(match_classes, mean_rewards).load(tmp_path)
+    for other in (([0, 1, 2], mean_rewards), (match_classes, [1.0, 2.0, 3.5])):
         with pytest.raises(RLFlowError, match="another shape: table"):
             built(*other).load(tmp_path)
 
 
 def test_networks_of_another_size_are_refused(tmp_path):
     build("ppo").save(tmp_path)
-    with pytest.raises(RLFlowError, match=r"another shape: .*learner/kind_head/w \(16, 5\), not \(128, 5\)"):
+    with pytest.raises(RLFlowError, match=r"another shape: .*learner/class_head/w \(16, 5\), not \(128, 5\)"):
         make(CONTROLLERS.get("ppo"), PPOConfig(), Identity).load(tmp_path)
 
 

@@ -12,14 +12,14 @@ B, X, L = 3, 5, 4  # X = N + 1
 
 
 def random_counts(rng):
-    """Row 0 allows NO-OP alone; all locations and none of an xfer occur."""
+    """Row 0 allows only NO-OP; all locations and none of a rule occur."""
     counts = rng.integers(0, L + 1, (B, X)).astype(np.int32)
     counts[0], counts[1, :2], counts[:, -1] = 0, (0, L), 1
     return counts
 
 
 def two_stage(rng, scale=1.0):
-    """A distribution whose location logits depend on the xfer, and its valid pairs bool [B, X, L]."""
+    """A distribution whose location logits depend on the rule, and its valid pairs bool [B, X, L]."""
     counts = random_counts(rng)
     rule_logits = (scale * rng.standard_normal((B, X))).astype(np.float32)
     table = tf.constant(scale * rng.standard_normal((X, L)), tf.float32)
@@ -69,7 +69,7 @@ def test_sampling_frequencies_match_the_probabilities():
     assert np.all(np.abs(counts / samples - probs) <= 4.5 * np.sqrt(probs * (1 - probs) / samples) + 1e-9)
 
 
-def test_mode_is_the_best_valid_xfer_and_then_its_best_valid_location():
+def test_mode_is_the_best_valid_rule_and_then_its_best_valid_location():
     distribution, valid = two_stage(np.random.default_rng(1))
     log_probs, _ = enumerate_pairs(distribution)
     for b, (xfer_id, location) in enumerate(distribution.mode().numpy()):

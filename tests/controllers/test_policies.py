@@ -1,4 +1,4 @@
-"""The policy of kinds, against an enumeration of the places."""
+"""The policy of match classes, against an enumeration of the matches."""
 
 import numpy as np
 import pytest
@@ -7,60 +7,65 @@ from controllers.ppo import PPO, PPOConfig
 from rlflow.common.errors import RLFlowError
 from tests.toys.latent import latent_spaces
 
-KINDS, WORTH = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])
+MATCH_CLASSES, MEAN_REWARDS = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])
 N, L, NO_OP = 4, 20, 4
 
 
-def controller(worth=WORTH, **options) -> PPO:
-    return PPO(PPOConfig(hidden=8, **options), *latent_spaces(2, N, L, match_classes=KINDS, mean_rewards=worth))
+def controller(mean_rewards=MEAN_REWARDS, **options) -> PPO:
+    spaces = latent_spaces(2, N, L, match_classes=MATCH_CLASSES, mean_rewards=mean_rewards)
+    return PPO(PPOConfig(hidden=8, **options), *spaces)
 
 
 def observations(n: int = 300):
     rng = np.random.default_rng(0)
-    class_counts = rng.integers(0, 3, (n, len(KINDS))) * rng.integers(0, 2, (n, len(KINDS)))
-    counts = np.stack([np.append(np.bincount(KINDS, row, N), 1) for row in class_counts])
-    return {"z": rng.standard_normal((n, 2)), "h": rng.standard_normal((n, 3)), "counts": counts, "class_counts": class_counts}
+    class_counts = rng.integers(0, 3, (n, len(MATCH_CLASSES))) * rng.integers(0, 2, (n, len(MATCH_CLASSES)))
+    counts = np.stack([np.append(np.bincount(MATCH_CLASSES, row, N), 1) for row in class_counts])
+    z, h = rng.standard_normal((n, 2)), rng.standard_normal((n, 3))
+    return {"z": z, "h": h, "counts": counts, "class_counts": class_counts}
 
 
-def first_place(row: np.ndarray, kind: int) -> tuple[int, int]:
-    """(xfer, location) of the kind's first place, where a rule's places are listed kind by kind."""
-    listed = [k for k in np.repeat(np.arange(len(row)), row) if KINDS[k] == KINDS[kind]]
-    return int(KINDS[kind]), listed.index(kind)
+def first_match(row: np.ndarray, match_class: int) -> tuple[int, int]:
+    """(xfer_id, location) of the class's first match, where a rule's matches are listed class by class."""
+    listed = [k for k in np.repeat(np.arange(len(row)), row) if MATCH_CLASSES[k] == MATCH_CLASSES[match_class]]
+    return int(MATCH_CLASSES[match_class]), listed.index(match_class)
 
 
-@pytest.mark.parametrize("worth", [WORTH, -WORTH, 1e4 * WORTH, np.zeros(6)])
-def test_untrained_it_is_descent_by_worth(worth):
+@pytest.mark.parametrize("mean_rewards", [MEAN_REWARDS, -MEAN_REWARDS, 1e4 * MEAN_REWARDS, np.zeros(6)])
+def test_untrained_it_is_greedy_by_mean_reward(mean_rewards):
     seen, ends = observations(), 0
-    actions = controller(worth).act(seen)
+    actions = controller(mean_rewards).act(seen)
     for row, action in zip(seen["class_counts"], actions.tolist(), strict=True):
-        there = [kind for kind in np.flatnonzero(row) if worth[kind] > 0]
-        best = max(there, key=lambda kind: worth[kind], default=None)
+        gaining = [k for k in np.flatnonzero(row) if mean_rewards[k] > 0]
+        best = max(gaining, key=lambda k: mean_rewards[k], default=None)
         if best is not None:
-            assert tuple(action) == first_place(row, best)
+            assert tuple(action) == first_match(row, best)
         else:
             ends += 1
-            assert worth.any() or action == [NO_OP, 0] or tuple(action) in [first_place(row, k) for k in np.flatnonzero(row)]
-            if not any(worth[kind] == 0 for kind in np.flatnonzero(row)):
+            firsts = [first_match(row, k) for k in np.flatnonzero(row)]
+            assert mean_rewards.any() or action == [NO_OP, 0] or tuple(action) in firsts
+            if not any(mean_rewards[k] == 0 for k in np.flatnonzero(row)):
                 assert action == [NO_OP, 0]
     assert ends > 10
 
 
-def test_it_explores_the_first_places_of_all_kinds_that_are_there_and_nothing_else():
+def test_it_explores_the_first_match_of_each_class_and_nothing_else():
     seen, ppo, rng = observations(8), controller(greedy_prior=1.0), np.random.default_rng(1)
     drawn = [set() for _ in range(8)]
     for _ in range(1000):
         for result, action in zip(drawn, ppo.act(seen, greedy=False, rng=rng).tolist(), strict=True):
             result.add(tuple(action))
     for row, result in zip(seen["class_counts"], drawn, strict=True):
-        assert result == {(NO_OP, 0), *(first_place(row, kind) for kind in np.flatnonzero(row))}
+        assert result == {(NO_OP, 0), *(first_match(row, k) for k in np.flatnonzero(row))}
 
 
-def test_what_is_worth_more_is_tried_more_often_whatever_the_unit():
-    seen = {key: value[:1] for key, value in observations().items()} | {"class_counts": np.ones((1, 6), int), "counts": np.array([[3, 1, 0, 2, 1]])}
+def test_what_has_a_higher_mean_reward_is_tried_more_often_whatever_the_unit():
+    seen = {key: value[:1] for key, value in observations().items()}
+    seen |= {"class_counts": np.ones((1, 6), int), "counts": np.array([[3, 1, 0, 2, 1]])}
     for unit in (1.0, 1e-5):
         seen_often = np.zeros(N + 1)
         many = {key: np.repeat(value, 4000, axis=0) for key, value in seen.items()}
-        for xfer_id, _ in controller(unit * WORTH, greedy_prior=1.0).act(many, greedy=False, rng=np.random.default_rng(0)):
+        ppo, rng = controller(unit * MEAN_REWARDS, greedy_prior=1.0), np.random.default_rng(0)
+        for xfer_id, _ in ppo.act(many, greedy=False, rng=rng):
             seen_often[xfer_id] += 1
         assert seen_often[3] > seen_often[0] > seen_often[1] > 0 and 0 < seen_often[NO_OP] < seen_often[0]
 

@@ -7,8 +7,8 @@ from rlflow.common.errors import RLFlowError
 from tests.toys.latent import Identity, Sacrifice, Toy, make, vector
 
 SMALL = {
-    "envs": 32, "steps": 16, "hidden": 32, "embedding": 8, "evaluate_every": 10, "evaluation_dreams": 32, "greedy_prior": 3.0, "gamma": 0.99,
-    "entropy_weight": 0.01,
+    "envs": 32, "steps": 16, "hidden": 32, "embedding": 8, "evaluate_every": 10, "evaluation_dreams": 32,
+    "greedy_prior": 3.0, "gamma": 0.99, "entropy_weight": 0.01,
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from tests.toys.latent import latent_spaces
 
 def observation(counts):
     n = len(counts)
-    return {"z": np.zeros((n, 1), np.float32), "h": np.zeros((n, 3), np.float32), "counts": np.asarray(counts, np.int32)}
+    z, h = np.zeros((n, 1), np.float32), np.zeros((n, 3), np.float32)
+    return {"z": z, "h": h, "counts": np.asarray(counts, np.int32)}
 
 
 def test_every_valid_pair_is_equally_probable():
@@ -21,7 +22,7 @@ def test_every_valid_pair_is_equally_probable():
 
 
 def test_a_number_is_drawn_in_the_list_of_valid_pairs():
-    """By xfer, then location: what the generator draws is all that decides."""
+    """By rule, then location: what the generator draws is all that decides."""
     counts = np.random.default_rng(0).integers(0, 5, (50, 4))
     counts[:, -1] = 1
     pairs = [[(xfer_id, location) for xfer_id in range(4) for location in range(row[xfer_id])] for row in counts]

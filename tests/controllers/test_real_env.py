@@ -71,7 +71,8 @@ def test_a_killed_training_ends_with_the_same_results_and_never_counts_twice(tmp
 
 
 def test_a_limit_below_the_first_checkpoint_is_refused(tmp_path):
-    with pytest.raises(RLFlowError, match="20 interactions do not last until the first checkpoint of cma-es; raise controller.interactions"):
+    reason = "20 interactions do not last until the first checkpoint of cma-es; raise controller.interactions"
+    with pytest.raises(RLFlowError, match=reason):
         trained(tmp_path, 20)
 
 

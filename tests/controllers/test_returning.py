@@ -1,4 +1,6 @@
-"""Where a state can be restored, going again where the greedy episode went costs no interaction; and what is learnt of it counts once."""
+"""Where a state can be restored, going again where the greedy episode went costs no interaction; and what is learnt of
+it counts once.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -64,7 +66,7 @@ def task():
 
 @pytest.fixture
 def carried_out(monkeypatch):
-    """Every substitution that is carried out on a real graph."""
+    """Every match that is rewritten on a real graph."""
     result, follow = [], RewriteState.follow
 
     def counted(self, match):
@@ -108,7 +110,8 @@ def test_an_episode_is_whole_whether_its_first_steps_were_copied_or_not(task, tm
     for episode in episodes:
         same(episode, replayed(task, episode))
         assert np.array_equal(episode.actions[: episode.copied], episodes[0].actions[: episode.copied])
-    leaves = [e for e in episodes[1:] if 0 < e.copied < min(len(e), PLAN) and np.array_equal(e.actions[e.copied], episodes[0].actions[e.copied])]
+    partial = [e for e in episodes[1:] if 0 < e.copied < min(len(e), PLAN)]
+    leaves = [e for e in partial if np.array_equal(e.actions[e.copied], episodes[0].actions[e.copied])]
     assert len(leaves) < len(episodes) / 4  # it explores from there, and seldom goes on as the greedy one did
 
 
@@ -160,7 +163,8 @@ def test_who_has_left_a_way_is_not_put_back_on_it(task, carried_out):
     carried_out.clear()
     recorder.step((way[0][0], 0))
     recorder.step(way[1])
-    assert recorder.copied == 0 and len(carried_out) == 2 and env.state.hash == left.apply(*way[1]).hash != states[2].hash
+    assert recorder.copied == 0 and len(carried_out) == 2
+    assert env.state.hash == left.apply(*way[1]).hash != states[2].hash
 
 
 def test_to_recall_a_step_is_to_take_it_but_for_the_work(task, carried_out):
@@ -215,14 +219,16 @@ def test_a_step_that_was_played_once_counts_once(task, played):
     rewards = [[] for _ in model.match_classes]
     for episode, edits in zip([*random, *own], logged_edits([*random, *own]), strict=True):
         index = model.groundings.of(edits[0][0])
-        for match, reward in list(zip(ground_episode(index, edits).matches.tolist(), episode.rewards.tolist(), strict=True))[episode.copied :]:
+        steps = list(zip(ground_episode(index, edits).matches.tolist(), episode.rewards.tolist(), strict=True))
+        for match, reward in steps[episode.copied :]:
             if match >= 0:
                 rewards[index.match_class.values[match]].append(reward)
-    assert model.mean_rewards == pytest.approx([np.mean(of_kind) if of_kind else 0.0 for of_kind in rewards], abs=1e-5)
+    means = [np.mean(of_class) if of_class else 0.0 for of_class in rewards]
+    assert model.mean_rewards == pytest.approx(means, abs=1e-5)
 
 
 class Far(AnalyticCost):
-    """An operator costs more by each sum two edges behind it, so that its next neighbours alone do not tell."""
+    """An operator costs more by each sum two edges behind it, so that its next neighbours are not enough to know it."""
 
     reach, passes = 2, None
 
@@ -230,14 +236,16 @@ class Far(AnalyticCost):
         def readers(of):
             return [graph.nodes[n] for n in graph.consumers.get(of.outputs[0], ())]
 
-        cost, sums = super().node_cost(graph, node), sum(far.op == "Add" for near in readers(node) for far in readers(near))
+        cost = super().node_cost(graph, node)
+        sums = sum(far.op == "Add" for near in readers(node) for far in readers(near))
         return cost._replace(runtime_ps=(1 + sums) * cost.runtime_ps)
 
 
 def averages(model) -> tuple[np.ndarray, ...]:
     """Runtimes of nodes, single and by their neighbourhoods; z of nodes; mean rewards of match classes."""
     of_nodes = [list(of.values()) for of in model.costs.nodes.known.values()]
-    return np.concatenate(of_nodes), np.concatenate([means.mean for means in model.costs.neighbourhoods]), model.latents.rows, model.mean_rewards
+    around = np.concatenate([means.mean for means in model.costs.neighbourhoods])
+    return np.concatenate(of_nodes), around, model.latents.rows, model.mean_rewards
 
 
 def test_no_average_changes_by_what_was_copied():
@@ -262,4 +270,5 @@ def test_what_was_copied_from_an_episode_that_is_held_out_is_learnt_from_the_cop
 def test_episodes_that_began_alike_by_chance_all_count(task):
     same_start = [play_random(task, relative, 6, np.random.default_rng(3), k) for k in range(2)]
     total, times = of_new_steps(same_start), fitted(same_start, task).groundings.rules.times()
-    assert sum(total.values()) == 2 * len(same_start[0]) and [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]
+    assert sum(total.values()) == 2 * len(same_start[0])
+    assert [times[x] for x in range(task.no_op)] == [total[x] for x in range(task.no_op)]

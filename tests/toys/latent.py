@@ -10,14 +10,18 @@ H = 3
 
 
 def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None):
-    """The observation space and the action space; n xfers besides NO-OP. By default one match class of each, of mean reward 0."""
-    match_classes = np.arange(n, dtype=np.int32) if match_classes is None else np.array(match_classes, np.int32)
-    mean_rewards = np.zeros(len(match_classes), np.float32) if mean_rewards is None else np.array(mean_rewards, np.float32)
+    """The observation space and the action space; n rules besides NO-OP.
+
+    By default one match class of each, of mean reward 0.
+    """
+    match_classes = np.array(np.arange(n) if match_classes is None else match_classes, np.int32)
+    mean_rewards = np.array(np.zeros(len(match_classes)) if mean_rewards is None else mean_rewards, np.float32)
+    fewest, most = np.append(np.zeros(n, np.int32), 1), np.append(np.full(n, locations, np.int32), 1)
     observation = gym.spaces.Dict(
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
-            "counts": gym.spaces.Box(np.append(np.zeros(n, np.int32), 1), np.append(np.full(n, locations, np.int32), 1), dtype=np.int32),
+            "counts": gym.spaces.Box(fewest, most, dtype=np.int32),
             "class_counts": MatchClassCounts(match_classes, mean_rewards, locations),
             "step": gym.spaces.Box(0, 1000, (), np.int32),
         }
@@ -53,7 +57,7 @@ class Toy(gym.Env):
         }  # fmt: skip
 
     def class_counts(self):
-        """One kind of each xfer."""
+        """One match class of each rule."""
         return self.shown()[:-1]
 
     def shown(self):
@@ -62,13 +66,13 @@ class Toy(gym.Env):
 
 
 class Identity(Toy):
-    """z names an xfer (one-hot) and a location (as a fraction, and one-hot): the reward is 1 for doing just that."""
+    """z names a rule (one-hot) and a location (as a fraction, and one-hot): the reward is 1 for doing just that."""
 
     Z, N, L, STEPS = 11, 4, 6, 8
 
     def begin(self):
         self.xfer_id = int(self.np_random.integers(self.N))
-        self._counts = self.np_random.integers(0, self.L + 1, self.N)  # 0: the xfer is invalid
+        self._counts = self.np_random.integers(0, self.L + 1, self.N)  # 0: the rule is invalid
         self._counts[self.xfer_id] = self.np_random.integers(2, self.L + 1)
         self.location = int(self.np_random.integers(self._counts[self.xfer_id]))
 

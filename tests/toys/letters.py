@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlflow.collect.episodes import Episode
-from rlflow.env.encoding import EncodingSpec, GraphArrays
+from rlflow.tasks.base import EncodingSpec, GraphArrays
 
 A, B, C = 1, 2, 3
 COST = {A: 3.0, B: 2.0, C: 4.0}
@@ -25,7 +25,7 @@ PATTERNS = ((A, B), (C, C), (B, A))
 START = ((B, 1), (A, 2), (B, 1), (A, 1), (B, 1), (B, 1))
 SPEC = EncodingSpec(n_ops=4, node_features=2, edge_features=1, global_features=1, n_rules=3, max_locations=4)
 MAX_STEPS = 10
-KINDS, WORTH = np.arange(SPEC.n_rules, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)  # one of each rule
+MATCH_CLASSES, MEAN_REWARDS = np.arange(SPEC.n_rules, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)
 
 Chain = tuple[tuple[int, int], ...]
 
@@ -54,9 +54,9 @@ def graph(chain: Chain) -> GraphArrays:
     n = len(chain)
     sizes = np.array([size for _, size in chain], np.float32)
     letters = np.array([letter for letter, _ in chain], np.int32)
-    price = np.array([COST[letter] * size for letter, size in chain], np.float32)
+    costs = np.array([COST[letter] * size for letter, size in chain], np.float32)
     return GraphArrays(
-        ops=letters, nodes=np.stack([sizes, np.log1p(price)], axis=1), edges=np.ones((n - 1, 1), np.float32),
+        ops=letters, nodes=np.stack([sizes, np.log1p(costs)], axis=1), edges=np.ones((n - 1, 1), np.float32),
         senders=np.arange(n - 1, dtype=np.int32), receivers=np.arange(1, n, dtype=np.int32),
         globals=np.array([cost(chain) / cost(START)], np.float32),
     )
@@ -64,7 +64,7 @@ def graph(chain: Chain) -> GraphArrays:
 
 @dataclass(frozen=True, eq=False)
 class ToyState:
-    """What world models ask of a RewriteState."""
+    """What world models ask of a state."""
 
     chain: Chain
 

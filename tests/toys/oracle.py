@@ -1,4 +1,4 @@
-"""A world model of the toy that is told how wrong to be."""
+"""A world model of the toy that is as wrong as it is asked to be."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from worldmodel.base import Replay
 
 
 class Oracle:
-    """Looks up what the episodes say, and spoils it: rewards by a factor, all counts of chosen steps by one."""
+    """Repeats what the episodes say, and spoils it: rewards by a factor, all counts of chosen steps by one."""
 
     spec, config, latent, hidden = toy.SPEC, None, 1, 1
 
@@ -22,7 +22,7 @@ class Oracle:
         return {"coverage_50": 0.5, "coverage_90": 0.9}
 
     def _stretch(self, episode, start, horizon):
-        """What lies past the episode's end is nonsense, which nobody may look at."""
+        """What lies past the episode's end is nonsense, which nobody may read."""
         rewards, ends = np.full(horizon, np.nan), np.zeros(horizon, bool)
         counts, uncertainty = np.full((horizon, self.spec.n_rules), -1, np.int32), np.zeros(horizon, np.float32)
         n = min(horizon, len(episode) - start)

@@ -25,8 +25,13 @@ def rule_set(text: str) -> RuleSet:
     return RuleSet(tuple(parse(text, "toy")), "toy")
 
 
-def onnx_model(lines: str, inputs: dict[str, tuple], outputs: str, weights: dict[str, tuple] | None = None, **attributes) -> onnx.ModelProto:
-    """lines: "y = Conv(x, w)", one operator each. weights: names and shapes of constants. attributes: by the operator's first output."""
+def onnx_model(
+    lines: str, inputs: dict[str, tuple], outputs: str, weights: dict[str, tuple] | None = None, **attributes
+) -> onnx.ModelProto:
+    """lines: "y = Conv(x, w)", one operator each.
+
+    weights: names and shapes of constants.  attributes: by the operator's first output.
+    """
     nodes = []
     for line in filter(None, map(str.strip, lines.splitlines())):
         made, _, call = line.partition(" = ")
@@ -95,11 +100,23 @@ def said(model, episodes: list[Episode], horizon: int = 10**9) -> Said:
     rows, starts = np.repeat(np.arange(len(episodes)), lengths), np.concatenate([np.arange(n) for n in lengths])
     horizon = min(horizon, max(lengths))
     replay = model.replay(episodes, rows, starts, horizon)
-    at = [(s, t, rows[s], starts[s] + t) for s in range(len(rows)) for t in range(min(horizon, lengths[rows[s]] - starts[s]))]
-    s, t, row, step = np.array(at).T
-    real = [(episodes[r].rewards[k], episodes[r].counts[k + 1], episodes[r].terminated[k]) for r, k in zip(row, step, strict=True)]
+    at, real = [], []
+    for s, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        for t in range(min(horizon, lengths[row] - start)):
+            episode, step = episodes[row], start + t
+            at.append((s, t))
+            real.append((episode.rewards[step], episode.counts[step + 1], episode.terminated[step]))
+    s, t = np.array(at).T
     rewards, counts, ends = (np.array(values) for values in zip(*real, strict=True))
-    return Said(replay.rewards[s, t], rewards, replay.counts[s, t], counts, replay.terminated[s, t], ends, replay.uncertainty[s, t])
+    return Said(
+        rewards=replay.rewards[s, t],
+        real_rewards=rewards,
+        counts=replay.counts[s, t],
+        real_counts=counts,
+        terminated=replay.terminated[s, t],
+        real_terminated=ends,
+        uncertainty=replay.uncertainty[s, t],
+    )
 
 
 SIGNS_AND_PRODUCTS = """

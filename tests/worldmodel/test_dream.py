@@ -12,9 +12,12 @@ NOOP = np.array([toy.SPEC.n_rules, 0])
 
 
 def random_valid_actions(observation: dict, random: np.random.Generator) -> np.ndarray:
-    """One uniformly drawn valid (xfer, location) per dream."""
-    valid = [[(xfer_id, location) for xfer_id, count in enumerate(row) for location in range(count)] for row in observation["counts"]]
-    return np.stack([random.choice(pairs) for pairs in valid])
+    """One uniformly drawn valid (xfer_id, location) per dream."""
+    actions = []
+    for counts in observation["counts"]:
+        pairs = [(xfer_id, location) for xfer_id, count in enumerate(counts) for location in range(count)]
+        actions.append(random.choice(pairs))
+    return np.stack(actions)
 
 
 def play(env: DreamVectorEnv, seed: int, steps: int = 15) -> list:
@@ -85,7 +88,8 @@ def test_action_masks_are_those_of_the_observation(start):
     masks = env.action_masks()
     assert masks.dtype == bool and masks.shape == (toy.SPEC.n_rules + 1 + toy.SPEC.max_locations,)
     np.testing.assert_array_equal(masks[: toy.SPEC.n_rules + 1], observation["counts"] > 0)
-    np.testing.assert_array_equal(masks[toy.SPEC.n_rules + 1:], np.arange(toy.SPEC.max_locations) < observation["counts"].max())
+    below = np.arange(toy.SPEC.max_locations) < observation["counts"].max()
+    np.testing.assert_array_equal(masks[toy.SPEC.n_rules + 1 :], below)
 
 
 def test_the_vector_dream_resets_as_gymnasiums_own_vector_environment_does(start):
@@ -134,14 +138,14 @@ def test_every_dreamt_observation_is_in_the_space(start, temperature):
         assert observation in env.observation_space
 
 
-# -- doubt -----------------------------------------------------------------------------------------
+# -- uncertainty -----------------------------------------------------------------------------------
 
 
-class Doubtful:
-    """A world model that doubts its first step by 0, its second by 1 and so on, in every row; each is worth 5."""
+class Uncertain:
+    """Its uncertainty of the first step is 0, of the second 1 and so on, in every row; each step's reward is 5."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
-    match_classes, mean_rewards = toy.KINDS, toy.WORTH
+    match_classes, mean_rewards = toy.MATCH_CLASSES, toy.MEAN_REWARDS
 
     def imagine(self, start, n):
         return self.Imagination(start.counts, n)
@@ -160,32 +164,32 @@ class Doubtful:
             return Imagined(np.full(len(rows), 5.0), np.zeros(len(rows), bool), uncertainty)
 
 
-def doubtful(**options) -> DreamVectorEnv:
-    env = DreamVectorEnv(Doubtful(), toy.ToyState(toy.START), 2, **options)
+def uncertain(**options) -> DreamVectorEnv:
+    env = DreamVectorEnv(Uncertain(), toy.ToyState(toy.START), 2, **options)
     env.reset(seed=0)
     return env
 
 
-def test_doubt_takes_its_penalty_off_the_reward():
-    env = doubtful(uncertainty_limit=None, uncertainty_penalty=0.5)
+def test_uncertainty_takes_its_penalty_off_the_reward():
+    env = uncertain(uncertainty_limit=None, uncertainty_penalty=0.5)
     rewards = [env.step(np.array([[0, 0], NOOP]))[1].tolist() for _ in range(3)]
     assert rewards == [[5, 0], [4.5, 0], [4, 0]]
 
 
-def test_a_dream_ends_unpaid_where_the_model_doubts_more_than_the_limit():
-    env = doubtful(uncertainty_limit=1.0)
+def test_a_dream_ends_unpaid_where_the_model_is_more_uncertain_than_the_limit():
+    env = uncertain(uncertainty_limit=1.0)
     valid, invalid = [0, 0], [0, toy.SPEC.max_locations - 1]
-    told, ended = [], []
+    paid, ended = [], []
     for _ in range(4):
         _, rewards, terminated, cut, _ = env.step(np.array([valid, invalid]))
         assert not cut.any()
-        told.append(rewards.tolist())
+        paid.append(rewards.tolist())
         ended.append(terminated.tolist())
-    assert told == [[5, -100], [5, -100], [0, -100], [5, -100]]
+    assert paid == [[5, -100], [5, -100], [0, -100], [5, -100]]
     assert ended == [[False, False], [False, False], [True, False], [False, False]], "the fourth step begins anew"
 
 
-def test_without_a_limit_no_doubt_ends_a_dream():
-    env = doubtful(uncertainty_limit=None, max_steps=6)
+def test_without_a_limit_no_uncertainty_ends_a_dream():
+    env = uncertain(uncertainty_limit=None, max_steps=6)
     cuts = [bool(env.step(np.array([[0, 0], [0, 0]]))[3][0]) for _ in range(6)]
     assert cuts == [False] * 5 + [True]

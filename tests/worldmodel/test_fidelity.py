@@ -24,8 +24,8 @@ def test_a_trained_model_learns_the_toy(trained):
     result = fidelity(model, toy.episodes(60, seed=9), horizons=(1, 5), rank_steps=5)
     for horizon, entry in result["horizons"].items():
         assert entry["model"]["mask_exact"] >= 0.95, (horizon, entry)
-        error = entry["model"]["cumulative_reward_error"]
-        assert error < 0.5 * min(entry[name]["cumulative_reward_error"] for name in ("no_change", "rule_mean")), (horizon, entry)
+        error, *baselines = (entry[name]["cumulative_reward_error"] for name in PREDICTORS)
+        assert error < 0.5 * min(baselines), (horizon, entry)
     assert result["horizons"]["1"]["model"]["reward_r2"] > 0.95
     assert result["horizons"]["1"]["model"]["termination_accuracy"] == 1
     assert result["ranks"]["anywhere"]["model"]["concordance"] == 1
@@ -38,10 +38,10 @@ def test_an_exact_model_has_no_error_at_any_horizon():
     for starts in ("horizons", "first"):
         for horizon in ("1", "3", "5"):
             errors = result[starts][horizon]["model"]
-            assert errors["cumulative_reward_error"] == errors["cumulative_reward_relative"] == errors["reward_mae"] == 0
+            assert {errors[key] for key in ERRORS[:3]} == {0}
             assert {errors[key] for key in ERRORS[3:]} == {1}
-            assert result[starts][horizon]["in_doubt"] == 0
-            assert result[starts][horizon]["without_doubt"] == {"starts": result[starts][horizon]["starts"], **errors}
+            assert result[starts][horizon]["uncertain"] == 0
+            assert result[starts][horizon]["certain"] == {"starts": result[starts][horizon]["starts"], **errors}
     for starts in ("anywhere", "first"):
         assert result["ranks"][starts]["model"]["correlation"] == pytest.approx(1)
         assert result["ranks"][starts]["model"]["interval"] == pytest.approx([1, 1])
@@ -50,7 +50,7 @@ def test_an_exact_model_has_no_error_at_any_horizon():
 
 def test_a_horizon_that_no_episode_reaches_has_no_figures():
     entry = measured()["horizons"]["99"]
-    assert entry["starts"] == 0 and entry["in_doubt"] is None
+    assert entry["starts"] == 0 and entry["uncertain"] is None
     assert all(value is None for name in PREDICTORS for value in entry[name].values())
 
 
@@ -60,7 +60,8 @@ def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
     for horizon in ("1", "3"):
         assert result["horizons"][horizon]["model"]["cumulative_reward_relative"] == pytest.approx(0.1)
     assert result["horizons"]["1"]["model"]["reward_mae"] == pytest.approx(0.1 * np.abs(rewards).mean())
-    assert result["horizons"]["1"]["model"]["reward_r2"] == pytest.approx(1 - 0.01 * np.square(rewards).sum() / rewards.var() / rewards.size)
+    unexplained = 0.01 * np.square(rewards).sum() / rewards.var() / rewards.size
+    assert result["horizons"]["1"]["model"]["reward_r2"] == pytest.approx(1 - unexplained)
     assert result["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(1)
     gained = improvement(Oracle(factor=1.1), EPISODES)
     assert gained["relative_error"] == pytest.approx(0.1)
@@ -69,16 +70,16 @@ def test_a_reward_that_is_ten_percent_off_is_ten_percent_off():
     assert measured(Oracle(factor=-1))["ranks"]["anywhere"]["model"]["correlation"] == pytest.approx(-1)
 
 
-def test_errors_are_of_the_step_at_the_horizon_and_doubt_of_all_before():
+def test_errors_are_of_the_step_at_the_horizon_and_uncertainty_of_all_before():
     """A model that is wrong, and knows it, from its fourth step on: perfect at 3, wrong in every count at 5."""
     result = measured(Oracle(wrong_after=3))["horizons"]
-    assert result["3"]["model"]["counts_exact"] == 1 and result["3"]["in_doubt"] == 0
+    assert result["3"]["model"]["counts_exact"] == 1 and result["3"]["uncertain"] == 0
     wrong = result["5"]
     assert wrong["model"]["counts_exact"] == wrong["model"]["counts_of_rules"] == 0
     assert wrong["model"]["mask_recall"] == 1 and wrong["model"]["mask_precision"] < 1  # it shows every rule
-    assert wrong["in_doubt"] == pytest.approx(2 / 5)
-    assert wrong["without_doubt"]["starts"] == 0 and wrong["without_doubt"]["counts_exact"] is None
-    assert measured(Oracle(wrong_after=3), uncertainty_limit=1.0)["horizons"]["5"]["in_doubt"] == 0
+    assert wrong["uncertain"] == pytest.approx(2 / 5)
+    assert wrong["certain"]["starts"] == 0 and wrong["certain"]["counts_exact"] is None
+    assert measured(Oracle(wrong_after=3), uncertainty_limit=1.0)["horizons"]["5"]["uncertain"] == 0
 
 
 def test_masks_are_judged_by_precision_recall_and_f1():
@@ -91,7 +92,7 @@ def test_masks_are_judged_by_precision_recall_and_f1():
     assert errors["mask_exact"] == pytest.approx((shown > 0).all(axis=1).mean())
 
 
-def test_the_share_of_exact_rules_looks_past_those_that_nobody_speaks_of():
+def test_the_share_of_exact_rules_leaves_out_those_without_a_location():
     after = np.concatenate([e.counts[1:] for e in EPISODES])
     before = np.concatenate([e.counts[:-1] for e in EPISODES])
     either = (after > 0) | (before > 0)
@@ -113,7 +114,8 @@ def test_the_baselines_are_what_they_say():
         assert entry["no_change"]["cumulative_reward_error"] == pytest.approx(np.abs(rewards).mean())
         assert entry["no_change"]["cumulative_reward_relative"] == pytest.approx(1)
         assert entry["rule_mean"]["reward_mae"] == pytest.approx(np.abs(rewards - of_rule[xfer_ids]).mean(), rel=1e-5)
-        assert entry["no_change"]["termination_accuracy"] == pytest.approx(1 - np.concatenate([e.terminated for e in EPISODES]).mean())
+        ends = np.concatenate([e.terminated for e in EPISODES]).mean()
+        assert entry["no_change"]["termination_accuracy"] == pytest.approx(1 - ends)
 
 
 def test_the_end_by_no_op_is_known_to_every_model():
@@ -138,7 +140,8 @@ def test_ranks_agree_with_scipy_and_ties_are_ties():
     result = fidelity(Oracle(), EPISODES, horizons=(1,), rank_steps=4)["ranks"]["anywhere"]
     assert result["sequences"] == min(200, sum(max(0, len(e) - 3) for e in EPISODES))
     said = result["rule_mean"]["returns"]
-    assert result["rule_mean"]["correlation"] == pytest.approx(spearmanr(np.round(result["real"], 3), np.round(said, 3)).statistic, abs=1e-3)
+    expected = spearmanr(np.round(result["real"], 3), np.round(said, 3)).statistic
+    assert result["rule_mean"]["correlation"] == pytest.approx(expected, abs=1e-3)
     low, high = result["rule_mean"]["interval"]
     assert low <= result["rule_mean"]["correlation"] <= high and high - low > 0
     real = np.array([1.0, 1.0, 2.0, 3.0])
@@ -179,13 +182,14 @@ def test_the_table_has_a_row_for_each_horizon_that_was_reached():
     sure, uncertain = measured(), measured(Oracle(wrong_after=3))
     assert len(markdown_table(sure).splitlines()) == 2 + 2 * 3 * 3
     lines = markdown_table(uncertain).splitlines()
-    assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model without doubt has a row of its own
+    assert len(lines) == 2 + 2 * (3 * 3 + 1)  # at 5 steps the model where certain has a row of its own
     assert len({line.count("|") for line in lines}) == 1
 
 
 def test_the_report_is_markdown_with_a_plot(tmp_path):
     controller = measured(Oracle(factor=0.9)) | {"improvement": improvement(Oracle(factor=0.9), EPISODES[:2])}
-    path = write_fidelity(tmp_path, {"random": measured(), "controller": controller, "short": fidelity(Oracle(), EPISODES)})
+    short = fidelity(Oracle(), EPISODES)
+    path = write_fidelity(tmp_path, {"random": measured(), "controller": controller, "short": short})
     text = path.read_text()
     assert "## random: 40 episodes" in text and "relative error 0.1" in text and "coverage_90 0.9" in text
     assert (tmp_path / "world-model.png").read_bytes().startswith(b"\x89PNG")

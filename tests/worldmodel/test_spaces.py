@@ -8,8 +8,10 @@ from tests.toys import letters as toy
 from worldmodel import spaces
 
 COUNTS = np.array([[0, 2, 4], [1, 0, 0]], np.int32)
-VALID = [{(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (3, 0)}, {(0, 0), (3, 0)}]  # pairs (xfer, location)
-MODEL = SimpleNamespace(spec=toy.SPEC, latent=2, hidden=3, match_classes=toy.KINDS, mean_rewards=toy.WORTH)
+VALID = [{(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (3, 0)}, {(0, 0), (3, 0)}]  # pairs (xfer_id, location)
+MODEL = SimpleNamespace(
+    spec=toy.SPEC, latent=2, hidden=3, match_classes=toy.MATCH_CLASSES, mean_rewards=toy.MEAN_REWARDS
+)
 
 
 def test_valid_actions_are_those_below_the_counts_and_no_op():
@@ -19,7 +21,7 @@ def test_valid_actions_are_those_below_the_counts_and_no_op():
             assert spaces.valid_actions(actions, COUNTS).tolist() == [(xfer_id, location) in pairs for pairs in VALID]
 
 
-def test_flat_masks_join_the_xfers_and_the_union_of_locations():
+def test_flat_masks_join_the_rules_and_the_union_of_locations():
     for counts, expected in zip(COUNTS, ([0, 1, 1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 1, 0, 0, 0]), strict=True):
         flat = spaces.flat_action_masks(spaces.with_stop(counts), 4)
         np.testing.assert_array_equal(flat, expected)
@@ -36,28 +38,34 @@ def test_observations_fit_the_space(counts):
 
 
 def test_an_observation_is_in_arrays_of_its_own():
-    given = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32), COUNTS.copy(), COUNTS.copy(), np.zeros(2, np.int32)
+    latents = np.zeros((2, 1), np.float32), np.zeros((2, 0), np.float32)
+    given = *latents, COUNTS.copy(), COUNTS.copy(), np.zeros(2, np.int32)
     for own, array in zip(spaces.observation(*given).values(), given, strict=True):
         assert not np.shares_memory(own, array)
 
 
-def test_spaces_of_other_kinds_or_of_kinds_of_other_worth_are_others():
-    kinds, worth = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
-    space = spaces.MatchClassCounts(kinds, worth, 4)
-    assert space == spaces.MatchClassCounts(kinds.copy(), worth.copy(), 4)
-    for other in ((np.array([0, 1, 2], np.int32), worth, 4), (kinds, worth + 1, 4), (kinds, worth, 5)):
+def test_spaces_of_other_match_classes_or_of_other_mean_rewards_are_others():
+    match_classes, mean_rewards = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
+    space = spaces.MatchClassCounts(match_classes, mean_rewards, 4)
+    assert space == spaces.MatchClassCounts(match_classes.copy(), mean_rewards.copy(), 4)
+    others = (
+        (np.array([0, 1, 2], np.int32), mean_rewards, 4),
+        (match_classes, mean_rewards + 1, 4),
+        (match_classes, mean_rewards, 5),
+    )
+    for other in others:
         assert space != spaces.MatchClassCounts(*other)
     assert batch_space(space, 2).shape == (2, 3)
 
 
 def test_a_limit_leaves_the_first_locations_of_each_rule():
-    """Enumerated: the kinds of a rule's first locations, one after the other."""
-    kinds, rng = np.array([0, 0, 0, 1, 3, 3], np.int32), np.random.default_rng(0)
+    """Enumerated: the match classes of a rule's first locations, one after the other."""
+    match_classes, rng = np.array([0, 0, 0, 1, 3, 3], np.int32), np.random.default_rng(0)
     for _ in range(200):
         counts, limits = rng.integers(0, 4, (2, 6)), rng.integers(0, 7, (2, 4))
-        result = spaces.within(counts, kinds, limits)
+        result = spaces.within(counts, match_classes, limits)
         assert result.dtype == np.int32
         for row in range(2):
             listed = np.repeat(np.arange(6), counts[row])
-            shown = [k for rule in range(4) for k in listed[kinds[listed] == rule][: limits[row, rule]]]
+            shown = [k for rule in range(4) for k in listed[match_classes[listed] == rule][: limits[row, rule]]]
             assert result[row].tolist() == np.bincount(shown, minlength=6).tolist()

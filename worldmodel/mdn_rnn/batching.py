@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlflow.collect.episodes import Episode
-from rlflow.env.encoding import EncodingSpec, GraphArrays
+from rlflow.tasks.base import EncodingSpec, GraphArrays
 from worldmodel.spaces import valid_actions
 
 
@@ -33,10 +33,11 @@ class GraphBatch(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """B padded sequences of at most T steps; what stands beyond a sequence's length is never looked at.
+    """B padded sequences of at most T steps; what stands beyond a sequence's length is never read.
 
     z float32 [B, T + 1, Z], counts int32 [B, T + 1, N], actions int32 [B, T, 2], rewards float32 [B, T],
-    terminated float32 [B, T] (0 or 1), meaning float32 [B, T, M] (M = 0 if actions are told by numbers), length int32 [B].
+    terminated float32 [B, T] (0 or 1), meaning float32 [B, T, M] (M = 0 if actions are described by numbers), length
+    int32 [B].
     """
 
     z: np.ndarray
@@ -122,7 +123,7 @@ def pack_episodes(episodes: Sequence[Episode], z: np.ndarray, meanings: np.ndarr
     """Pads the episodes into one Steps.
 
     z float32 [number of graphs, Z] holds all their graphs' latents in order, meanings float32 [number of steps, M] what
-    their actions are told by (None: nothing but numbers).
+    describes their actions (None: nothing but numbers).
 
     Invalid actions are left out: they change nothing, and the dream rewards them by decree.
     """

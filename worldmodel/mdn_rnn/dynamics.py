@@ -9,7 +9,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from rlflow.env.encoding import EncodingSpec
+from rlflow.tasks.base import EncodingSpec
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn import mdn
 from worldmodel.mdn_rnn.batching import Steps
@@ -21,9 +21,10 @@ EMBEDDING = 32  # of a rule, and of a location
 
 
 class Prediction(NamedTuple):
-    """What the heads say after an action, [..] being the batch dimensions.
+    """What the heads predict after an action, [..] being the batch dimensions.
 
-    z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], the deviation from the rule's mean, standardised.
+    z_change: mixtures of the standardised change z' − z, [.., Z, K].  reward: [..], the deviation from the rule's mean,
+      standardised.
     termination: logit [..].  count_change: logits [.., N, 2 · MAX_DELTA + 1] of the change of each rule's location
     count, −MAX_DELTA … MAX_DELTA.  xfer_mask: logits [.., N].  The last two are None without mask heads.
     """
@@ -50,9 +51,9 @@ class Outcome(NamedTuple):
 
 
 class MDNRNN(snt.Module):
-    """p(z', reward, end, counts', xfer mask' | z, counts, action, state).
+    """p(z', reward, end, counts', rule mask' | z, counts, action, state).
 
-    `meaning` is M, the size of the embedding that tells where an action is; 0 if its number does.
+    `meaning` is M, the size of the embedding that says where an action is; 0 if its number does.
     """
 
     def __init__(self, spec: EncodingSpec, config: MDNRNNConfig):
@@ -61,7 +62,7 @@ class MDNRNN(snt.Module):
         self.meaning = config.encoder_hidden if config.action == "meaning" else 0
         latent, hidden, n_rules = config.latent, config.hidden, spec.n_rules
         self.cell = snt.LSTM(hidden, name="cell")
-        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, densify_gradients=True, name="xfers")
+        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, densify_gradients=True, name="rules")
         if self.meaning:
             self.meaning_statistics = Normaliser(self.meaning, "meaning_statistics")
             self.usual_meanings = UsualMeanings(n_rules + 1, spec.max_locations, self.meaning, "usual_meanings")
@@ -164,7 +165,8 @@ class MDNRNN(snt.Module):
 
         cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
         reward = self.reward_statistics(steps.rewards, steps.actions[..., 0])
-        change = tf.stop_gradient(self.change_statistics(steps.z[:, 1:] - z))  # else a jointly trained encoder would stand still
+        # With a gradient here, a jointly trained encoder would learn to stand still.
+        change = tf.stop_gradient(self.change_statistics(steps.z[:, 1:] - z))
         per_step = {
             "z": -tf.reduce_mean(mdn.log_likelihood(predicted.z_change, change), -1),
             "reward": tf.square(predicted.reward - reward),
@@ -191,7 +193,7 @@ class MDNRNN(snt.Module):
         return tuple(tf.reduce_mean(tf.cast(aside <= share, tf.float32)) for share in (0.5, 0.9))
 
     def _inputs(self, z: tf.Tensor, counts: tf.Tensor, actions: tf.Tensor, meaning: tf.Tensor) -> tf.Tensor:
-        """[.., features]: z, counts (standardised log1p, and whether zero), and the action: its rule and where it is."""
+        """[.., features]: z, counts (standardised log1p, and whether zero), the action's rule, and where it is."""
         logs = tf.math.log1p(tf.cast(counts, tf.float32))
         xfer_id, location = actions[..., 0], actions[..., 1]
         locations = tf.concat([counts, tf.ones_like(counts[..., :1])], axis=-1)  # NO-OP has the one location 0

@@ -1,7 +1,7 @@
 """The graph encoder: a message-passing network whose readout is the latent state z.
 
 Encode, process, decode (Battaglia et al. 2018, graph_nets): the decoder exists to train the encoder. From z alone
-it must tell the graph's costs, how often each operator occurs and how often each rule applies.
+it must predict the graph's costs, how often each operator occurs and how often each rule applies.
 """
 
 import sonnet as snt
@@ -9,7 +9,7 @@ import tensorflow as tf
 from graph_nets import modules
 from graph_nets.graphs import GraphsTuple
 
-from rlflow.env.encoding import EncodingSpec
+from rlflow.tasks.base import EncodingSpec
 from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
 from worldmodel.spaces import Z_BOUND
@@ -44,7 +44,7 @@ class GraphEncoder(snt.Module):
         self.decoder = snt.nets.MLP([2 * hidden, n_targets], name="decoder")
 
     def fit_inputs(self, batch: GraphBatch, counts: tf.Tensor, rate: float = 1.0) -> None:
-        """Blends the statistics of these graphs, and of what is to be told about them, into the normalisers."""
+        """Blends the statistics of these graphs, and of what is to be predicted of them, into the normalisers."""
         self.node_statistics.update(batch.nodes, rate)
         self.global_statistics.update(batch.globals, rate)
         self.target_statistics.update(self._targets(batch, counts), rate)
@@ -59,7 +59,7 @@ class GraphEncoder(snt.Module):
         return tf.clip_by_value(self.latent_statistics(latent), -Z_BOUND, Z_BOUND)
 
     def embedded_nodes(self, batch: GraphBatch) -> tf.Tensor:
-        """[n, hidden]: each node with what it has heard of its surroundings."""
+        """[n, hidden]: each node with what it has heard of its neighbourhood."""
         return self._processed(batch).nodes
 
     def _processed(self, batch: GraphBatch) -> GraphsTuple:
@@ -94,14 +94,14 @@ class GraphEncoder(snt.Module):
         return tf.tanh(self.readout(tf.concat([pooled, self.global_statistics(batch.globals)], axis=-1)))
 
     def loss(self, batch: GraphBatch, counts: tf.Tensor, training: bool = False) -> tuple[tf.Tensor, dict]:
-        """Squared errors of what z tells, in standard deviations; counts is int32 [B, N]."""
+        """Squared errors of what is predicted from z, in standard deviations; counts is int32 [B, N]."""
         return self.loss_of(self.latent(batch, training), batch, counts)
 
     def loss_of(self, latent: tf.Tensor, batch: GraphBatch, counts: tf.Tensor) -> tuple[tf.Tensor, dict]:
         """`loss` for a latent that is known."""
-        told = self.decoder(latent)
+        predicted = self.decoder(latent)
         sizes = [self.spec.global_features, self.spec.n_rules, self.spec.n_ops]
-        errors = tf.split(tf.square(told - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
+        errors = tf.split(tf.square(predicted - self.target_statistics(self._targets(batch, counts))), sizes, axis=-1)
         parts = dict(zip(("costs", "counts", "operators"), map(tf.reduce_mean, errors), strict=True))
         return tf.add_n(list(parts.values())), parts
 
@@ -115,7 +115,7 @@ class GraphEncoder(snt.Module):
 
 
 def _message_passing(hidden: int) -> modules.GraphNetwork:
-    """One round: edges from their ends, nodes from the edges on both sides, globals from the means of all."""
+    """One step: edges from their ends, nodes from the edges on both sides, globals from the means of all."""
     def model():
         return snt.Sequential([snt.nets.MLP([hidden, hidden]), snt.LayerNorm(-1, True, True)])
 

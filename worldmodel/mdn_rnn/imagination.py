@@ -5,13 +5,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rlflow.env.encoding import GraphArrays
-from rlflow.env.state import RewriteState
+from rlflow.tasks.base import GraphArrays, State
 from worldmodel.base import Imagined
 
 
-class State(NamedTuple):
-    """The recurrent state: h float32 [B, k · H], the LSTMs' outputs, and their cells c [B, k · H], of k members side by side.
+class RecurrentState(NamedTuple):
+    """h float32 [B, k · H], the LSTMs' outputs, and their cells c float32 [B, k · H], of k members side by side.
 
     Controllers see the first H of h.
     """
@@ -20,7 +19,7 @@ class State(NamedTuple):
     c: np.ndarray
 
 
-class Dream(NamedTuple):
+class DreamtLatents(NamedTuple):
     """Where B dreams are. z float32 [B, Z]; counts, shown int32 [B, N]; h, c float32 [B, k · H].
 
     `counts` are the predicted locations, the next step's input; `shown` are 0 where the mask head denies the rule.
@@ -43,19 +42,19 @@ class Recurrent(Protocol):
 
     def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray: ...
 
-    def initial_state(self, batch_size: int) -> State: ...
+    def initial_state(self, batch_size: int) -> RecurrentState: ...
 
-    def step(self, z, counts, actions, state: State, temperature: float, seed: tuple[int, int]): ...
+    def step(self, z, counts, actions, state: RecurrentState, temperature: float, seed: tuple[int, int]): ...
 
-    def recur(self, z, counts, actions, meaning, state: State) -> State: ...
+    def recur(self, z, counts, actions, meaning, state: RecurrentState) -> RecurrentState: ...
 
 
 class MDNRNNImagination:
     """See `worldmodel.base.Imagination`. The dreams start at z [n, Z], counts [n, N] and the recurrent state."""
 
-    def __init__(self, model: Recurrent, z: np.ndarray, counts: np.ndarray, state: State):
+    def __init__(self, model: Recurrent, z: np.ndarray, counts: np.ndarray, state: RecurrentState):
         self._model = model
-        self._start = self._now = Dream(z, counts, counts, *state)
+        self._start = self._now = DreamtLatents(z, counts, counts, *state)
 
     @property
     def z(self) -> np.ndarray:
@@ -69,15 +68,15 @@ class MDNRNNImagination:
     def counts(self) -> np.ndarray:
         return self._now.shown
 
-    class_counts = counts  # one kind for each rule
+    class_counts = counts  # one match class for each rule
 
     def restart(self, rows: np.ndarray) -> None:
         self._now = _where(rows, self._start, self._now)
 
     def advance(self, actions: np.ndarray, rows: np.ndarray, temperature: float, seed: tuple[int, int]) -> Imagined:
         now = self._now
-        step = self._model.step(now.z, now.counts, actions, State(now.h, now.c), temperature, seed)
-        self._now = _where(rows, Dream(step.z, step.counts, step.shown_counts, *step.state), now)
+        step = self._model.step(now.z, now.counts, actions, RecurrentState(now.h, now.c), temperature, seed)
+        self._now = _where(rows, DreamtLatents(step.z, step.counts, step.shown_counts, *step.state), now)
         return Imagined(step.reward.astype(np.float64), step.terminated > 0.5, step.uncertainty)
 
 
@@ -92,17 +91,17 @@ class MDNRNNObserver:
 
     @property
     def class_counts(self) -> np.ndarray:
-        """One kind for each rule."""
+        """One match class for each rule."""
         return self.counts
 
-    def begin(self, state: RewriteState) -> None:
+    def begin(self, state: State) -> None:
         self._state = self._model.initial_state(1)
         self._see(state)
 
     def real_action(self, action: Sequence[int]) -> tuple[int, int]:
         return int(action[0]), int(action[1])
 
-    def follow(self, action: Sequence[int], state: RewriteState) -> None:
+    def follow(self, action: Sequence[int], state: State) -> None:
         actions = np.asarray(action)[None]
         self._state = self._model.recur(self.z[None], self.counts[None], actions, self._meaning(action), self._state)
         self._see(state)
@@ -114,11 +113,11 @@ class MDNRNNObserver:
         match = self._real.match(*self.real_action(action))
         return self._model.meanings([self._graph], [self._real.rows(match.nodes)])
 
-    def _see(self, state: RewriteState) -> None:
+    def _see(self, state: State) -> None:
         self._real, self._graph = state, state.arrays()
         self.z, self.counts = self._model.encode([self._graph])[0], state.counts
         self.h = self._state.h[0, : self._model.hidden]
 
 
-def _where(rows: np.ndarray, new: Dream, old: Dream) -> Dream:
-    return Dream(*(np.where(rows[:, None], a, b) for a, b in zip(new, old, strict=True)))
+def _where(rows: np.ndarray, new: DreamtLatents, old: DreamtLatents) -> DreamtLatents:
+    return DreamtLatents(*(np.where(rows[:, None], a, b) for a, b in zip(new, old, strict=True)))

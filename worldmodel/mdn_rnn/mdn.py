@@ -40,8 +40,8 @@ def cumulative(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:
 def sample(mixture: Mixture, temperature: tf.Tensor, seed: tf.Tensor, scale_sigma: bool = True) -> tf.Tensor:
     """A draw at temperature τ, [.., D]; seed is int [2]. τ = 1 is the model's own distribution.
 
-    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2), by the Gumbel trick argmax(logits + τ g), which
-    holds at τ = 0 too. With `scale_sigma` the standard deviation is σ √τ (Ha & Schmidhuber), else σ. τ = 0 is
+    The component comes from softmax(logits / τ) (RLFlow, section 3.3.2), by the Gumbel trick argmax(logits + τ g),
+    which holds at τ = 0 too. With `scale_sigma` the standard deviation is σ √τ (Ha & Schmidhuber), else σ. τ = 0 is
     deterministic in either case: the mode component's mean.
     """
     seeds = tf.random.split(seed, 2)

@@ -11,9 +11,8 @@ import tensorflow as tf
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.env.encoding import EncodingSpec, GraphArrays
 from rlflow.env.rewards import INVALID_REWARD
-from rlflow.env.state import RewriteState
+from rlflow.tasks.base import EncodingSpec, GraphArrays, State
 from worldmodel.base import Replay
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig
@@ -31,14 +30,14 @@ from worldmodel.mdn_rnn.batching import (
 )
 from worldmodel.mdn_rnn.dynamics import MDNRNN, Outcome
 from worldmodel.mdn_rnn.encoder import GraphEncoder
-from worldmodel.mdn_rnn.imagination import MDNRNNImagination, MDNRNNObserver, State
+from worldmodel.mdn_rnn.imagination import MDNRNNImagination, MDNRNNObserver, RecurrentState
 from worldmodel.spaces import valid_actions
 
 NODES_PER_BATCH = 8192  # graphs are encoded in batches of about this many nodes, whatever their number
 
 
 class Step(NamedTuple):
-    """One predicted step of B dreams: the fields of `dynamics.Outcome`, doubt float32 [B], and the next recurrent state."""
+    """One predicted step of B dreams: `dynamics.Outcome`'s fields, uncertainty float32 [B], the state after it."""
 
     z: np.ndarray
     counts: np.ndarray
@@ -46,7 +45,7 @@ class Step(NamedTuple):
     reward: np.ndarray
     terminated: np.ndarray
     uncertainty: np.ndarray
-    state: State
+    state: RecurrentState
 
 
 class MDNRNNWorldModel(snt.Module):
@@ -74,9 +73,10 @@ class MDNRNNWorldModel(snt.Module):
             tf.TensorSpec([None, config.latent]), tf.TensorSpec([None, spec.n_rules], tf.int32),
             tf.TensorSpec([None, 2], tf.int32),
         )
-        self._step = compiled(self._predict, *step, recurrent, recurrent, tf.TensorSpec([]), tf.TensorSpec([2], tf.int32))
-        self._recur = compiled(self._remember, *step, tf.TensorSpec([None, self.dynamics.meaning]), recurrent, recurrent)
-        sequences = sequence_signature(spec, config.latent, self.dynamics.meaning)
+        temperature, seed, meaning = tf.TensorSpec([]), tf.TensorSpec([2], tf.int32), self.dynamics.meaning
+        self._step = compiled(self._predict, *step, recurrent, recurrent, temperature, seed)
+        self._recur = compiled(self._remember, *step, tf.TensorSpec([None, meaning]), recurrent, recurrent)
+        sequences = sequence_signature(spec, config.latent, meaning)
         self._warm = compiled(self._warmed, sequences)
         self._coverage = compiled(self.dynamics.coverage, sequences)
 
@@ -89,16 +89,20 @@ class MDNRNNWorldModel(snt.Module):
     def observer(self) -> MDNRNNObserver:
         return MDNRNNObserver(self)
 
-    def imagine(self, start: RewriteState, n: int) -> MDNRNNImagination:
+    def imagine(self, start: State, n: int) -> MDNRNNImagination:
         z, counts = self.encode([start.arrays()]), start.counts.astype(np.int32)[None]
         return MDNRNNImagination(self, np.repeat(z, n, 0), np.repeat(counts, n, 0), self.initial_state(n))
 
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
-        """See `worldmodel.base`. As in a dream, NO-OP ends and changes nothing, and so does an invalid action but the end."""
+        """See `worldmodel.base`.
+
+        As in a dream, NO-OP ends and changes nothing, and so does an invalid action but the end.
+        """
         steps = self.pack(episodes)
         valid = [valid_actions(episode.actions, episode.counts[:-1]) for episode in episodes]
-        at = np.array([valid[row][:start].sum() for row, start in zip(rows, starts, strict=True)])  # without invalid ones
-        state = State(*(part.numpy() for part in self._warm(steps.window(rows, np.zeros_like(at), at))))
+        # The starts, where invalid actions are not counted.
+        at = np.array([valid[row][:start].sum() for row, start in zip(rows, starts, strict=True)])
+        state = RecurrentState(*(part.numpy() for part in self._warm(steps.window(rows, np.zeros_like(at), at))))
         dreams = MDNRNNImagination(self, steps.z[rows, at], steps.counts[rows, at], state)
 
         actions = padded([episode.actions for episode in episodes], horizon)
@@ -107,13 +111,14 @@ class MDNRNNWorldModel(snt.Module):
         result = []
         for t in (starts + k for k in range(horizon)):
             moves, noop = (valid & ~noops)[rows, t], noops[rows, t]
-            told = dreams.advance(actions[rows, t], moves, 0.0, (0, 0))
-            rewards = np.where(moves, told.rewards, np.where(noop, 0.0, INVALID_REWARD))
-            result.append((rewards, noop | (moves & told.terminated), dreams.counts, np.where(moves, told.uncertainty, 0)))
+            predicted = dreams.advance(actions[rows, t], moves, 0.0, (0, 0))
+            rewards = np.where(moves, predicted.rewards, np.where(noop, 0.0, INVALID_REWARD))
+            uncertainty = np.where(moves, predicted.uncertainty, 0)
+            result.append((rewards, noop | (moves & predicted.terminated), dreams.counts, uncertainty))
         return Replay(*(np.stack(values, axis=1) for values in zip(*result, strict=True)))
 
     def calibration(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The share of the changes of z that lie in the middle 50 % and 90 % of their mixture, each step told the truth."""
+        """The share of the changes of z in the middle 50 % and 90 % of their mixture, each from the real state."""
         steps = self.pack(episodes)
         half, most = self._coverage(steps)
         return {"coverage_50": float(half), "coverage_90": float(most)}
@@ -153,7 +158,7 @@ class MDNRNNWorldModel(snt.Module):
         self.encoder.latent_statistics.update(tf.concat(latents, axis=0), rate)
 
     def meanings(self, graphs: Sequence[GraphArrays], matched: Sequence[np.ndarray]) -> np.ndarray:
-        """float32 [len(graphs), M]: the mean embedding of the nodes in rows `matched[i]` of each graph; zeros for none."""
+        """float32 [len(graphs), M]: the mean embedding of the nodes in rows `matched[i]` of each graph, or zeros."""
         result = np.zeros((len(graphs), self.dynamics.meaning), np.float32)
         i = 0
         for batch in batches_of_nodes(graphs, NODES_PER_BATCH):
@@ -168,34 +173,38 @@ class MDNRNNWorldModel(snt.Module):
         z, meanings = self.encode([graph for episode in episodes for graph in episode.graphs]), None
         if self.dynamics.meaning:
             if any(episode.matched is None for episode in episodes):
-                raise RLFlowError("mdn-rnn: action=meaning needs episodes that tell what was matched; collect them again")
+                raise RLFlowError(
+                    "mdn-rnn: action=meaning needs episodes that say what was matched; collect them again"
+                )
             befores = [graph for episode in episodes for graph in episode.graphs[:-1]]
             meanings = self.meanings(befores, [rows for episode in episodes for rows in episode.matched])
         return pack_episodes(episodes, z, meanings)
 
-    def initial_state(self, batch_size: int) -> State:
+    def initial_state(self, batch_size: int) -> RecurrentState:
         """The state at the start of an episode: zeros."""
         size = self.config.members * self.config.hidden
-        return State(*(np.zeros((batch_size, size), np.float32) for _ in State._fields))
+        return RecurrentState(*(np.zeros((batch_size, size), np.float32) for _ in RecurrentState._fields))
 
     def step(
-        self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, state: State,
+        self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, state: RecurrentState,
         temperature: float = 0.0, seed: tuple[int, int] = (0, 0),
     ) -> Step:
         """Predicts B steps: z [B, Z], counts int [B, N], actions int [B, 2]. At temperature 0, the most likely one."""
-        *told, h, c = self._step(
+        *outcome, h, c = self._step(
             z, counts.astype(np.int32), actions.astype(np.int32), *state, np.float32(temperature),
             np.asarray(seed, np.int32),
         )
-        return Step(*(part.numpy() for part in told), State(h.numpy(), c.numpy()))
+        return Step(*(part.numpy() for part in outcome), RecurrentState(h.numpy(), c.numpy()))
 
-    def recur(self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, meaning: np.ndarray, state: State) -> State:
-        """The recurrent state after B real steps, whose actions are told by meaning float32 [B, M]."""
+    def recur(
+        self, z: np.ndarray, counts: np.ndarray, actions: np.ndarray, meaning: np.ndarray, state: RecurrentState
+    ) -> RecurrentState:
+        """The recurrent state after B real steps, whose actions are described by meaning float32 [B, M]."""
         arguments = z, counts.astype(np.int32), actions.astype(np.int32), meaning, *state
-        return State(*(part.numpy() for part in self._recur(*arguments)))
+        return RecurrentState(*(part.numpy() for part in self._recur(*arguments)))
 
     def _predict(self, z, counts, actions, h, c, temperature, seed):
-        """The first member's outcome, what the others make of the same step as doubt, and the states of all."""
+        """The first member's outcome, how far the others differ from it as uncertainty, and the states of all."""
         outcomes, states = [], []
         for member, state in zip(self.members, self._split(h, c), strict=True):
             prediction, state = member(z, counts, actions, member.usual_meaning(actions), state)
@@ -211,7 +220,8 @@ class MDNRNNWorldModel(snt.Module):
         return _joined([member.warm(steps) for member in self.members])
 
     def _split(self, h: tf.Tensor, c: tf.Tensor) -> list[snt.LSTMState]:
-        return [snt.LSTMState(*parts) for parts in zip(*(tf.split(x, self.config.members, axis=1) for x in (h, c)), strict=True)]
+        hidden, cell = (tf.split(x, self.config.members, axis=1) for x in (h, c))
+        return [snt.LSTMState(*parts) for parts in zip(hidden, cell, strict=True)]
 
     def _build(self, member: MDNRNN) -> None:
         """Creates every variable of the encoder and of this member, by one run over a graph of one node."""

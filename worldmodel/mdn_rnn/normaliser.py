@@ -3,7 +3,7 @@
 import sonnet as snt
 import tensorflow as tf
 
-CLIP = 10.0  # standard deviations; beyond it an input tells no more than "far outside the training data"
+CLIP = 10.0  # standard deviations; beyond it an input says no more than "far outside the training data"
 
 
 class Normaliser(snt.Module):
@@ -45,7 +45,7 @@ class RewardNormaliser(snt.Module):
     """Rewards as deviations from the mean of the rule that earned them, in units of their common std.
 
     So the least that a model can say is each rule's mean, and what it predicts is clipped to what the rule has
-    earned in the training data: a dream cannot promise more for a substitution than was ever seen.
+    earned in the training data: a dream cannot promise more for a rewrite than was ever seen.
     """
 
     def __init__(self, n_actions: int, name: str | None = None):
@@ -57,7 +57,7 @@ class RewardNormaliser(snt.Module):
         self.variance = tf.Variable(1.0, trainable=False, name="variance")
 
     def update(self, rewards: tf.Tensor, xfer_ids: tf.Tensor, rate: float = 1.0) -> None:
-        """Adds rewards [n] earned by xfers [n] to the totals; with rate 1 the totals begin anew."""
+        """Adds rewards [n] earned by xfer_ids [n] to the totals; with rate 1 the totals begin anew."""
         n = self.count.shape[0]
         seen = self.count * (0.0 if rate == 1 else 1.0)
         added = tf.math.unsorted_segment_sum(tf.ones_like(rewards), xfer_ids, n)
@@ -88,7 +88,7 @@ class RewardNormaliser(snt.Module):
 class ChangeFrequencies(snt.Module):
     """How often each action changed each rule's location count by how much: log-probabilities to start from.
 
-    Rare substitutions are where a dream is cheated. Their usual effect is known from few examples, and what a
+    Rare rules are where a dream is cheated. Their usual effect is known from few examples, and what a
     network adds to these logits need only be what depends on the state.
     """
 
@@ -110,7 +110,10 @@ class ChangeFrequencies(snt.Module):
 
 
 class UsualMeanings(snt.Module):
-    """The mean embedding of what each (rule, location) matched in the data; where it never did, that of the rule, or of all."""
+    """The mean embedding of what each (rule, location) matched in the data.
+
+    Where it never matched, that of the rule; where the rule never did, that of all.
+    """
 
     def __init__(self, n_actions: int, n_locations: int, size: int, name: str | None = None):
         super().__init__(name)
@@ -122,7 +125,8 @@ class UsualMeanings(snt.Module):
         """Adds meanings [n, M] of actions int32 [n, 2]; with rate 1 begins anew."""
         kept, (n_actions, n_locations, _) = 0.0 if rate == 1 else 1.0, self.sums.shape
         for total, values in ((self.counts, tf.ones_like(meanings[:, :1])), (self.sums, meanings)):
-            added = tf.math.unsorted_segment_sum(values, actions[:, 0] * n_locations + actions[:, 1], n_actions * n_locations)
+            cells = actions[:, 0] * n_locations + actions[:, 1]
+            added = tf.math.unsorted_segment_sum(values, cells, n_actions * n_locations)
             total.assign(total * kept + tf.reshape(added, total.shape))
         means = _mean(self.counts, self.sums, axis=(0, 1), otherwise=tf.zeros_like(self.sums))
         means = _mean(self.counts, self.sums, axis=1, otherwise=means)

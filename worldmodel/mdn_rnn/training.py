@@ -19,7 +19,7 @@ import tensorflow as tf
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.env.encoding import EncodingSpec, GraphArrays
+from rlflow.tasks.base import EncodingSpec, GraphArrays
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import MDNRNNConfig
 from worldmodel.mdn_rnn.batching import (
@@ -41,7 +41,8 @@ CHECKPOINT, BEST = "checkpoint.npz", "best.npz"
 LOG_EVERY = 10  # steps
 SAMPLE = 512  # graphs that the input statistics, and the held-out encoder loss, are taken over
 ONLINE_RATE = 0.05  # of the moving statistics, when the data come as a stream
-GRAPHS, EPISODES = 1, 2  # streams of random numbers (0 is `worldmodel.training.HOLDOUT`); one of EPISODES + i for member i
+# Streams of random numbers (0 is `worldmodel.training.HOLDOUT`); that of member i is EPISODES + i.
+GRAPHS, EPISODES = 1, 2
 
 
 def train(
@@ -50,8 +51,8 @@ def train(
 ) -> Trained:
     """See `worldmodel.training.train`. The folder gets model.json, weights.npz and checkpoint.npz.
 
-    Its results: {"interactions", "encoder_steps", "steps" (made, which may be fewer than asked for), "resumed_from" (step), "losses" (last step's), "holdout"
-    (losses on the held-out episodes; None if there are none)}.
+    Its results: {"interactions", "encoder_steps", "steps" (made, which may be fewer than asked for), "resumed_from"
+    (step), "losses" (last step's), "holdout" (losses on the held-out episodes; None if there are none)}.
     """
     prepare_tensorflow(seed, config.threads)
     trainer = Trainer(MDNRNNWorldModel(spec, config))
@@ -93,7 +94,7 @@ class Trainer(snt.Module):
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.interactions = tf.Variable(0, dtype=tf.int64, trainable=False, name="interactions")
         self.best = tf.Variable(float("inf"), trainable=False, name="best")  # held-out loss, for early stopping
-        self.stale = tf.Variable(0, dtype=tf.int64, trainable=False, name="stale")  # looks since then
+        self.stale = tf.Variable(0, dtype=tf.int64, trainable=False, name="stale")  # evaluations since then
         self.encoder_optimiser = _adam(model.encoder.trainable_variables)
         self.optimisers = [_adam(member.trainable_variables) for member in model.members]
         spec, rate = model.spec, tf.TensorSpec([])
@@ -132,26 +133,30 @@ class Trainer(snt.Module):
             lambda: encoder.loss(batch, counts, True), encoder.trainable_variables, self.encoder_optimiser, rate
         )
 
-    def _update_dynamics(self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor) -> dict:
+    def _update_dynamics(
+        self, member: MDNRNN, optimiser: snt.Optimizer, before: Steps, window: Steps, rate: tf.Tensor
+    ) -> dict:
         """One step on the window's loss; the steps before it only warm the recurrent state up."""
         state = member.warm(before)
         return self._descend(lambda: member.loss(window, state), member.trainable_variables, optimiser, rate)
 
-    def _update_jointly(self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor) -> dict:
-        """One step of encoder and dynamics. place int32 [B, T + 1]: the graph in the batch that a state of the window is."""
+    def _update_jointly(
+        self, batch: GraphBatch, counts: tf.Tensor, position: tf.Tensor, window: Steps, rate: tf.Tensor
+    ) -> dict:
+        """One step of encoder and dynamics. position int32 [B, T + 1]: which graph of the batch each state is."""
         encoder, dynamics = self.model.encoder, self.model.dynamics
         with tf.GradientTape() as tape:
             latent = encoder.latent(batch, True)
             encoder.latent_statistics.update(tf.stop_gradient(latent), ONLINE_RATE)
             steps = window._replace(z=tf.gather(encoder.standardised(latent), position))
             dynamics.fit_changes(steps, ONLINE_RATE)
-            told, _ = encoder.loss_of(latent, batch, counts)
-            predicted, parts = dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
+            encoder_loss, _ = encoder.loss_of(latent, batch, counts)
+            dynamics_loss, parts = dynamics.loss(steps, dynamics.initial_state(tf.shape(steps.length)[0]))
         variables = encoder.trainable_variables, dynamics.trainable_variables
-        metrics = {"loss": predicted, **parts, "encoder_loss": told, "learning_rate": rate}
-        gradients = tape.gradient([told, predicted], variables)
-        parts = zip(("encoder_gradient_norm", "gradient_norm"), (self.encoder_optimiser, *self.optimisers), variables, gradients, strict=True)
-        for name, optimiser, of, gradient in parts:
+        metrics = {"loss": dynamics_loss, **parts, "encoder_loss": encoder_loss, "learning_rate": rate}
+        gradients = tape.gradient([encoder_loss, dynamics_loss], variables)
+        norms, optimisers = ("encoder_gradient_norm", "gradient_norm"), (self.encoder_optimiser, *self.optimisers)
+        for name, optimiser, of, gradient in zip(norms, optimisers, variables, gradients, strict=True):
             metrics[name] = self._apply(gradient, of, optimiser, rate)
         return metrics
 
@@ -221,23 +226,23 @@ class _Run:
     def dynamics_steps(self, held_out: Callable[[], Steps]) -> Iterator[int]:
         """The steps of the dynamics that are left, from 0 on; with patience, until the held-out loss gets no better.
 
-        A look comes before the step of its number, so that a resumed run, wherever it was killed, looks as often.
+        An evaluation comes before the step of its number, so that a resumed run, wherever it was killed, makes as many.
         """
         config = self.trainer.model.config
         while (step := self.step - config.encoder_updates) < config.steps and not self._is_stale():
             if config.patience and step and step % config.evaluate_every == 0:
-                self._look(held_out())
+                self._evaluate(held_out())
                 if self._is_stale():
                     return
             yield step
         if config.patience and not self._is_stale():
-            self._look(held_out())
+            self._evaluate(held_out())
 
     def _is_stale(self) -> bool:
         patience = self.trainer.model.config.patience
         return 0 < patience <= int(self.trainer.stale)
 
-    def _look(self, held_out: Steps) -> None:
+    def _evaluate(self, held_out: Steps) -> None:
         """Keeps the weights if they are the best so far on the held-out steps."""
         trainer, loss = self.trainer, self.trainer.held_out_loss(held_out)
         if loss < float(trainer.best):
@@ -289,7 +294,9 @@ def _train_offline(trainer: Trainer, run: _Run, episodes: Sequence[Episode], see
     return held_out
 
 
-def _train_dynamics(trainer: Trainer, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int) -> None:
+def _train_dynamics(
+    trainer: Trainer, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
+) -> None:
     """On latents that do not change any more: a resumed run gets the same latents and statistics here."""
     model, config = trainer.model, trainer.model.config
     run.announce("dynamics")
@@ -303,7 +310,9 @@ def _train_dynamics(trainer: Trainer, run: _Run, training: Sequence[Episode], he
         run.finish_step(**_update_members(trainer, steps, rate, seed, step))
 
 
-def _train_jointly(trainer: Trainer, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int) -> None:
+def _train_jointly(
+    trainer: Trainer, run: _Run, training: Sequence[Episode], held_out: Sequence[Episode], seed: int
+) -> None:
     """Encoder and dynamics on the same windows, whose graphs are encoded anew at every step."""
     model, config = trainer.model, trainer.model.config
     run.announce("encoder and dynamics")

@@ -89,7 +89,7 @@ def test_invalid_actions_are_left_out_of_the_sequences():
     episode = toy.episode(0)
     counts, actions = episode.counts, episode.actions.copy()
     z = np.arange(len(counts), dtype=np.float32)[:, None]
-    actions[1] = 0, toy.SPEC.max_locations - 1  # the toy never has so many places to fuse
+    actions[1] = 0, toy.SPEC.max_locations - 1  # the toy never has so many matches
     episode.actions, episode.rewards = actions, np.where(np.arange(len(actions)) == 1, -100, episode.rewards)
     steps = pack_episodes([episode], z)
     assert steps.length[0] == len(episode) - 1

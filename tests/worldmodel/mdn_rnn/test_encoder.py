@@ -1,6 +1,6 @@
 import numpy as np
 
-from rlflow.env.encoding import GraphArrays
+from rlflow.tasks.base import GraphArrays
 from tests.toys import letters as toy
 
 
@@ -36,7 +36,7 @@ def test_the_order_of_nodes_and_edges_does_not_matter(trained):
 
 
 def test_the_structure_does_matter(trained):
-    """The same letters in another order: only the edges tell the two chains apart."""
+    """The same letters in another order: only the edges distinguish the two chains."""
     model, _ = trained
     one, two = model.encode([toy.graph(toy.START), toy.graph(tuple(sorted(toy.START)))])
     assert np.abs(one - two).max() > 0.5

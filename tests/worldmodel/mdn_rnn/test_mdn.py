@@ -62,7 +62,7 @@ def test_a_temperature_that_goes_to_zero_gives_the_mode():
     assert distances[0] > distances[1] > distances[2] and distances[2] < 1e-3
 
 
-def test_a_temperature_of_the_logits_alone_leaves_the_variances_as_they_are():
+def test_a_temperature_of_only_the_logits_leaves_the_variances_as_they_are():
     mixture, size = known_mixture(40_000), 40_000
     for temperature in (0.5, 2.0):
         expected = np.array(WEIGHTS) ** (1 / temperature)

@@ -60,7 +60,7 @@ def test_a_missing_or_damaged_folder_is_a_clear_error(trained, tmp_path):
 
 
 def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
-    """From an episode's start, a replay predicts what a dream at temperature 0 tells of the same actions."""
+    """From an episode's start, a replay predicts what a dream at temperature 0 does of the same actions."""
     model, _ = trained
     episode = next(e for e in toy.episodes(20) if e.terminated[-1] and len(e) > 4)
     replay = model.replay([toy.episode(1), episode], np.array([1]), np.array([0]), len(episode))
@@ -76,7 +76,7 @@ def test_a_replay_is_the_dream_of_the_recorded_actions(trained):
     assert k == len(episode) - 1
 
 
-def test_a_replay_starts_where_it_is_told_and_has_seen_what_was_before(trained):
+def test_a_replay_starts_where_it_is_asked_to_and_has_seen_what_was_before(trained):
     """One step from each step of an episode: the start is real, and so is the memory of what led there."""
     model, _ = trained
     episode = next(e for e in toy.episodes(20) if len(e) > 5)
@@ -95,7 +95,8 @@ def test_an_invalid_action_in_a_replay_costs_and_changes_nothing(trained):
     model, _ = trained
     episode = toy.episode(0)
     again = dataclasses.replace(
-        episode, actions=np.insert(episode.actions, 1, [0, toy.SPEC.max_locations - 1], 0), rewards=np.insert(episode.rewards, 1, -100),
+        episode, actions=np.insert(episode.actions, 1, [0, toy.SPEC.max_locations - 1], 0),
+        rewards=np.insert(episode.rewards, 1, -100),
         counts=np.insert(episode.counts, 1, episode.counts[1], 0), graphs=[*episode.graphs[:2], *episode.graphs[1:]],
         terminated=np.insert(episode.terminated, 1, False),
     )  # fmt: skip

@@ -22,8 +22,8 @@ from worldmodel.mdn_rnn.training import train  # without the fidelity on held-ou
 from worldmodel.training import load, prepare_tensorflow
 
 TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its training
-    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder="untrained", encoder_steps=4, steps=6,
-    batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
+    latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder="untrained",
+    encoder_steps=4, steps=6, batch_graphs=8, batch_episodes=4, max_sequence=4, holdout=0.0,
 )
 
 
@@ -118,7 +118,7 @@ def test_without_mask_heads_a_dream_goes_on_with_the_masks_of_its_start(tmp_path
 # -- the action by meaning -------------------------------------------------------------------------
 
 
-def test_by_meaning_the_number_of_a_location_tells_nothing_and_what_it_matches_does():
+def test_by_meaning_the_number_of_a_location_says_nothing_and_what_it_matches_does():
     model = made(action="meaning")
     z, counts, meaning = np.zeros((1, 4), np.float32), np.array([[2, 2, 2]]), np.ones((1, 8), np.float32)
 
@@ -158,15 +158,15 @@ def test_awake_an_action_means_what_it_really_matches():
     for action in episode.actions[:moves]:
         observation, *_ = env.step(action)
     steps = model.pack([episode])
-    told = Steps(*map(tf.constant, steps._replace(length=np.array([moves], np.int32))))
-    np.testing.assert_allclose(observation["h"], model.dynamics.warm(told).hidden[0], atol=1e-4)
-    usual = tf.constant(steps.meaning * 0) + model.dynamics.usual_meanings(told.actions)
-    assert np.abs(observation["h"] - model.dynamics.warm(told._replace(meaning=usual)).hidden[0]).max() > 1e-4
+    moved = Steps(*map(tf.constant, steps._replace(length=np.array([moves], np.int32))))
+    np.testing.assert_allclose(observation["h"], model.dynamics.warm(moved).hidden[0], atol=1e-4)
+    usual = tf.constant(steps.meaning * 0) + model.dynamics.usual_meanings(moved.actions)
+    assert np.abs(observation["h"] - model.dynamics.warm(moved._replace(meaning=usual)).hidden[0]).max() > 1e-4
 
 
-def test_episodes_that_do_not_tell_what_was_matched_are_refused(tmp_path):
+def test_episodes_that_do_not_say_what_was_matched_are_refused(tmp_path):
     bare = [dataclasses.replace(episode, matched=None) for episode in toy.episodes(4)]
-    with pytest.raises(RLFlowError, match="tell what was matched"):
+    with pytest.raises(RLFlowError, match="say what was matched"):
         learnt(tmp_path, bare, action="meaning")
 
 
@@ -200,33 +200,36 @@ def test_a_joint_encoder_learns_from_what_the_dynamics_must_predict(joint, tmp_p
 
 # -- early stopping --------------------------------------------------------------------------------
 
-IMPATIENT = {"patience": 2, "evaluate_every": 2, "steps": 60, "holdout": 0.3, "learning_rate": 2.0, "final_learning_rate": 2.0}
+IMPATIENT = {
+    "patience": 2, "evaluate_every": 2, "steps": 60, "holdout": 0.3, "learning_rate": 2.0, "final_learning_rate": 2.0,
+}  # fmt: skip
 
 
 def watched(folder, **options) -> tuple[dict, dict]:
     """({step: held-out loss}, results) of a training that gets worse."""
-    looks = {}
+    evaluations = {}
 
     def log(step, values):
-        looks.update({step: values["holdout/dynamics_loss"]} if "holdout/dynamics_loss" in values else {})
+        evaluations.update({step: values["holdout/dynamics_loss"]} if "holdout/dynamics_loss" in values else {})
 
     config = dataclasses.replace(TINY, **(IMPATIENT | options))
-    return looks, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log).results
+    return evaluations, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log).results
 
 
 def test_a_training_that_gets_no_better_stops_and_the_best_weights_are_kept(tmp_path):
-    looks, results = watched(tmp_path)
-    losses = list(looks.values())
+    evaluations, results = watched(tmp_path)
+    losses = list(evaluations.values())
     best = int(np.argmin(losses))
-    assert results["steps"] < 60 and len(losses) == best + 1 + 2 and list(looks) == list(range(2, results["steps"] + 1, 2))
+    assert results["steps"] < 60 and len(losses) == best + 1 + 2
+    assert list(evaluations) == list(range(2, results["steps"] + 1, 2))
     assert results["holdout"]["dynamics/loss"] == pytest.approx(losses[best], rel=1e-5)
     assert results["holdout"]["dynamics/loss"] < losses[-1]
 
 
 def test_a_patient_training_makes_all_its_steps(tmp_path):
-    looks, results = watched(tmp_path, patience=1000, steps=12)
-    assert results["steps"] == 12 and len(looks) == 6
-    assert results["holdout"]["dynamics/loss"] == pytest.approx(min(looks.values()), rel=1e-5)
+    evaluations, results = watched(tmp_path, patience=1000, steps=12)
+    assert results["steps"] == 12 and len(evaluations) == 6
+    assert results["holdout"]["dynamics/loss"] == pytest.approx(min(evaluations.values()), rel=1e-5)
 
 
 # -- the ensemble ----------------------------------------------------------------------------------
@@ -234,15 +237,16 @@ def test_a_patient_training_makes_all_its_steps(tmp_path):
 
 def test_disagreement_is_the_spread_of_rewards_and_the_share_of_masks():
     counts = np.array([[1, 0, 2], [1, 1, 1]], np.int32)
+    differing = counts * [[1, 1, 0], [1, 1, 1]] + [[0, 0, 0], [3, 0, 0]]
     one, other = (
         Outcome(None, None, tf.constant(shown), tf.constant(reward), None)
-        for shown, reward in ((counts, [1.0, 5.0]), (counts * [[1, 1, 0], [1, 1, 1]] + [[0, 0, 0], [3, 0, 0]], [5.0, 5.0]))
+        for shown, reward in ((counts, [1.0, 5.0]), (differing, [5.0, 5.0]))
     )
     np.testing.assert_allclose(disagreement([one, other]), [2 + 1 / 3, 0], rtol=1e-6)
     np.testing.assert_array_equal(disagreement([one]), [0, 0])
 
 
-def test_members_learn_apart_and_their_difference_is_doubt(three):
+def test_members_learn_apart_and_their_difference_is_uncertainty(three):
     model, results, *_ = three
     weights = [member.z_head.w.numpy() for member in model.members]
     assert all(not np.array_equal(a, b) for a, b in pairwise(weights))
@@ -252,13 +256,13 @@ def test_members_learn_apart_and_their_difference_is_doubt(three):
     assert (dreams.advance(np.array([[2, 0], [0, 0]]), rows, 0.0, (0, 0)).uncertainty > 0).all()
 
 
-def test_the_first_member_dreams_as_if_it_were_alone(tmp_path):
+def test_the_first_member_dreams_as_a_single_one_does(tmp_path):
     single, together = made(), made(members=2)
     np.testing.assert_array_equal(single.dynamics.z_head.w, together.dynamics.z_head.w)
     one, other = (model.imagine(toy.ToyState(toy.START), 1) for model in (single, together))
     for action in ([2, 0], [2, 0], [0, 0]):
-        told, expected = (d.advance(np.array([action]), np.array([True]), 1.0, (1, 2)) for d in (other, one))
-        np.testing.assert_allclose(told.rewards, expected.rewards, atol=1e-5)
+        predicted, expected = (d.advance(np.array([action]), np.array([True]), 1.0, (1, 2)) for d in (other, one))
+        np.testing.assert_allclose(predicted.rewards, expected.rewards, atol=1e-5)
         for name in ("z", "h", "counts"):
             np.testing.assert_allclose(getattr(other, name), getattr(one, name), atol=1e-5)
     assert expected.uncertainty == 0
@@ -311,7 +315,8 @@ def test_every_update_is_traced_once(three, joint):
 @pytest.mark.parametrize("options, message", [
     ({"encoder": "trainde"}, "'encoder' is one of trained, joint, untrained, not 'trainde'"),
     ({"action": "number"}, "'action' is one of numbers, meaning, not 'number'"),
-    ({"encoder": "joint", "members": 2}, "encoder=joint goes with"), ({"encoder": "joint", "mode": "online"}, "goes with"),
+    ({"encoder": "joint", "members": 2}, "encoder=joint goes with"),
+    ({"encoder": "joint", "mode": "online"}, "goes with"),
     ({"patience": 1, "holdout": 0.0}, "patience needs"), ({"patience": 1, "mode": "online"}, "patience needs"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(options, message):

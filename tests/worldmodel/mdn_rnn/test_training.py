@@ -134,7 +134,10 @@ def test_what_is_logged(tmp_path):
     config = dataclasses.replace(TINY, holdout=0.2, encoder_steps=10, steps=10)
     results = training.train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__).results
     assert list(logged) == [10, 20]
-    parts = {"encoder": ("costs", "counts", "operators"), "dynamics": ("z", "reward", "termination", "counts", "xfer_mask")}
+    parts = {
+        "encoder": ("costs", "counts", "operators"),
+        "dynamics": ("z", "reward", "termination", "counts", "xfer_mask"),
+    }
     for values, (phase, names) in zip(logged.values(), parts.items(), strict=True):
         assert values.keys() == {f"{phase}/{name}" for name in (*names, "loss", "learning_rate", "gradient_norm")}
         assert values[f"{phase}/loss"] == pytest.approx(sum(values[f"{phase}/{name}"] for name in names), rel=1e-4)
