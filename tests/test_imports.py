@@ -148,3 +148,8 @@ def test_every_entry_of_a_registry_can_be_imported(registry):
     assert list(registry)
     for name in registry:
         assert callable(registry.get(name)), name
+
+
+def test_no_file_of_the_product_is_too_long_to_be_read():
+    for path in [ROOT / "run.py", *(path for package in FORBIDDEN for path in files_of(package))]:
+        assert len(path.read_text().splitlines()) <= 450, path.relative_to(ROOT)
