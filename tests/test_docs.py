@@ -10,7 +10,15 @@ from rlflow.runs.options import GROUPS, all_options
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/ARCHITECTURE.md", "docs/EXTENDING.md", "docs/RESULTS.md")
 PACKAGES = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "tests")
-OF_A_RUN = {"world-model", "iterations", "eval", "tensorboard", "episodes", "controller", "FASTER.run"}  # folders that commands make
+OF_A_RUN = {
+    "world-model",
+    "iterations",
+    "eval",
+    "tensorboard",
+    "episodes",
+    "controller",
+    "FASTER.run",
+}  # folders that commands make
 SUFFIXES = (".py", ".md", ".yaml", ".json", ".rules")
 
 
@@ -30,7 +38,9 @@ def links(line: str) -> list[str]:
 
 
 def missing_paths(page: str) -> list[str]:
-    """Quoted paths of which nothing has the name. A bare name is in the folder of the path that stands before it in its line."""
+    """Quoted paths of which nothing has the name. A bare name is in the folder of the path that stands before it in its
+    line.
+    """
     missing, own = [], (ROOT / page).parent
     for line in prose(page):
         missing += [target for target in links(line) if not (own / target).exists()]
@@ -46,7 +56,11 @@ def missing_paths(page: str) -> list[str]:
                 base = folder or ROOT / "rlflow"
             else:
                 continue  # a file of a run, or of a user
-            if not list(base.glob(name.rstrip("/"))) and not list(base.glob(f"**/{name.rstrip('/')}")) and not (ROOT / name).exists():
+            if (
+                not list(base.glob(name.rstrip("/")))
+                and not list(base.glob(f"**/{name.rstrip('/')}"))
+                and not (ROOT / name).exists()
+            ):
                 missing.append(name)
     return missing
 
@@ -61,7 +75,9 @@ def missing_names(page: str) -> list[str]:
         folder = ROOT
         while parts and (folder / parts[0]).is_dir():
             folder /= parts.pop(0)
-        file = folder / f"{parts.pop(0)}.py" if parts and (folder / f"{parts[0]}.py").exists() else folder / "__init__.py"
+        file = (
+            folder / f"{parts.pop(0)}.py" if parts and (folder / f"{parts[0]}.py").exists() else folder / "__init__.py"
+        )
         if not file.exists() or parts and parts[0] not in re.findall(r"\w+", file.read_text()):
             missing.append(name)
     return missing
@@ -85,12 +101,17 @@ def test_what_a_page_names_is_there(page, missing):
 
 def test_every_room_of_rlflow_is_on_the_map():
     named = {name for line in prose("docs/ARCHITECTURE.md") for name in quoted(line)}
-    rooms = {f"rlflow/{path.name}/" for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    rooms = {
+        f"rlflow/{path.name}/" for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"
+    }
     assert rooms <= named
 
 
 def test_what_is_not_there_is_missed(monkeypatch):
-    page = "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.model.Grpah`, `dream.doubt` and `rlflow/cli/main.py`, `mian.py`."
+    page = (
+        "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.model.Grpah`, `dream.doubt` and "
+        "`rlflow/cli/main.py`, `mian.py`."
+    )
     monkeypatch.setattr("tests.test_docs.prose", lambda _: [page])
     assert missing_paths("page.md") == ["nowhere.md", "rlflow/graph/modle.py", "mian.py"]
     assert missing_names("page.md") == ["rlflow.graph.model.Grpah"]

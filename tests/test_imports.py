@@ -82,6 +82,7 @@ def test_every_room_of_rlflow_stands_on_a_floor():
     rooms = {path.name for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms == {room for floor in FLOORS for room in floor if "." not in room}
     assert [path.name for path in (ROOT / "rlflow").glob("*.py")] == ["__init__.py"]
+    assert len(rooms) + 1 <= 14  # what `ls rlflow` shows
 
 
 def test_imports_inside_rlflow_go_down_the_floors():

@@ -33,9 +33,8 @@ def load_config(
             raise RLFlowError(f"cannot read '{text}': {first_line(error)}") from error
     layers.append(("command line", OmegaConf.create(dict(changes or {}))))
     for source, layer in layers:
-        values = OmegaConf.to_container(layer)
-        _check(values, tree(), source)
-        config = OmegaConf.merge(config, OmegaConf.create(values))
+        _check(OmegaConf.to_container(layer), tree(), source)
+    config = OmegaConf.merge(config, *[layer for _, layer in layers])
     OmegaConf.set_readonly(config, True)
     return config
 

@@ -113,7 +113,10 @@ def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
 
 def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
     model, task = toy
-    dream, real = DreamEnv(model, task.initial, max_steps=3, uncertainty_limit=None), LatentEnv(real_env(task, 3), model)
+    dream, real = (
+        DreamEnv(model, task.initial, max_steps=3, uncertainty_limit=None),
+        LatentEnv(real_env(task, 3), model),
+    )
     for last in (np.array([1, 0]), np.array([task.no_op, 0])):
         for env in (dream, real):
             env.reset(seed=0)

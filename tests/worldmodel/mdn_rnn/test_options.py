@@ -57,7 +57,9 @@ def learnt(folder, episodes=None, **options) -> Learnt:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "Trainer", Watched)
-        results = train(dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0).results
+        results = train(
+            dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0
+        ).results
     return Learnt(load(folder), results, made[0], folder)
 
 
