@@ -7,13 +7,13 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from controllers import CONTROLLERS
-from controllers.base import Controller, LatentShapes, StopReason
+from controllers.base import Controller, LatentShapes, Observes, StopReason
 from controllers.cma_es import CMAESConfig
 from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
-from tests.toys.latent import Identity, Memoryless, Sacrifice, latent_spaces, make, vector
+from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
 
 SMALL = {
     "random": RandomConfig(dreams=8),
@@ -25,7 +25,10 @@ SMALL = {
 }
 
 
-@pytest.fixture(params=list(CONTROLLERS))
+ONE_SHOT = {"linear-scores"}  # tests/tasks/test_stages.py
+
+
+@pytest.fixture(params=list(SMALL))
 def name(request):
     return request.param
 
@@ -46,6 +49,23 @@ def test_the_registry_names_what_it_holds(name):
     controller = CONTROLLERS.get(name)
     assert controller.name == name
     assert controller.Config is type(SMALL[name])
+
+
+def test_what_a_controller_observes_is_declared():
+    observed = {name: CONTROLLERS.get(name).observes for name in CONTROLLERS}
+    assert observed == dict.fromkeys(SMALL, Observes.LATENT) | dict.fromkeys(ONE_SHOT, Observes.GRAPH)
+
+
+def test_without_a_stop_action_it_learns_and_acts_all_the_same(name, tmp_path):
+    """The toy fails for an action that is not there, NO-OP among them."""
+    controller = build(name, Stopless)
+    controller.train(vector(Stopless), 0, tmp_path)
+    observation = observations(Stopless)
+    for greedy in (True, False):
+        actions = controller.act(observation, greedy=greedy, rng=np.random.default_rng(1))
+        assert (actions[:, 1] < np.take_along_axis(observation["counts"], actions[:, :1], axis=1)[:, 0]).all()
+    with pytest.raises(RLFlowError, match="is not the controller's: stop True, not False"):
+        controller.open(vector(Identity), 4)
 
 
 def test_an_unknown_controller_names_the_nearest():

@@ -2,13 +2,12 @@
 
 from types import SimpleNamespace
 
-from rlflow.costs import NodeCost
 from rlflow.deliver.candidates import Candidate
 from rlflow.deliver.delivery import FAULT_REPORT, _choose
 
 
 def state(runtime_ps: int):
-    return SimpleNamespace(cost=NodeCost(runtime_ps, 0, 0, 0))
+    return SimpleNamespace(objective=runtime_ps)
 
 
 def choose(**candidates: tuple[int, bool, str | None]) -> tuple[str, str]:

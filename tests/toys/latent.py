@@ -9,14 +9,14 @@ from worldmodel.spaces import MatchClassCounts
 H = 3
 
 
-def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None):
+def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None, stop=True):
     """The observation space and the action space; n rules besides NO-OP.
 
     By default one match class of each, of mean reward 0.
     """
     match_classes = np.array(np.arange(n) if match_classes is None else match_classes, np.int32)
     mean_rewards = np.array(np.zeros(len(match_classes)) if mean_rewards is None else mean_rewards, np.float32)
-    fewest, most = np.append(np.zeros(n, np.int32), 1), np.append(np.full(n, locations, np.int32), 1)
+    fewest, most = (np.append(np.full(n, count, np.int32), np.int32(stop)) for count in (0, locations))
     observation = gym.spaces.Dict(
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
@@ -32,10 +32,10 @@ def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None):
 class Toy(gym.Env):
     """NO-OP ends an episode; an invalid action is an error, since no controller may give one."""
 
-    Z, N, L, STEPS, H = 1, 1, 1, 1, H
+    Z, N, L, STEPS, H, STOP = 1, 1, 1, 1, H, True
 
     def __init__(self):
-        self.observation_space, self.action_space = latent_spaces(self.Z, self.N, self.L, self.H)
+        self.observation_space, self.action_space = latent_spaces(self.Z, self.N, self.L, self.H, stop=self.STOP)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -62,7 +62,7 @@ class Toy(gym.Env):
 
     def shown(self):
         """The counts with NO-OP's, int32 [N + 1]."""
-        return np.append(self.counts(), 1).astype(np.int32)
+        return np.append(self.counts(), self.STOP).astype(np.int32)
 
 
 class Identity(Toy):
@@ -95,6 +95,12 @@ class Memoryless(Identity):
     H = 0
 
 
+class Stopless(Identity):
+    """Of a task without NO-OP."""
+
+    STOP = False
+
+
 class Sacrifice(Toy):
     """Only a first step that loses 1 leads to the second one that wins 3; a first step that wins 0.2 ends it."""
 
@@ -124,4 +130,4 @@ def vector(task, autoreset_mode=AutoresetMode.SAME_STEP):
 
 
 def make(controller, config, task, seed=0):
-    return controller(config, *latent_spaces(task.Z, task.N, task.L, task.H), seed)
+    return controller(config, *latent_spaces(task.Z, task.N, task.L, task.H, stop=task.STOP), seed)
