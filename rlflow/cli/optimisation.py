@@ -5,7 +5,7 @@ from pathlib import Path
 
 from controllers.config import controller_config
 from rlflow.cli.outcome import copy_fault_report, write_up
-from rlflow.cli.wiring import check_apart
+from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
@@ -22,6 +22,7 @@ def optimise(run, out: Path, started: float | None = None) -> dict:
       the results of the stages that were run, by name.
     """
     started = time.monotonic() if started is None else started
+    check_rewriting(run, "optimise")
     check_apart(run.source, out)
     config, options, results = run.config, run.config.optimise, {}
     if options.learn:

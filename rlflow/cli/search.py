@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rlflow.cli.arguments import add_command, add_options
-from rlflow.cli.wiring import check_apart, open_run
+from rlflow.cli.wiring import check_apart, check_rewriting, open_run
 from rlflow.common.progress import progress_bar, say
 
 TEXT = "look for a cheaper graph with one search, without learning: a model in, a faster one out"
@@ -61,6 +61,7 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     from rlflow.graph.onnx_copy import copy_model
     from rlflow.search.search import Limits, run_search
 
+    check_rewriting(run, "search")
     check_apart(run.source, out)
     config, options = run.config, run.config.search
     limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)

@@ -48,6 +48,12 @@ def check_names(config) -> None:
         raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
 
 
+def check_rewriting(run, command: str) -> None:
+    """Raises RLFlowError if the run's task is another one: what the command delivers is an ONNX file."""
+    if run.config.task.name != "rewriting":
+        raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
+
+
 def zoo_or_path(name: str):
     """The model of that name in the zoo; else the name, as a path."""
     from rlflow.zoo import ZOO, load

@@ -99,6 +99,12 @@ def test_what_does_not_go_together_is_refused(tmp_path, capsys, stage, options, 
     assert reason in in_process(capsys, stage, "--run", tmp_path / "run", *options).error
 
 
+def test_what_delivers_onnx_files_refuses_other_tasks(tmp_path, capsys):
+    for command in (("optimise", "abba"), ("search", "--method", "beam", "--model", "abba")):
+        done = in_process(capsys, *command, "--out", tmp_path / "x.onnx", *TINY, "task.name=word")
+        assert "task.name=rewriting, not word" in done.error and not (tmp_path / "x.onnx").exists()
+
+
 def test_a_controller_of_graphs_is_refused_where_states_are_latent(tmp_path, capsys):
     folder = tmp_path / "run"
     stages(capsys, folder, ("collect", "train-wm"), WORD)
