@@ -13,7 +13,7 @@ demo: .venv/ready
 
 test: .venv/ready-test
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 25
 
 # After a change of the rules, of docs/results or of an option: the pages that are written by the machine.
 docs: .venv/ready

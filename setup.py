@@ -7,12 +7,15 @@ setup(
     license="MIT",
     python_requires=">=3.11,<3.14",
     packages=[
-        "rlflow", "rlflow.cli", "rlflow.collect", "rlflow.common", "rlflow.costs", "rlflow.deliver", "rlflow.deliver.validate",
+        "rlflow", "rlflow.cli", "rlflow.collect", "rlflow.common", "rlflow.costs", "rlflow.deliver",
+        "rlflow.deliver.validate",
         "rlflow.env", "rlflow.graph", "rlflow.reports", "rlflow.rules", "rlflow.rules.generator",
         "rlflow.rules.prover", "rlflow.runs", "rlflow.runs.sweeps", "rlflow.search", "rlflow.search.saturation",
         "rlflow.tasks", "rlflow.zoo", "worldmodel", "worldmodel.edits", "worldmodel.mdn_rnn", "controllers", "configs",
     ],
-    package_data={"rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"]},
+    package_data={
+        "rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"],
+    },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.
     install_requires=[
@@ -31,11 +34,15 @@ setup(
         "optuna>=5,<6",
     ],
     extras_require={
-        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3", "z3-solver>=4.13,<6", "scipy>=1.15,<2"],
+        "test": [
+            "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3",
+            "z3-solver>=4.13,<6", "scipy>=1.15,<2",
+        ],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "bound": ["scipy>=1.15,<2"],  # how far from the best a result is
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
-        "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],  # models as people export them, for benchmarks.published
+        # models as people export them, for benchmarks.published
+        "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
     },
 )  # fmt: skip

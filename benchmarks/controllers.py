@@ -84,7 +84,9 @@ class Job:
             "iterations": [self.iteration(one) for one in stages["train-wm"].get("iterations", [])],
             "controllers": controllers,
             "simulator": self.searched(Limits(interactions=INTERACTIONS // 2)),
-            "same_seconds": self.searched(Limits(seconds=seconds / 2, memory=load_config((), self.options()).search.memory_mb * 2**20)),
+            "same_seconds": self.searched(
+                Limits(seconds=seconds / 2, memory=load_config((), self.options()).search.memory_mb * 2**20)
+            ),
         }
 
     def iteration(self, logged: dict) -> dict:

@@ -156,8 +156,8 @@ def made_by(result: dict, function: str) -> Callable[[dict], str]:
 def pages(docs: Path) -> dict[Path, str]:
     """What the two files of docs should hold."""
     results, today = {path.stem: read_json(path) for path in sorted((docs / "results").glob("*.json"))}, rule_set()
-    told = docs / "RESULTS.md"
-    return {docs / "results" / "README.md": index(results, today), told: refilled(told.read_text(), results, today)}
+    report = docs / "RESULTS.md"
+    return {docs / "results" / "README.md": index(results, today), report: refilled(report.read_text(), results, today)}
 
 
 def main(arguments: list[str] | None = None, docs: Path = DOCS) -> int:

@@ -1,4 +1,6 @@
-"""The command line as the tests call it: in this process or in its own, with budgets that take seconds; with the MDN-RNN but for EDITS."""
+"""The command line as the tests call it: in this process or in its own, with budgets that take seconds; with the
+MDN-RNN but for EDITS.
+"""
 
 import os
 import subprocess
@@ -43,7 +45,11 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
     """without: a package that this process cannot import."""
     program = [str(ROOT / "run.py")]
     if without:
-        program = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules[{without!r}] = None; from rlflow.cli.main import main; sys.exit(main())"]
+        program = [
+            "-c",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules[{without!r}] = None; "
+            "from rlflow.cli.main import main; sys.exit(main())",
+        ]
     command = [sys.executable, *program, *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     return Done(done.returncode, done.stdout, done.stderr)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import worldmodel  # noqa: F401 - first of all: it sets how TensorFlow rounds, which must not depend on the order of tests
+import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from tests.commands import TINY, in_its_own
-from tests.toys.parsed import parse_once
-
-parse_once()
+from tests.toys import letters
+from worldmodel.config import MDNRNNConfig
+from worldmodel.training import load, train
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +35,8 @@ def once(folder: Path, name: str, make) -> Path:
 
 def optimise(path: Path) -> None:
     done = in_its_own(
-        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run", "--json", path / "results.json",
-        "--seed", "7", *TINY,
+        "optimise", "tiny_resnet18", "--out", path / "faster.onnx", "--run", path / "run",
+        "--json", path / "results.json", "--seed", "7", *TINY,
     )  # fmt: skip
     (path / "stderr.txt").write_text(done.err)
     assert done.code == 0, done.err
@@ -47,3 +47,27 @@ def optimise(path: Path) -> None:
 def optimised(shared_folder) -> Path:
     """faster.onnx, run/, results.json and stderr.txt of one `optimise` (PPO). To be copied before it is changed."""
     return once(shared_folder, "optimised", optimise)
+
+
+LEARNER = MDNRNNConfig(
+    latent=8, encoder_hidden=16, message_passing_steps=2, hidden=64, gaussians=3, encoder_steps=300, steps=600,
+    learning_rate=5e-3, batch_graphs=32, max_sequence=64,
+)
+
+
+def learn_letters(path: Path) -> None:
+    results = train(LEARNER, letters.SPEC, letters.episodes(300), path / "model", seed=0)
+    (path / "results.json").write_text(json.dumps(results))
+
+
+@pytest.fixture(scope="session")
+def trained(shared_folder):
+    """(an MDN-RNN trained on the letters, results of its training): for all tests that look at a trained one."""
+    path = once(shared_folder, "trained", learn_letters)
+    return load(path / "model", letters.SPEC), json.loads((path / "results.json").read_text())
+
+
+@pytest.fixture
+def start(trained):
+    """(the trained model, the start of the letters)."""
+    return trained[0], letters.ToyState(letters.START)

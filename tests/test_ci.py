@@ -36,7 +36,9 @@ def test_the_tests_run_with_nothing_that_the_machine_remembers(tmp_path, pip):
         Path(folder, "remembered").touch()
     done = called(ROOT / ".ci" / "run", programs={"make": FAKE_MAKE}, folder=tmp_path, **callers, **pip)
     *folders, command = done.stdout.splitlines()
-    configuration = pip.get("PIP_CONFIG_FILE") or f"{pip.get('XDG_CONFIG_HOME') or callers['HOME'] + '/.config'}/pip/pip.conf"
+    configuration = (
+        pip.get("PIP_CONFIG_FILE") or f"{pip.get('XDG_CONFIG_HOME') or callers['HOME'] + '/.config'}/pip/pip.conf"
+    )
     assert (done.returncode, done.stderr, command) == (7, "", f"make test, pip: {configuration}")
     assert len(set(folders)) == 3
     for line in folders:
@@ -46,7 +48,9 @@ def test_the_tests_run_with_nothing_that_the_machine_remembers(tmp_path, pip):
     assert os.listdir(callers["TMPDIR"]) == ["remembered"]
 
 
-def made(folder: Path, *arguments: str, working: tuple[str, ...], target: str = ".venv/bin/pip") -> subprocess.CompletedProcess:
+def made(
+    folder: Path, *arguments: str, working: tuple[str, ...], target: str = ".venv/bin/pip"
+) -> subprocess.CompletedProcess:
     """`make` of the environment where these Pythons work and the others do not."""
     shutil.copy(ROOT / "Makefile", folder)
     programs = {name: f"#!/bin/sh\nexit {int(name not in working)}\n" for name in PYTHONS}
@@ -81,7 +85,10 @@ def test_make_keeps_the_environment_that_is_there(tmp_path):
     pip.chmod(0o755)
     os.utime(tmp_path / ".venv" / "ready", (0, 0))
     done = made(tmp_path, working=PYTHONS, target=".venv/ready")
-    assert (done.returncode, done.stdout) == (0, ".venv/bin/pip install --quiet --constraint constraints.txt --editable .\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        ".venv/bin/pip install --quiet --constraint constraints.txt --editable .\n",
+    )
 
 
 def test_everything_says_the_same_pythons():

@@ -16,7 +16,9 @@ SECTION = (ROOT / "docs" / "EXTENDING.md").read_text().split("\n## Somebody else
 SCRIPTS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("number, needs, least", [(0, (), 0.01), (1, ("torch", "sb3_contrib"), 0.0)], ids=["bandit", "ppo"])
+@pytest.mark.parametrize(
+    "number, needs, least", [(0, (), 0.01), (1, ("torch", "sb3_contrib"), 0.0)], ids=["bandit", "ppo"]
+)
 def test_the_script_trains_an_agent_and_writes_an_equal_model(number, needs, least, tmp_path, monkeypatch, capsys):
     """`least` is what it must gain, as a fraction of the estimate."""
     missing = [name for name in needs if importlib.util.find_spec(name) is None]

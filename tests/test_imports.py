@@ -59,7 +59,8 @@ def test_imports_go_one_way(package):
                 assert name != forbidden and not name.startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
 
 
-# The floors inside rlflow: a package imports what stands before it, never what comes after. On one floor nobody imports another.
+# The floors inside rlflow: a package imports what stands before it, never what comes after. On one floor nobody imports
+# another.
 FLOORS = (
     ("common", "tasks.base"), ("graph", "zoo"), ("rules",), ("costs",), ("env",), ("search", "collect"), ("deliver",),
     ("reports",), ("tasks",), ("runs",), ("cli",),
@@ -81,6 +82,7 @@ def test_every_room_of_rlflow_stands_on_a_floor():
     rooms = {path.name for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms == {room for floor in FLOORS for room in floor if "." not in room}
     assert [path.name for path in (ROOT / "rlflow").glob("*.py")] == ["__init__.py"]
+    assert len(rooms) + 1 <= 14  # what `ls rlflow` shows
 
 
 def test_imports_inside_rlflow_go_down_the_floors():
@@ -95,8 +97,15 @@ def test_imports_inside_rlflow_go_down_the_floors():
 def test_no_module_imports_in_a_circle():
     files = {module_of(path): path for package in FORBIDDEN for path in files_of(package)}
     needs = {name: imported(path) & files.keys() - {name} for name, path in files.items()}
-    for name, path in files.items():  # `from package import module` needs the module, and not what else the package imports
-        needs[name] -= {other for other in needs[name] if files[other].name == "__init__.py" and not names_of(path, other) - files.keys()}
+    for (
+        name,
+        path,
+    ) in files.items():  # `from package import module` needs the module, and not what else the package imports
+        needs[name] -= {
+            other
+            for other in needs[name]
+            if files[other].name == "__init__.py" and not names_of(path, other) - files.keys()
+        }
     while free := [name for name, others in needs.items() if not others & needs.keys()]:
         for name in free:
             del needs[name]
@@ -110,7 +119,9 @@ def names_of(path: Path, package: str) -> set[str]:
 
 def test_the_search_for_imports_sees_lazy_ones(tmp_path):
     file = tmp_path / "lazy.py"
-    file.write_text("def f():\n    from worldmodel import dream\n    import importlib\n    importlib.import_module('cma')\n")
+    file.write_text(
+        "def f():\n    from worldmodel import dream\n    import importlib\n    importlib.import_module('cma')\n"
+    )
     assert {"worldmodel.dream", "cma"} <= imported(file)
 
 
@@ -121,7 +132,10 @@ def test_run_py_only_calls_the_roof():
 
 def test_importing_all_of_rlflow_the_roof_the_registries_and_what_serves_every_world_model_brings_no_tensorflow():
     modules = [module_of(path) for package in ("rlflow", ROOF) for path in files_of(package)]
-    generic = [f"worldmodel.{name}" for name in ("base", "config", "description", "spaces", "dream", "latent_env", "training", "mdn_rnn")]
+    generic = [
+        f"worldmodel.{name}"
+        for name in ("base", "config", "description", "spaces", "dream", "latent_env", "training", "mdn_rnn")
+    ]
     code = (
         f"import importlib, sys\nfor name in {[*modules, *generic, 'controllers', 'run']!r}:\n"
         f"    importlib.import_module(name)\nprint(sorted(set(sys.modules) & {LEARNING!r}))"
@@ -135,3 +149,8 @@ def test_every_entry_of_a_registry_can_be_imported(registry):
     assert list(registry)
     for name in registry:
         assert callable(registry.get(name)), name
+
+
+def test_no_file_of_the_product_is_too_long_to_be_read():
+    for path in [ROOT / "run.py", *(path for package in FORBIDDEN for path in files_of(package))]:
+        assert len(path.read_text().splitlines()) <= 450, path.relative_to(ROOT)

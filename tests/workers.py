@@ -1,4 +1,6 @@
-"""What workers may run into. Tests put these in the place of `rlflow.collect.rollouts._play_shard`, and any process finds them."""
+"""What workers may run into. Tests put these in the place of `rlflow.collect.rollouts._play_shard`, and any process
+finds them.
+"""
 
 import os
 import signal

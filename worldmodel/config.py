@@ -71,8 +71,8 @@ class MDNRNNConfig(WorldModelConfig):
     )
     action: str = option(
         "numbers",
-        "what says where an action is: numbers (of locations) or meaning (the encoder's embeddings of the matched nodes; in "
-        "a dream, which has no nodes, their mean for this rule and location in the data)",
+        "what says where an action is: numbers (of locations) or meaning (the encoder's embeddings of the matched "
+        "nodes; in a dream, which has no nodes, their mean for this rule and location in the data)",
         choices=("numbers", "meaning"),
     )
     members: int = option(
@@ -151,8 +151,9 @@ class DreamOptions:
     )
     uncertainty_limit: float | None = option(
         0.25,
-        "a step of which the world model is more uncertain ends the dream, and what it promises is not paid (edits: 1 nobody "
-        "knows what it does, 0.5 known by analogy and makes what was never met, 0.25 its like was seen, but not here); null: never",
+        "a step of which the world model is more uncertain ends the dream, and what it promises is not paid (edits: 1 "
+        "nobody knows what it does, 0.5 known by analogy and makes what was never met, 0.25 its like was seen, but not "
+        "here); null: never",
         at_least=0,
     )
     uncertainty_penalty: float = option(0.0, "what a unit of uncertainty takes off the reward of its step", at_least=0)

@@ -1,4 +1,6 @@
-"""The stages of a one-shot task: a controller learns on its instance, and decides; nothing is collected and nothing dreamt."""
+"""The stages of a one-shot task: a controller learns on its instance, and decides; nothing is collected and nothing
+dreamt.
+"""
 
 import time
 
@@ -18,7 +20,9 @@ from rlflow.tasks.base import ONE_SHOT, Instance
 def refuse(run, stage: str) -> None:
     """Raises RLFlowError if the run's task is one-shot, which has no such stage."""
     if run.spec.shape == ONE_SHOT:
-        raise RLFlowError(f"the task '{run.config.task.name}' is one-shot, which has no stage '{stage}': it begins with train-controller")
+        raise RLFlowError(
+            f"the task '{run.config.task.name}' is one-shot: it has no stage '{stage}', train-controller is its first"
+        )
 
 
 def train_controller(run) -> dict:
@@ -42,7 +46,9 @@ def train_controller(run) -> dict:
 
 
 def evaluate(run) -> dict:
-    """The controller's best decision, beside the control and random decisions with as many evaluations; see `TaskSpec.deliver`."""
+    """The controller's best decision, beside the control and random decisions with as many evaluations; see
+    `TaskSpec.deliver`.
+    """
     trained, config, instance = run.require("train-controller"), run.config, run.task.initial
 
     def work() -> dict:

@@ -13,8 +13,8 @@ beam and annealing), checks that the result is equal, measures it against the or
 that is measured to be slower than the original never.
 
 --seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far,
-checked and measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same command
-goes on after whatever happened, and with more seconds looks further.
+checked and measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same
+command goes on after whatever happened, and with more seconds looks further.
 
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of

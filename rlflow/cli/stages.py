@@ -116,7 +116,8 @@ def train_controller(run) -> dict:
 def evaluate(run, result=None) -> dict:
     """The controller and its controls on the real graph; checks, measurement, receipt, report.
 
-    result: `rlflow.deliver.best_so_far.BestSoFar` of searches before: its candidates compete, the controller's goes into it.
+    result: `rlflow.deliver.best_so_far.BestSoFar` of searches before: its candidates compete, the controller's goes
+      into it.
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)

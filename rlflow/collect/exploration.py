@@ -18,7 +18,9 @@ RAREST = 0.35  # and from the matches of the rule that was carried out least
 
 @runtime_checkable
 class ExplorationObserver(Protocol):
-    """Watches episodes that explore, and knows what earlier ones have seen: what a world model's observer may be besides."""
+    """Watches episodes that explore, and knows what earlier ones have seen: what a world model's observer may be
+    besides.
+    """
 
     def begin(self, state: LocalState) -> None:
         """An episode starts here."""

@@ -17,9 +17,8 @@ from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_sh
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
-from rlflow.env.spec import EnvSpec
-from rlflow.env.state import RewriteState, Task
-from rlflow.tasks.base import LocalState, Reward, valid_actions
+from rlflow.env.state import RewriteState
+from rlflow.tasks.base import LocalState, Reward, State, Task, TaskSpec, valid_actions
 
 SHARD_EPISODES = 4
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
@@ -45,7 +44,7 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
 
 
 def record(
-    task: Task, reward: Reward, states: Sequence[RewriteState], actions: Sequence[tuple[int, int]], index: int = 0,
+    task: Task, reward: Reward, states: Sequence[State], actions: Sequence[tuple[int, int]], index: int = 0,
     copied: int = 0,
 ) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
@@ -87,16 +86,16 @@ def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]])
 
 
 @lru_cache(maxsize=1)
-def _made(spec: EnvSpec) -> tuple[Task, Reward]:
+def _made(spec: TaskSpec) -> tuple[Task, Reward]:
     return spec.make_task(), spec.make_reward()
 
 
-def _play(spec: EnvSpec, seed: int, indices: list[int]) -> list[Episode]:
+def _play(spec: TaskSpec, seed: int, indices: list[int]) -> list[Episode]:
     task, reward = _made(spec)
     return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k) for k in indices]
 
 
-def _play_shard(spec: EnvSpec, seed: int, indices: list[int], path: str) -> tuple[int, str]:
+def _play_shard(spec: TaskSpec, seed: int, indices: list[int], path: str) -> tuple[int, str]:
     """Steps, and the hash of the file."""
     episodes = _play(spec, seed, indices)
     write_shard(path, episodes)
@@ -111,7 +110,7 @@ def shard_path(folder: Path | str, shard: int) -> Path:
 
 
 def collect(
-    spec: EnvSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
+    spec: TaskSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
     executor: str = "local",
 ) -> dict:
     """Plays the episodes that are not on disk yet.
@@ -171,7 +170,7 @@ def _await_file(path: Path, written: str) -> None:
 
 
 def online_batches(
-    spec: EnvSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local"
+    spec: TaskSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local"
 ) -> Iterator[list[Episode]]:
     """Fresh mini-batches of random episodes, without end, two batches ahead (RLFlow, section 3.3.2).
 

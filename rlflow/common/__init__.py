@@ -1,0 +1,1 @@
+"""The ground that every room stands on: errors for people, atomic files, progress, registries, options."""

@@ -5,8 +5,9 @@
         width: int = option(8, "graphs that are kept at each depth")
         radius: int = option(1, "edges between two rewrites of a chain", at_least=0)
 
-They are the one source of what is allowed and of what holds where nobody says anything: configs/default.yaml is written from
-them, and configs are checked by them. The type of a value is the field's: `tuple[int, ...]` is a list, `str | None` may be null.
+They are the one source of what is allowed and of what holds where nobody says anything: configs/default.yaml is
+written from them, and configs are checked by them. The type of a value is the field's: `tuple[int, ...]` is a list,
+`str | None` may be null.
 """
 
 import math

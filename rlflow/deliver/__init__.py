@@ -1,0 +1,3 @@
+"""From candidates to a delivered file: checked (validate/), repaired, measured, chosen, with a receipt, within a time
+budget.
+"""

@@ -28,7 +28,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Decision:
-    """One-shot: a decision, int64 [n], its objective, and who came to it with how many evaluations in how many seconds."""
+    """One-shot: a decision, int64 [n], its objective, and who came to it with how many evaluations in how many seconds.
+    """
 
     name: str
     decision: np.ndarray

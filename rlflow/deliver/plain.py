@@ -18,7 +18,9 @@ FORMAT = 1
 
 
 def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path) -> dict:
-    """Step by step: the actions of a candidate lead to its state again, in a task that is opened anew. See `TaskSpec.deliver`."""
+    """Step by step: the actions of a candidate lead to its state again, in a task that is opened anew. See
+    `TaskSpec.deliver`.
+    """
     task, result = spec.make_task(), {}
     for candidate in candidates:
         try:
@@ -26,7 +28,7 @@ def deliver_steps(spec: TaskSpec, candidates: Sequence[Candidate], folder: Path)
             equal = state.hash == candidate.state.hash and state.objective == candidate.state.objective
         except RLFlowError:
             equal = False
-        result[candidate.name] = _entry(candidate.state.objective, equal, candidate)
+        result[candidate.name] = _entry(candidate, candidate.state.objective, candidate.state.hash, equal)
     actions = {one.name: [[int(part) for part in action] for action in one.actions] for one in candidates}
     return _deliver(spec, task, result, actions, task.initial.objective, folder)
 
@@ -38,7 +40,7 @@ def deliver_decisions(spec: TaskSpec, decisions: Sequence[Decision], folder: Pat
     for decision in decisions:
         again = instance.evaluate(np.asarray(decision.decision)[None])
         equal = int(again.objectives[0]) == decision.objective and not again.repaired[0]
-        result[decision.name] = _entry(decision.objective, equal, decision)
+        result[decision.name] = _entry(decision, decision.objective, None, equal)
     actions = {one.name: np.asarray(one.decision).tolist() for one in decisions}
     original = int(instance.evaluate(instance.control()[None]).objectives[0])
     outcome = _deliver(spec, task, result, actions, original, folder)
@@ -56,9 +58,10 @@ def summary(task, outcome: dict) -> str:
     return f"{before / task.per_unit:g} → {after / task.per_unit:g} {task.unit}, by {outcome['delivered']}{known}"
 
 
-def _entry(objective: int, equal: bool, candidate: Candidate | Decision) -> dict:
+def _entry(candidate: Candidate | Decision, objective: int, result_hash: object, equal: bool) -> dict:
     return {
-        "objective": int(objective), "equal": bool(equal), "interactions": candidate.interactions, "seconds": candidate.seconds,
+        "objective": int(objective), "hash": None if result_hash is None else str(result_hash), "equal": bool(equal),
+        "interactions": candidate.interactions, "seconds": candidate.seconds,
     }  # fmt: skip
 
 
@@ -67,9 +70,13 @@ def _deliver(spec: TaskSpec, task, result: dict, actions: dict, original: int, f
     name = min(better, key=lambda each: result[each]["objective"]) if better else "original"
     if better:
         receipt = {
-            "format": FORMAT, "spec": type(spec).__name__, "initial_hash": str(task.initial.hash), "actions": actions[name],
-            "objective": {"original": int(original), "result": result[name]["objective"], "unit": task.unit, "per_unit": task.per_unit},
-            "versions": versions(),
+            "format": FORMAT, "spec": type(spec).__name__, "initial_hash": str(task.initial.hash),
+            "actions": actions[name],
+            "objective": {
+                "original": int(original), "result": result[name]["objective"], "unit": task.unit,
+                "per_unit": task.per_unit,
+            },
+            "result_hash": result[name]["hash"], "versions": versions(),
         }  # fmt: skip
         write_json(folder / "receipt.json", receipt)
     return {

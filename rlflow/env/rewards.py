@@ -30,7 +30,11 @@ def incremental(before: RewriteState, after: RewriteState, initial: RewriteState
 
 
 def combined(
-    before: RewriteState, after: RewriteState, initial: RewriteState, alpha: float = EnvOptions.alpha, beta: float = EnvOptions.beta
+    before: RewriteState,
+    after: RewriteState,
+    initial: RewriteState,
+    alpha: float = EnvOptions.alpha,
+    beta: float = EnvOptions.beta,
 ) -> float:
     """α (RT_{t-1} − RT_t) + β (M_{t-1} − M_t) (RLFlow, equation 3); RT in ms, memory accesses M in MB."""
     return alpha * incremental(before, after, initial) + beta * (before.cost.bytes - after.cost.bytes) / 1e6

@@ -12,12 +12,14 @@ from rlflow.tasks.base import Reward
 class GraphRewriteEnv(StepEnv):
     """Rewrites of a computation graph (RLFlow, section 3.1).
 
-    See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/encoding.py, rewards those of rlflow/env/rewards.py.
-    `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule` (of the last action).
+    See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/encoding.py, rewards those of
+    rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
+    (of the last action).
     """
 
     def __init__(
-        self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None,
+        self, task: Task, reward: Reward = relative, max_steps: int = EnvOptions.max_steps,
+        max_nodes: int | None = None,
         max_edges: int | None = None, render_mode: str | None = None,
     ):  # fmt: skip
         super().__init__(task, reward, max_steps, max_nodes, max_edges, render_mode)

@@ -18,7 +18,8 @@ from rlflow.zoo import ZOO, load
 
 @dataclass(frozen=True)
 class EnvSpec(EnvOptions):
-    """Everything a process needs to make the real environment; plain values only. Its options are those of `env` and `cost`.
+    """Everything a process needs to make the real environment; plain values only. Its options are those of `env` and
+    `cost`.
 
     Attributes:
       model: path of the ONNX file, or a zoo name.  shapes: sizes for symbolic dimensions (see `load_graph`).

@@ -38,7 +38,9 @@ class Task:
 
     @cached_property
     def initial(self) -> "RewriteState":
-        return RewriteState(self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes)))
+        return RewriteState(
+            self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes))
+        )
 
     @property
     def cost_is_known(self) -> bool:
@@ -157,7 +159,12 @@ class RewriteState(LocalState):
     @property
     def matches(self) -> list[Match]:
         """Those of all valid actions, in the order of `valid_actions`."""
-        return [match for xfer_id, n in enumerate(self.counts.tolist()) if n for match in islice(self.table.of_rule(xfer_id), n)]
+        return [
+            match
+            for xfer_id, n in enumerate(self.counts.tolist())
+            if n
+            for match in islice(self.table.of_rule(xfer_id), n)
+        ]
 
     def valid_actions(self) -> np.ndarray:
         """int64 [n, 2]: all valid (xfer_id, location), NO-OP last."""

@@ -24,8 +24,9 @@ class StepEnv(gym.Env):
     """One choice after another (RLFlow, section 3.1); of any task whose states are those of rlflow/tasks/base.py.
 
     ## Action
-    `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has it: its only index
-    is 0, and it ends the episode. Index k is the k-th choice of its sort in the order that the state decides.
+    `MultiDiscrete([N + 1, L])`: (sort, index), in rewriting (xfer_id, location). Sort N is NO-OP, where the task has
+    it: its only index is 0, and it ends the episode. Index k is the k-th choice of its sort in the order that the state
+    decides.
 
     ## Observation
     The paper's 4-tuple (graph_tuple, xfer_tuples, location_masks, xfer_mask) as a Dict:
@@ -64,15 +65,17 @@ class StepEnv(gym.Env):
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(
-        self, task: Task, reward: Reward, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None, max_edges: int | None = None,
-        render_mode: str | None = None,
+        self, task: Task, reward: Reward, max_steps: int = EnvOptions.max_steps, max_nodes: int | None = None,
+        max_edges: int | None = None, render_mode: str | None = None,
     ):  # fmt: skip
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
         first, self.encoding_spec = task.initial.arrays(), task.encoding_spec
         self.max_nodes = max_nodes or 2 * len(first.ops) + 32
         self.max_edges = max_edges or 4 * len(first.senders) + 128
         if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
-            raise RLFlowError(f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges")
+            raise RLFlowError(
+                f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges"
+            )
         n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
         self.action_space = spaces.MultiDiscrete([n + 1, limit])
         floats = lambda *shape: spaces.Box(0, 1e9, shape, np.float32)  # noqa: E731

@@ -53,10 +53,10 @@ def _roundings(pattern, rounded: set[str]) -> float:
     below = max((_roundings(operand, rounded) for operand in op.inputs), default=0)
     if op.op in MOVES and not op.domain:
         return below
-    return below + 1 if _rounds_once(op) else float("inf")
+    return below + 1 if _single_rounding(op) else float("inf")
 
 
-def _rounds_once(op: Op) -> bool:
+def _single_rounding(op: Op) -> bool:
     pair = op.op == "Sum" and len(op.inputs) <= 2 and all(isinstance(operand, Var | Literal) for operand in op.inputs)
     return not op.domain and (op.op in ROUND_ONCE or pair)
 

@@ -33,16 +33,17 @@ def load_config(
             raise RLFlowError(f"cannot read '{text}': {first_line(error)}") from error
     layers.append(("command line", OmegaConf.create(dict(changes or {}))))
     for source, layer in layers:
-        values = OmegaConf.to_container(layer)
-        _check(values, tree(), source)
-        config = OmegaConf.merge(config, OmegaConf.create(values))
+        _check(OmegaConf.to_container(layer), tree(), source)
+    config = OmegaConf.merge(config, *[layer for _, layer in layers])
     OmegaConf.set_readonly(config, True)
     return config
 
 
 def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]:
     """The groups of options that files and overrides say anything about."""
-    return {key for path in files for key in read_options(path)} | {text.partition("=")[0].partition(".")[0] for text in overrides}
+    return {key for path in files for key in read_options(path)} | {
+        text.partition("=")[0].partition(".")[0] for text in overrides
+    }
 
 
 def read_options(path: Path | str) -> DictConfig:

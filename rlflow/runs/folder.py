@@ -62,7 +62,9 @@ class RunFolder:
             source = specs.fetch(config.model, config.seed, path)
             specs.of(config, source).make_task()
             digest = file_hash(*specs.files(source))
-            write_json(identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task})
+            write_json(
+                identity, {"model": config.model, "source": _relative(source, path), "sha256": digest, "task": task}
+            )
         run = cls(path, config, source)
         write_text(held, OmegaConf.to_yaml(config))
         write_json(path / "versions.json", versions())
@@ -92,7 +94,9 @@ class RunFolder:
             try:
                 identity, episodes = read_json(other / "model.json"), read_json(other / "collect.json")["episodes"]
                 key, task = (identity["sha256"], repr(identity["task"])), identity["task"]
-                different = [name for name in task if name not in ("seed", "shapes") and task[name] != mine["task"][name]]
+                different = [
+                    name for name in task if name not in ("seed", "shapes") and task[name] != mine["task"][name]
+                ]
             except (KeyError, TypeError) as error:
                 raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error
             if different:

@@ -1,7 +1,7 @@
 """All options, as one tree of groups, and the page that shows them: configs/default.yaml.
 
-A group is a dataclass (rlflow/common/options.py). Those of world models and controllers stand in packages above this one: they
-are known here by their names alone, as entries of a registry, and looked up when a config is read.
+A group is a dataclass (rlflow/common/options.py). Those of world models and controllers stand in packages above this
+one: they are known here by their names alone, as entries of a registry, and looked up when a config is read.
 
     python -m benchmarks.pages            writes the page
 """

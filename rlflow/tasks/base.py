@@ -1,11 +1,11 @@
 """The contract of a task: all that searches, collection, world models and controllers know of it.
 
-A task has one of two shapes. *Step by step*, something is changed by one choice after another: a `State` leads to the next.
-*One-shot*, all is decided at once: an `Instance` says what whole decisions are worth. Both have an integer objective, of which
-less is better, and show themselves as a graph in arrays.
+A task has one of two shapes. *Step by step*, something is changed by one choice after another: a `State` leads to the
+next. *One-shot*, all is decided at once: an `Instance` says what whole decisions are worth. Both have an integer
+objective, of which less is better, and show themselves as a graph in arrays.
 
-A registered task is a `TaskSpec`: plain values of which any process makes the same `Task`. tests/tasks/test_contract.py holds for
-every one that is registered; docs/EXTENDING.md builds one of each shape.
+A registered task is a `TaskSpec`: plain values of which any process makes the same `Task`. tests/tasks/test_contract.py
+holds for every one that is registered; docs/EXTENDING.md builds one of each shape.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,8 +62,8 @@ class State(Protocol):
 
     objective: an integer, lower is better; which one is the task's to say (`Task.unit`).
     hash: equal for equal states.
-    counts: int32 [N], choices of each sort (in rewriting: of each rule), at most L. Choice k of a sort is the k-th in an order that
-      the state alone decides.
+    counts: int32 [N], choices of each sort (in rewriting: of each rule), at most L. Choice k of a sort is the k-th in
+      an order that the state alone decides.
     """
 
     objective: int
@@ -80,7 +80,8 @@ class State(Protocol):
 class Match(Protocol):
     """One choice of a local state. Searches tell matches apart by identity, so one that two states share is one object.
 
-    xfer_id: its sort.  nodes: ids of what it concerns.  plan: equal for matches whose replacements are alike, wherever they are.
+    xfer_id: its sort.  nodes: ids of what it concerns.  plan: equal for matches whose replacements are alike,
+      wherever they are.
     """
 
     xfer_id: int
@@ -207,13 +208,15 @@ class TaskSpec(Protocol):
         """Step by step alone."""
 
     def make_env(self, task: Task, max_steps: int) -> gymnasium.Env:
-        """Step by step alone: the real environment (`rlflow.env.step.StepEnv`), in episodes of at most so many steps."""
+        """Step by step alone: the real environment (`rlflow.env.step.StepEnv`), in episodes of at most so many steps.
+        """
 
     def deliver(self, task: Task, candidates: Sequence, folder: Path, config: Mapping, **options) -> dict:
-        """Checks the candidates (`rlflow.deliver.candidates.Candidate`), writes the best with its receipt into the folder.
+        """Checks the candidates (`rlflow.deliver.candidates.Candidate`), writes the best with its receipt into the
+        folder.
 
-        Returns at least {"original": {"objective"}, "candidates": {name: {"objective", "equal"}}, "delivered": a name or "original",
-        "reason", "actions": {name: list}}.
+        Returns at least {"original": {"objective"}, "candidates": {name: {"objective", "equal"}}, "delivered": a name
+        or "original", "reason", "actions": {name: list}}.
         """
 
     def report(self, task: Task, results: dict, folder: Path) -> list[str]:
@@ -224,7 +227,9 @@ class TaskSpec(Protocol):
 
 
 def location_masks(counts: np.ndarray, spec: EncodingSpec) -> np.ndarray:
-    """int8 [N + 1, L]: 1 where the choice is valid, of counts int [N]; NO-OP, the last row, has one where there is a NO-OP."""
+    """int8 [N + 1, L]: 1 where the choice is valid, of counts int [N]; NO-OP, the last row, has one where there is a
+    NO-OP.
+    """
     return _prefixes(spec.max_locations)[np.append(counts, int(spec.stop))]
 
 

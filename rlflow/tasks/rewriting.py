@@ -64,16 +64,31 @@ class RewritingSpec(EnvSpec):
         return GraphRewriteEnv(task, self.make_reward(), max_steps)
 
     def deliver(
-        self, task: Task, candidates: Sequence, folder: Path, config: Mapping, measure_seconds: float | None = None, **options
+        self,
+        task: Task,
+        candidates: Sequence,
+        folder: Path,
+        config: Mapping,
+        measure_seconds: float | None = None,
+        **options,
     ) -> dict:
-        """measure_seconds: instead of eval.measure_seconds.  options: further ones of `rlflow.deliver.delivery.deliver`."""
+        """measure_seconds: instead of eval.measure_seconds.  options: further ones of
+        `rlflow.deliver.delivery.deliver`.
+        """
         checks = DeliveryOptions(
-            list(config.eval.seeds), config.eval.tolerance, config.eval.measure_seconds if measure_seconds is None else measure_seconds,
+            list(config.eval.seeds), config.eval.tolerance,
+            config.eval.measure_seconds if measure_seconds is None else measure_seconds,
             config.eval.sessions, self.threads, config.seed, self.exact,
         )  # fmt: skip
-        return deliver(task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options)
+        return deliver(
+            task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options
+        )
 
     def report(self, task: Task, results: dict, folder: Path) -> list[str]:
         outcome = results["eval"]
         write_report(folder, results)
-        return [summary_line(outcome), f"model:  {outcome['optimised']}", f"report: {write_html(folder, results, task)}"]
+        return [
+            summary_line(outcome),
+            f"model:  {outcome['optimised']}",
+            f"report: {write_html(folder, results, task)}",
+        ]

@@ -99,14 +99,22 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
     assert message in done.error or kind == "a folder"
     assert not (tmp_path / "out.onnx").exists()
     # The same folder takes another model now.
-    assert in_process(capsys, "collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1").code == 0
+    assert (
+        in_process(capsys, "collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1").code
+        == 0
+    )
 
 
 def test_a_binding_can_be_given_after_it_was_forgotten(tmp_path, capsys):
     model = matmul(tmp_path, ("batch", 8))
     base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
     assert "symbolic dimension 'batch'" in in_process(capsys, *base).error
-    for wrong, message in (("batch=0", "--shape takes"), ("other=3", "'other'"), ("x=3x9", "fixed size 8"), ("x=3", "2 dimensions")):
+    for wrong, message in (
+        ("batch=0", "--shape takes"),
+        ("other=3", "'other'"),
+        ("x=3x9", "fixed size 8"),
+        ("x=3", "2 dimensions"),
+    ):
         assert message in in_process(capsys, *base, "--shape", wrong).error
     assert in_process(capsys, *base, "--shape", "batch=2").code == 0
     assert "'shapes' differs" in in_process(capsys, *base, "--shape", "batch=3").error
@@ -133,16 +141,19 @@ def test_an_error_in_a_process_of_its_own(tmp_path):
         ("cost.name=analitic", "unknown cost 'analitic'; did you mean 'analytic'?"),
         ("env.reward=incremental_", "unknown reward 'incremental_'; did you mean 'incremental'?"),
         ("env.rules=[convolutoin]", "unknown rule family 'convolutoin'"),
-        ("world_model.mode=onlin", "mode is 'offline' or 'online', not 'onlin'"),
-        ("collect.episodes=0", "'collect.episodes' must be above 0"), ("env.max_steps=0", "'env.max_steps' must be above 0"),
+        ("world_model.mode=onlin", "'world_model.mode' is one of offline, online, not 'onlin'"),
+        ("collect.episodes=0", "'collect.episodes' must be above 0"),
+        ("env.max_steps=0", "'env.max_steps' must be above 0"),
         ("workers=0", "'workers' must be above 0"), ("workers=-2", "'workers' must be above 0"),
         ("env.max_locations=0", "'env.max_locations' must be above 0"), ("seed=-1", "'seed' must be 0 or more"),
-        ("env.max_stepz=3", "did you mean 'env.max_steps'?"), ("world_model.mdn-rnn.hidden=a", "'world_model.mdn-rnn.hidden' is a int"),
+        ("env.max_stepz=3", "did you mean 'env.max_steps'?"),
+        ("world_model.mdn-rnn.hidden=a", "'world_model.mdn-rnn.hidden' is a int"),
     ],
 )  # fmt: skip
 def test_names_and_numbers_are_checked_before_anything_is_written(tmp_path, capsys, override, message):
     for command in (["collect", "--run", tmp_path / "run", "--model", "tiny_resnet18"],
-                    ["optimise", "tiny_resnet18", "--out", tmp_path / "o.onnx", "--run", tmp_path / "run"]):  # fmt: skip
+                    ["optimise", "tiny_resnet18", "--out", tmp_path / "o.onnx", "--run",
+                        tmp_path / "run"]):  # fmt: skip
         assert message in in_process(capsys, *command, *TINY, override).error
     assert not (tmp_path / "run" / "config.yaml").exists() and not (tmp_path / "o.onnx").exists()
 
@@ -161,7 +172,12 @@ def test_options_of_the_command_line(tmp_path, capsys, option):
         "--seed": ("-1", "'seed' must be 0 or more"), "--shape": ("x", "--shape takes NAME=1x128"),
         "--config": (str(tmp_path / "gone.yaml"), "cannot read"),
     }[option]  # fmt: skip
-    assert message in in_process(capsys, "collect", "--run", tmp_path / "run", "--model", "tiny_resnet18", f"{option}={value}").error
+    assert (
+        message
+        in in_process(
+            capsys, "collect", "--run", tmp_path / "run", "--model", "tiny_resnet18", f"{option}={value}"
+        ).error
+    )
 
 
 # -- where results go ------------------------------------------------------------------------------
@@ -173,7 +189,9 @@ def test_an_unwritable_target_is_noticed_before_the_work(tmp_path, capsys):
     for out in (tmp_path / "file" / "o.onnx", tmp_path):
         done = in_process(capsys, "optimise", "tiny_resnet18", "--out", out, "--run", run, *TINY)
         assert "cannot write" in done.error and not run.exists()
-    done = in_process(capsys, "collect", "--run", run, "--model", "tiny_resnet18", "--json", tmp_path / "file" / "r.json", *TINY)
+    done = in_process(
+        capsys, "collect", "--run", run, "--model", "tiny_resnet18", "--json", tmp_path / "file" / "r.json", *TINY
+    )
     assert "cannot write" in done.error and not run.exists()
     done = in_process(capsys, "collect", "--run", tmp_path / "file", "--model", "tiny_resnet18", *TINY)
     assert "cannot write" in done.error and (tmp_path / "file").read_text() == "x"
@@ -231,7 +249,9 @@ def test_a_model_that_changed_or_went_away(tmp_path, capsys):
 def test_a_damaged_file_is_named(folder, capsys, name, damage):
     path = folder / name
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2] + (b": [" if name == "config.yaml" else b"") if damage == "half" else b"\x00\xff{" * 9)
+    path.write_bytes(
+        whole[: len(whole) // 2] + (b": [" if name == "config.yaml" else b"") if damage == "half" else b"\x00\xff{" * 9
+    )
     before = contents(folder)
     stage = {"collect.json": "train-wm", "train-wm.json": "train-controller"}.get(name, "eval")
     assert name.split("/")[-1].split(".")[0] in in_process(capsys, stage, "--run", folder).error
@@ -251,7 +271,9 @@ def test_json_of_another_form_is_refused(folder, capsys, content):
 # -- checkpoints of another shape ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"])
+@pytest.mark.parametrize(
+    "override", ["world_model.mdn-rnn.hidden=16", "world_model.mdn-rnn.latent=6", "world_model.mdn-rnn.steps=3"]
+)
 def test_a_world_model_of_other_options(folder, capsys, override):
     before = contents(folder / "world-model")
     key = override.split("=")[0]
@@ -264,7 +286,10 @@ def test_a_world_model_of_other_options(folder, capsys, override):
 
 def test_a_controller_for_another_latent(folder, capsys):
     shutil.rmtree(folder / "world-model")
-    assert in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6", "world_model.holdout=0").code == 0
+    assert (
+        in_process(capsys, "train-wm", "--run", folder, "world_model.mdn-rnn.latent=6", "world_model.holdout=0").code
+        == 0
+    )
     before = contents(folder / "controller")
     for stage in ("train-controller", "eval"):
         assert "is of another shape: z 4, not 6" in in_process(capsys, stage, "--run", folder).error
@@ -289,7 +314,8 @@ def test_more_episodes_than_the_world_model_was_trained_on(folder, capsys):
 @pytest.mark.parametrize("stage", ["collect", "train-wm", "train-controller", "eval"])
 def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder, capsys, monkeypatch, stage):
     spoilt = {
-        "collect": ["episodes/shard-00001.npz", "collect.json"], "train-wm": ["world-model/weights.npz", "train-wm.json"],
+        "collect": ["episodes/shard-00001.npz", "collect.json"],
+        "train-wm": ["world-model/weights.npz", "train-wm.json"],
         "train-controller": ["controller/ppo-1/controller.json", "train-controller.json"],
         "eval": ["eval/optimised.onnx", "eval.json"],
     }[stage]  # fmt: skip
@@ -311,7 +337,16 @@ def test_a_real_limit_on_the_size_of_files(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
 
-    command = [sys.executable, str(ROOT / "run.py"), "collect", "--run", "run", "--model", str(tmp_path / "m.onnx"), *TINY]
+    command = [
+        sys.executable,
+        str(ROOT / "run.py"),
+        "collect",
+        "--run",
+        "run",
+        "--model",
+        str(tmp_path / "m.onnx"),
+        *TINY,
+    ]
     save_model(load("tiny_squeezenet1_1"), tmp_path / "m.onnx")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, env=environment)
@@ -325,12 +360,24 @@ def test_a_real_limit_on_the_size_of_files(tmp_path):
 def test_a_damaged_cost_database(tmp_path, capsys):
     database, run = tmp_path / "costs.sqlite", tmp_path / "run"
     database.write_bytes(b"no database at all" * 100)
-    command = ["collect", "--run", run, "--model", "tiny_squeezenet1_1", *TINY, "collect.episodes=1", "cost.name=profiled"]
+    command = [
+        "collect",
+        "--run",
+        run,
+        "--model",
+        "tiny_squeezenet1_1",
+        *TINY,
+        "collect.episodes=1",
+        "cost.name=profiled",
+    ]
     message = in_process(capsys, *command, f"cost.database={database}").error
     assert f"cannot use the cost database {database}" in message and "delete it or name another" in message
     assert database.read_bytes() == b"no database at all" * 100
     (tmp_path / "file").write_text("")
-    assert "cannot use the cost database" in in_process(capsys, *command, f"cost.database={tmp_path / 'file' / 'x.sqlite'}").error
+    assert (
+        "cannot use the cost database"
+        in in_process(capsys, *command, f"cost.database={tmp_path / 'file' / 'x.sqlite'}").error
+    )
     assert in_process(capsys, *command, f"cost.database={tmp_path / 'new.sqlite'}").code == 0
     assert (tmp_path / "new.sqlite").exists()
 
@@ -345,9 +392,12 @@ def test_receipts_that_cannot_be_replayed(optimised, tmp_path, capsys):
     (tmp_path / "half.json").write_text(receipt.read_text()[:100])
     save_model(load("tiny_resnet18", seed=1), tmp_path / "other.onnx")
     for arguments, message in (
-        ([tmp_path / "gone.json", "--model", model], "cannot read"), ([tmp_path / "list.json", "--model", model], "not a receipt"),
-        ([tmp_path / "half.json", "--model", model], "is not valid JSON"), ([receipt, "--model", tmp_path / "gone.onnx"], "no such file"),
-        ([receipt, "--model", tmp_path / "other.onnx"], "belongs to another model"), ([receipt, "--model", receipt], "is not an ONNX file"),
+        ([tmp_path / "gone.json", "--model", model], "cannot read"),
+        ([tmp_path / "list.json", "--model", model], "not a receipt"),
+        ([tmp_path / "half.json", "--model", model], "is not valid JSON"),
+        ([receipt, "--model", tmp_path / "gone.onnx"], "no such file"),
+        ([receipt, "--model", tmp_path / "other.onnx"], "belongs to another model"),
+        ([receipt, "--model", receipt], "is not an ONNX file"),
     ):  # fmt: skip
         assert message in in_process(capsys, "replay", *arguments, "--out", out).error
     assert not out.exists()

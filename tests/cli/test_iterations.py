@@ -52,7 +52,9 @@ class Steps:
 
 
 class Fake:
-    """Steps of an iteration that write down what they were asked for; an episode is its number of steps, of which three are copied."""
+    """Steps of an iteration that write down what they were asked for; an episode is its number of steps, of which three
+    are copied.
+    """
 
     def __init__(self, length: int):
         self.asked, self.length = [], length
@@ -77,7 +79,10 @@ class Fake:
 def judged(monkeypatch):
     """Who was judged on how many episodes."""
     asked = []
-    monkeypatch.setattr("controllers.iterations._judged", lambda model, played, training, seed: asked.append((model, len(played), len(training))))
+    monkeypatch.setattr(
+        "controllers.iterations._judged",
+        lambda model, played, training, seed: asked.append((model, len(played), len(training))),
+    )
     return asked
 
 
@@ -88,7 +93,9 @@ def test_what_is_left_of_the_budget_is_shared_alike_and_every_model_learns_from_
         ("learn", 1, [20]), ("dream", 2, "model 1"), ("play", 2, "model 1", 40), ("learn", 2, [20, *[10] * 5]),
         ("dream", 3, "model 2"), ("play", 3, "model 2", 45), ("learn", 3, [20, *[10] * 11]),
     ]  # fmt: skip
-    assert [result["interactions"] for result in results["iterations"]] == [20, 35, 42] and results["interactions"] == 97
+    assert [result["interactions"] for result in results["iterations"]] == [20, 35, 42] and results[
+        "interactions"
+    ] == 97
 
 
 def test_a_controller_s_episodes_judge_first_the_model_that_it_learnt_in_and_then_the_one_that_learnt_from_them(judged):
@@ -98,7 +105,9 @@ def test_a_controller_s_episodes_judge_first_the_model_that_it_learnt_in_and_the
 
 def test_a_budget_that_is_used_up_is_refused_before_anything_is_learnt():
     steps = Fake(7)
-    with pytest.raises(RLFlowError, match=r"90 of iterations.interactions=100 are used .* 3 iterations need 7 for each"):
+    with pytest.raises(
+        RLFlowError, match=r"90 of iterations.interactions=100 are used .* 3 iterations need 7 for each"
+    ):
         learn_in_iterations(steps, [Steps(90)], 3, 100, 7, 0)
     assert not steps.asked
 
@@ -149,7 +158,9 @@ def test_what_is_on_disk_is_not_played_again_but_for_a_damaged_shard(task, tmp_p
     collect(player(task), tmp_path, 60, 100, (3, 2))
     before, played, episode = files(tmp_path, "*.npz"), [], Player.turn
     (tmp_path / "shard-00001.npz").write_bytes(before["shard-00001.npz"][:100])
-    monkeypatch.setattr(Player, "turn", lambda self, k, seed, episodes: played.append(k) or episode(self, k, seed, episodes))
+    monkeypatch.setattr(
+        Player, "turn", lambda self, k, seed, episodes: played.append(k) or episode(self, k, seed, episodes)
+    )
     collect(player(task), tmp_path, 60, 100, (3, 2))
     assert played == [4, 5, 6, 7] and files(tmp_path, "*.npz") == before
 
@@ -170,7 +181,22 @@ def test_the_episodes_of_a_controller_do_not_depend_on_those_before_them(task):
 
 
 def learn(path: Path) -> None:
-    assert main(["collect", "--run", str(path / "run"), "--model", "tiny_resnet18", "--seed", "7", *EDITS, "controller.name=random"]) == 0
+    assert (
+        main(
+            [
+                "collect",
+                "--run",
+                str(path / "run"),
+                "--model",
+                "tiny_resnet18",
+                "--seed",
+                "7",
+                *EDITS,
+                "controller.name=random",
+            ]
+        )
+        == 0
+    )
     shutil.copytree(path / "run", path / "collected")
     assert main(["train-wm", "--run", str(path / "run"), "--json", str(path / "r.json"), *ITERATIONS]) == 0
 
@@ -181,17 +207,29 @@ def iterations(shared_folder) -> Path:
     return once(shared_folder, "iterations", learn)
 
 
-PATTERNS = ("iterations/*/episodes/*.npz", "iterations/*/controller/*.npz", "iterations/*/world-model/*", "world-model/*")
+PATTERNS = (
+    "iterations/*/episodes/*.npz",
+    "iterations/*/controller/*.npz",
+    "iterations/*/world-model/*",
+    "world-model/*",
+)
 
 
 def test_three_iterations_under_one_budget(iterations):
     results = json.loads((iterations / "r.json").read_text())
     first, *further = results["iterations"]
-    assert first == {"iteration": 1, "episodes": 6, "interactions": json.loads((iterations / "run" / "collect.json").read_text())["interactions"]}
+    assert first == {
+        "iteration": 1,
+        "episodes": 6,
+        "interactions": json.loads((iterations / "run" / "collect.json").read_text())["interactions"],
+    }
     assert [result["iteration"] for result in further] == [2, 3]
     for result in further:
         episodes = read_episodes(iterations / "run" / "iterations" / str(result["iteration"]) / "episodes")
-        assert (result["episodes"], result["interactions"]) == (len(episodes), sum(episode.interactions for episode in episodes))
+        assert (result["episodes"], result["interactions"]) == (
+            len(episodes),
+            sum(episode.interactions for episode in episodes),
+        )
         assert result["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
     assert results["interactions"] == sum(result["interactions"] for result in results["iterations"]) <= BUDGET
     assert files(iterations / "run" / "iterations" / "3", "world-model/*") == files(iterations / "run", "world-model/*")
@@ -230,7 +268,12 @@ def test_iterations_of_other_options_are_refused(iterations, tmp_path, capsys):
     for override in ("controller.random.dreams=3", "world_model.edits.latent=8", "iterations.interactions=200"):
         message = in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, override).error
         assert f"'{override.split('=')[0]}' differs" in message and "another --run" in message
-    assert "mode=offline" in in_process(capsys, "train-wm", "--run", folder, *ITERATIONS, "world_model.name=mdn-rnn", "world_model.mode=online").error
+    assert (
+        "mode=offline"
+        in in_process(
+            capsys, "train-wm", "--run", folder, *ITERATIONS, "world_model.name=mdn-rnn", "world_model.mode=online"
+        ).error
+    )
     assert [files(folder, pattern) for pattern in PATTERNS] == before
 
 
@@ -277,22 +320,41 @@ def test_one_dream_serves_both(mixed, tmp_path, name):
 def test_a_controller_learns_in_it_and_it_is_judged_on_its_own_model_alone(mixed, tmp_path, capsys):
     folder = mixed / "tiny_vit_base"
     assert in_process(capsys, "train-controller", "--run", folder, "controller.name=random").code == 0
-    done = in_process(capsys, "eval", "--run", folder, "--what", "world-model", "--json", tmp_path / "w.json", "controller.name=random")
+    done = in_process(
+        capsys,
+        "eval",
+        "--run",
+        folder,
+        "--what",
+        "world-model",
+        "--json",
+        tmp_path / "w.json",
+        "controller.name=random",
+    )
     assert done.code == 0, done.err
     assert json.loads((tmp_path / "w.json").read_text())["held-out random"]["episodes"] <= 12
 
 
 def test_runs_that_do_not_go_together_are_refused(mixed, tmp_path, capsys):
     folder = mixed / "tiny_vit_base"
-    assert "no finished 'collect'" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{tmp_path / 'none'}]").error
+    assert (
+        "no finished 'collect'"
+        in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{tmp_path / 'none'}]").error
+    )
     other = shutil.copytree(mixed / "tiny_resnet18", tmp_path / "other")
     identity = json.loads((other / "model.json").read_text())
     identity["task"]["env"]["max_locations"] = 21
     (other / "model.json").write_text(json.dumps(identity))
-    assert "begun with other options ('env' differs)" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    assert (
+        "begun with other options ('env' differs)"
+        in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    )
     identity["task"]["env"]["max_locations"], identity["task"]["rules"] = 20, "of another rule set"
     (other / "model.json").write_text(json.dumps(identity))
-    assert "begun with other options ('rules' differs)" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    assert (
+        "begun with other options ('rules' differs)"
+        in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error
+    )
     assert "begun with other options ('rules' differs)" in in_process(capsys, "train-wm", "--run", other).error
     (other / "model.json").write_text("{}")
     assert "is damaged" in in_process(capsys, "train-wm", "--run", folder, f"collect.also=[{other}]").error

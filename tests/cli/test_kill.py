@@ -1,7 +1,7 @@
 """Killed at any moment and started again until it ends, a command leaves what an undisturbed one leaves.
 
-The moments are drawn: around one of the writes of every stage, just before the file takes its name, just after, or a little
-later. Every try is a process of its own, forked from one that has imported everything already.
+The moments are drawn: around one of the writes of every stage, just before the file takes its name, just after, or a
+little later. Every try is a process of its own, forked from one that has imported everything already.
 """
 
 import json
@@ -20,33 +20,56 @@ import pytest
 
 from tests.commands import EDITS
 
-FROM_RUN_TO_RUN = {"seconds", "acting_seconds", "new_interactions", "resumed_from"}  # keys of JSON that a restart may change
+FROM_RUN_TO_RUN = {
+    "seconds",
+    "acting_seconds",
+    "new_interactions",
+    "resumed_from",
+}  # keys of JSON that a restart may change
 LATER = 0.3  # seconds
-OPTIONS = (*EDITS, "collect.episodes=10", "controller.ppo.updates=4", "controller.cma-es.generations=4", "controller.cma-es.evaluate_every=2")
+OPTIONS = (
+    *EDITS,
+    "collect.episodes=10",
+    "controller.ppo.updates=4",
+    "controller.cma-es.generations=4",
+    "controller.cma-es.evaluate_every=2",
+)
 OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
-    "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True), "collect.json": (1, True),
-    "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True), "train-controller.json": (1, True),
+    "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True),
+    "collect.json": (1, True),
+    "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True),
+    "train-controller.json": (1, True),
     "optimised.onnx": (1, False), "/eval.json": (1, False), "/x.onnx": (1, False),
 }  # fmt: skip
-MDN_RNN = ("world_model.name=mdn-rnn", "world_model.checkpoint_seconds=1e-9", "world_model.holdout=0", "world_model.mdn-rnn.encoder_steps=4", "world_model.mdn-rnn.steps=30")
+MDN_RNN = (
+    "world_model.name=mdn-rnn",
+    "world_model.checkpoint_seconds=1e-9",
+    "world_model.holdout=0",
+    "world_model.mdn-rnn.encoder_steps=4",
+    "world_model.mdn-rnn.steps=30",
+)
 PLANNER = ("--iterations", "3", "iterations.interactions=170", "controller.name=planner")
 ACTED = ("controller", "train-controller.json", "eval", "eval.json")  # what the last stages of `optimise` leave
 LEARNT = ("world-model", "train-wm.json", *ACTED)
 STAGES = {  # what is not there yet; stages by hand → when they are killed
     "a controller of another kind": (ACTED, {
-        ("train-controller", "controller.name=cma-es"): {"controller.npz": (2, False), "controller.json": (2, False), "train-controller.json": (1, False)},
+        ("train-controller", "controller.name=cma-es"): {"controller.npz": (2, False), "controller.json": (2, False),
+            "train-controller.json": (1, False)},
     }),
     "a world model of another kind": (LEARNT, {
         ("train-wm", *MDN_RNN): {"checkpoint.npz": (3, False), "world-model/.*": (3, True), "weights.npz": (1, False)},
     }),
     "iterations and a planner": (LEARNT, {
         ("train-wm", *PLANNER): {
-            "iterations/1/world-model/.*": (3, False), "iterations/2/controller/.*": (2, False), "iterations/2/episodes/.*": (2, False),
-            "iterations/2/world-model/.*": (3, False), "iterations/3/episodes/.*": (2, True), "iterations/3/world-model/.*": (3, True),
+            "iterations/1/world-model/.*": (3, False), "iterations/2/controller/.*": (2, False),
+            "iterations/2/episodes/.*": (2, False),
+            "iterations/2/world-model/.*": (3, False), "iterations/3/episodes/.*": (2, True),
+            "iterations/3/world-model/.*": (3, True),
             "[a-z]/world-model/.*": (3, False),
         },
         ("train-controller",): {"controller.json": (1, False)},
-        ("eval",): {"candidate-.*": (3, True), "receipt.json": (1, False), "optimised.onnx": (1, False), "eval.json": (1, False)},
+        ("eval",): {"candidate-.*": (3, True), "receipt.json": (1, False), "optimised.onnx": (1, False),
+            "eval.json": (1, False)},
     }),
 }  # fmt: skip
 
@@ -64,8 +87,11 @@ class Death(NamedTuple):
 def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([
-        "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation", "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery", "rlflow.reports.html",
-        "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves", "worldmodel.monitor", "matplotlib.figure",
+        "tests.conftest", "worldmodel", "rlflow.cli.main", "rlflow.cli.stages", "rlflow.cli.optimisation",
+        "controllers.ppo", "controllers.cma_es", "controllers.evaluation", "rlflow.deliver.delivery",
+        "rlflow.reports.html",
+        "rlflow.deliver.anytime", "rlflow.collect.rollouts", "worldmodel.dream", "worldmodel.curves",
+        "worldmodel.monitor", "matplotlib.figure",
     ])  # fmt: skip
     return context
 
@@ -107,7 +133,9 @@ def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> lis
     result = []
     for path, (writes, later) in moments.items():
         how = rng.integers(3 if later else 2)
-        result.append(Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0))
+        result.append(
+            Death(path, int(rng.integers(1, writes + 1)), how == 0, LATER * rng.random() if how == 2 else 0.0)
+        )
     return result
 
 
@@ -118,7 +146,11 @@ def left(folder: Path) -> dict[str, object]:
         name = str(path.relative_to(folder))
         if "tensorboard" in path.parts or path.suffix in (".md", ".html") or name == "versions.json":
             continue
-        result[name] = timeless(json.loads(path.read_text().replace(str(folder), "RUN"))) if path.suffix == ".json" else path.read_bytes()
+        result[name] = (
+            timeless(json.loads(path.read_text().replace(str(folder), "RUN")))
+            if path.suffix == ".json"
+            else path.read_bytes()
+        )
     return result
 
 
@@ -135,7 +167,18 @@ def same(one: Path, other: Path) -> None:
 
 
 def optimise(folder: Path) -> tuple[str, ...]:
-    return "optimise", "tiny_resnet18", "--learn", "--out", str(folder / "x.onnx"), "--run", str(folder), "--seed", "3", *OPTIONS
+    return (
+        "optimise",
+        "tiny_resnet18",
+        "--learn",
+        "--out",
+        str(folder / "x.onnx"),
+        "--run",
+        str(folder),
+        "--seed",
+        "3",
+        *OPTIONS,
+    )
 
 
 @pytest.fixture(scope="module")

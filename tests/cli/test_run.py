@@ -32,17 +32,24 @@ def model_of(path: Path) -> onnx.ModelProto:
 # -- help ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs", "sweep", "report"])
+@pytest.mark.parametrize(
+    "command",
+    ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs", "sweep", "report"],
+)
 def test_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
     assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
-        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"],
+        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug",
+            "--config", "--shape", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
-        "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"], "bound": ["--model", "--seconds"],
-        "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"], "report": ["--out", "--json"],
-        "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions", "DIR/iterations"],
+        "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"],
+        "bound": ["--model", "--seconds"],
+        "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"],
+        "report": ["--out", "--json"],
+        "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions",
+            "DIR/iterations"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip
     assert all(text in done.out for text in wanted)
 
@@ -103,7 +110,11 @@ def test_optimise_gives_a_model_that_is_equal_and_not_estimated_to_be_slower(opt
 def test_a_run_stores_its_config_versions_results_and_events(optimised):
     folder = optimised / "run"
     again = RunFolder.open(folder)
-    assert again.config.seed == 7 and again.config.model == "tiny_resnet18" and again.config.world_model["mdn-rnn"].hidden == 8
+    assert (
+        again.config.seed == 7
+        and again.config.model == "tiny_resnet18"
+        and again.config.world_model["mdn-rnn"].hidden == 8
+    )
     versions = json.loads((folder / "versions.json").read_text())
     assert {"python", "numpy", "onnx", "onnxruntime", "gymnasium", "git_commit"} <= versions.keys()
     results = json.loads((optimised / "results.json").read_text())
@@ -139,7 +150,8 @@ def test_the_report_keeps_estimated_and_measured_apart(optimised):
 def test_the_receipt_of_a_run_replays_to_the_same_bytes(optimised, tmp_path):
     folder = optimised / "run"
     done = in_its_own(
-        "replay", folder / "eval" / "receipt.json", "--model", folder / "model.onnx", "--out", tmp_path / "new" / "x.onnx",
+        "replay", folder / "eval" / "receipt.json", "--model", folder / "model.onnx", "--out",
+        tmp_path / "new" / "x.onnx",
         "--json", tmp_path / "x.json", PYTHONHASHSEED="99",
     )  # fmt: skip
     assert done.code == 0 and "byte for byte" in done.err
@@ -167,7 +179,13 @@ def by_hand(tmp_path_factory):
 def test_the_same_seed_gives_the_same_episodes_weights_and_actions(optimised, by_hand):
     """`optimise` in one process and the four stages in another one."""
     left, (right, results) = optimised / "run", by_hand
-    for pattern in ("episodes/*.npz", "world-model/weights.npz", "controller/*/controller.npz", "eval/*.onnx", "model.onnx"):
+    for pattern in (
+        "episodes/*.npz",
+        "world-model/weights.npz",
+        "controller/*/controller.npz",
+        "eval/*.onnx",
+        "model.onnx",
+    ):
         assert files(left, pattern) and files(left, pattern) == files(right, pattern), pattern
     one = json.loads((left / "eval" / "receipt.json").read_text())
     assert one == json.loads((right / "eval" / "receipt.json").read_text()) and one["actions"]
@@ -191,7 +209,9 @@ def test_a_finished_stage_can_be_run_again_and_changes_nothing(by_hand, tmp_path
 @pytest.mark.parametrize("kind", ["random", "cma-es"])
 def test_other_controllers_in_the_same_folder(by_hand, tmp_path, capsys, kind):
     folder = shutil.copytree(by_hand[0], tmp_path / "run")
-    done = in_process(capsys, "train-controller", "--run", folder, f"controller.name={kind}", "dream.temperatures=[0.5,1.5]")
+    done = in_process(
+        capsys, "train-controller", "--run", folder, f"controller.name={kind}", "dream.temperatures=[0.5,1.5]"
+    )
     assert done.code == 0, done.err
     trainings = json.loads((folder / "train-controller.json").read_text())
     assert trainings["controller"] == kind and [t["temperature"] for t in trainings["trainings"]] == [0.5, 1.5]
@@ -232,7 +252,9 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert random["horizons"]["1"] == trained["horizons"]["1"]
     assert controller["episodes"] == len(controller["improvement"]["real"]) == 1 + config.eval.samples
     outcome = json.loads((folder / "eval.json").read_text())
-    assert controller["improvement"]["real"][0] == pytest.approx(outcome["dreamt"][0]["real_return"])  # the same greedy episode
+    assert controller["improvement"]["real"][0] == pytest.approx(
+        outcome["dreamt"][0]["real_return"]
+    )  # the same greedy episode
     assert "## ppo-1: 3 episodes" in (folder / "eval" / "world-model.md").read_text()
     assert (folder / "eval" / "world-model.png").exists()
     assert (folder / "eval.json").read_bytes() == (optimised / "run" / "eval.json").read_bytes()
@@ -253,7 +275,9 @@ def test_online_mode_and_no_gain_returns_the_original_with_its_weights(tmp_path,
     assert out.read_bytes() == source.read_bytes()
     assert (out.parent / "weights.bin").read_bytes() == (source.parent / "weights.bin").read_bytes()
     assert validate(source, out).ok
-    judged = in_process(capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json")
+    judged = in_process(
+        capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json"
+    )
     assert judged.code == 0 and json.loads((tmp_path / "w.json").read_text())["held-out random"]["episodes"] == 32
     report = (tmp_path / "run" / "eval" / "report.md").read_text()
     assert "No gain" in report and "The original is returned unchanged." in report

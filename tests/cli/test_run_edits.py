@@ -17,7 +17,8 @@ def test_edits_is_the_default():
 
 def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
     done = in_its_own(
-        "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json", tmp_path / "r.json",
+        "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json",
+        tmp_path / "r.json",
         *EDITS, "controller.name=random", without="tensorflow",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -30,16 +31,21 @@ def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
 @pytest.mark.parametrize("kind", ["ppo", "cma-es"])
 def test_controllers_learn_in_its_dreams_and_act_on_the_real_graph(tmp_path, capsys, kind):
     done = in_process(
-        capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json", tmp_path / "r.json",
+        capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", "--run", tmp_path / "run", "--json",
+        tmp_path / "r.json",
         *EDITS, f"controller.name={kind}",
     )  # fmt: skip
     assert done.code == 0, done.err
     outcome = json.loads((tmp_path / "r.json").read_text())["eval"]
     assert outcome["candidates"]["controller"]["equal"] and outcome["delivered"] != "original"
-    judged = in_process(capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json")
+    judged = in_process(
+        capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json"
+    )
     assert judged.code == 0 and list(json.loads((tmp_path / "w.json").read_text())) == ["held-out random", f"{kind}-1"]
 
 
 def test_online_is_refused_before_anything_is_written(tmp_path, capsys):
-    done = in_process(capsys, "train-wm", "--run", tmp_path / "run", "--model", "tiny_resnet18", *EDITS, "world_model.mode=online")
+    done = in_process(
+        capsys, "train-wm", "--run", tmp_path / "run", "--model", "tiny_resnet18", *EDITS, "world_model.mode=online"
+    )
     assert "'edits' learns from collected episodes" in done.error and not (tmp_path / "run").exists()

@@ -93,7 +93,9 @@ def test_the_operator_of_a_node_is_its_type_and_attributes(walks):
             if node.operator != OUTPUT:
                 real = states[0].graph.nodes[node.id]
                 attributes = sorted(attributes_of(states[0].graph, real)[0].items())
-                operators.setdefault(node.operator, set()).add((real.op, real.domain, repr(attributes), len(real.captured)))
+                operators.setdefault(node.operator, set()).add(
+                    (real.op, real.domain, repr(attributes), len(real.captured))
+                )
     assert all(len(keys) == 1 for keys in operators.values())
     keys = [key for result in operators.values() for key in result]
     assert len(keys) == len(set(keys)) > 20
@@ -109,11 +111,15 @@ def test_an_episode_records_the_match_of_each_action_and_its_rows(walks):
             assert (result.xfer_id, result.nodes) == (xfer_id, match.nodes)
             shown = [n for n in state.graph.order if not state.graph.nodes[n].constant]
             assert [shown[row] for row in rows] == [n for n in match.nodes if n in shown]
-            assert set(result.operands) <= {t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)}
+            assert set(result.operands) <= {
+                t for n in match.nodes for t in (*state.graph.nodes[n].inputs, *state.graph.nodes[n].outputs)
+            }
 
 
 def test_new_nodes_are_recorded_as_the_rule_made_them_wherever_they_come_to_lie(walks):
-    """So what a rule does is recorded in one way: each after what it reads, by id, and before old ones that read another tensor now."""
+    """So what a rule does is recorded in one way: each after what it reads, by id, and before old ones that read
+    another tensor now.
+    """
     for states, actions in walks:
         edits, _ = unpack(recorded(states, actions).edits)
         for edit, before in zip(edits[1:], states, strict=False):
@@ -134,7 +140,9 @@ def test_a_tensor_that_changes_hands_keeps_its_id_and_rewired_ones_have_no_reade
         for edit, (before, after) in zip(edits[1:], pairwise(states), strict=False):
             for old, new in edit.rewired:
                 rewired += 1
-                assert old in before.graph.types and not after.graph.consumers.get(old) and old not in after.graph.outputs
+                assert (
+                    old in before.graph.types and not after.graph.consumers.get(old) and old not in after.graph.outputs
+                )
                 readers = set(before.graph.consumers.get(old, ())) & after.graph.nodes.keys()
                 assert all(new in after.graph.nodes[n].inputs for n in readers)
     assert rewired > 0
@@ -186,7 +194,9 @@ def test_any_number_replaced_is_refused_or_read_as_edits_that_hang_together():
                 assert match is None or (present.issuperset(match.nodes) and match.operands)
                 present = set(nodes)
                 named = {t for node in nodes.values() for t in (*node.inputs, *node.outputs)}
-                assert named <= tensors.keys() | {ABSENT} and all(set(node.outputs) - {ABSENT} for node in nodes.values())
+                assert named <= tensors.keys() | {ABSENT} and all(
+                    set(node.outputs) - {ABSENT} for node in nodes.values()
+                )
                 assert all(present.issuperset(m.nodes) and m.operands and m.xfer_id >= 0 for m in edit.appeared)
                 assert {t for pair in edit.rewired for t in pair} <= tensors.keys()
     assert refused > 3 * len(packed)
@@ -224,7 +234,9 @@ def test_a_shard_keeps_what_was_matched_and_the_edits(tmp_path):
     write_shard(tmp_path / "with.npz", episodes)
     for episode, back in zip(episodes, read_shard(tmp_path / "with.npz"), strict=True):
         assert len(back.matched) == len(episode.matched) == len(episode)
-        assert all(np.array_equal(a, b) and b.dtype == np.int32 for a, b in zip(episode.matched, back.matched, strict=True))
+        assert all(
+            np.array_equal(a, b) and b.dtype == np.int32 for a, b in zip(episode.matched, back.matched, strict=True)
+        )
         assert np.array_equal(back.edits, episode.edits) and back.edits.dtype == np.int64
     write_shard(tmp_path / "without.npz", without)
     for back in read_shard(tmp_path / "without.npz"):

@@ -194,7 +194,9 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     assert done.returncode == 0, done.stderr
     ended = shards(folder / "episodes")
     assert len(ended) == 6 and survivors.items() <= ended.items()
-    collect(EnvSpec(str(folder / "model.onnx"), cost="analytic", max_steps=8), tmp_path / "uninterrupted", count, 1, seed=5)
+    collect(
+        EnvSpec(str(folder / "model.onnx"), cost="analytic", max_steps=8), tmp_path / "uninterrupted", count, 1, seed=5
+    )
     assert shards(tmp_path / "uninterrupted") == ended
 
 

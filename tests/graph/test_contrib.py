@@ -83,7 +83,9 @@ def test_a_receipt_replays_whether_or_not_other_domains_are_allowed():
 
 
 def test_the_switch_leaves_out_what_introduces_another_domain(tmp_path):
-    tasks = [EnvSpec("tiny_bert_base", cost="analytic", standard_operators_only=only).make_task() for only in (True, False)]
+    tasks = [
+        EnvSpec("tiny_bert_base", cost="analytic", standard_operators_only=only).make_task() for only in (True, False)
+    ]
     introducing = [{rule.name for rule in task.rules if any(op.domain for op in rule.target_ops)} for task in tasks]
     assert not introducing[0] and "bias-gelu" in introducing[1]
     assert {rule.name for rule in tasks[0].rules} == {rule.name for rule in tasks[1].rules} - introducing[1]

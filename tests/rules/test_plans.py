@@ -66,13 +66,13 @@ UNSQUEEZED = (
     "{{ a = Unsqueeze(x, s) y = Squeeze(a, t) }}"
 )
 JOINED = "(double[1,3] x) => (double[3,3] y) {{ a = Relu(x) b = Neg(x) c = Relu(b) y = Concat <axis = 0> ({order}) }}"
-ONE_FACT_APART = [
+ONE_DETAIL_APART = [
     ("squeeze-unsqueeze", UNSQUEEZED.format(axis=0), UNSQUEEZED.format(axis=1)),  # the content of a small constant
     ("relu-concat", JOINED.format(order="a, c, x"), JOINED.format(order="x, a, c")),  # how many tensors a `*l` holds
 ]
 
 
-@pytest.mark.parametrize("rule, one, other", ONE_FACT_APART)
+@pytest.mark.parametrize("rule, one, other", ONE_DETAIL_APART)
 def test_plans_differ_by_what_types_do_not_show(rule, one, other):
     shared, result = Plans(), []
     for text in (one, other):

@@ -58,7 +58,10 @@ def test_the_defaults_load_and_pass_their_own_checks(tmp_path):
 
 @pytest.mark.parametrize(
     "group, kind",
-    [({name: DEFAULT["world_model"][name] for name in COMMON} | DEFAULT["world_model"][kind], CONFIGS.get(kind)) for kind in CONFIGS]
+    [
+        ({name: DEFAULT["world_model"][name] for name in COMMON} | DEFAULT["world_model"][kind], CONFIGS.get(kind))
+        for kind in CONFIGS
+    ]
     + [(DEFAULT["controller"].get(name), CONTROLLERS.get(name).Config) for name in CONTROLLERS],
     ids=[*CONFIGS, *CONTROLLERS],
 )
@@ -103,7 +106,9 @@ def test_every_option_is_used(leaf):
     """As an attribute, somewhere outside the class that declares it; those of the environment are EnvSpec's own."""
     key = leaf.split(".")[-1]
     files = [path for package in ("rlflow", "worldmodel", "controllers") for path in (ROOT / package).rglob("*.py")]
-    pattern = re.compile(rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b")
+    pattern = re.compile(
+        rf"(?:config|options|env|cost|collect|dream|eval|controller|world_model)\w*\.{re.escape(key)}\b"
+    )
     own = leaf.startswith("env.") and re.search(rf"self\.{key}\b", (ROOT / "rlflow" / "env" / "spec.py").read_text())
     assert own or any(pattern.search(path.read_text()) for path in files), f"nothing reads {leaf}"
 
@@ -218,8 +223,10 @@ def test_a_wrong_type_is_refused(override, message):
 
 
 COUNTS = [
-    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.mdn-rnn.latent", "world_model.mdn-rnn.hidden",
-    "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes", "world_model.mdn-rnn.max_sequence",
+    "workers", "env.max_locations", "env.max_steps", "collect.episodes", "world_model.mdn-rnn.latent",
+    "world_model.mdn-rnn.hidden",
+    "world_model.mdn-rnn.gaussians", "world_model.mdn-rnn.steps", "world_model.mdn-rnn.batch_episodes",
+    "world_model.mdn-rnn.max_sequence",
     "world_model.mdn-rnn.learning_rate", "world_model.mdn-rnn.gradient_clip", "cost.threads", "dream.max_steps",
     "controller.ppo.updates", "controller.ppo.envs", "controller.ppo.max_steps", "controller.ppo.minibatches",
     "controller.cma-es.sigma0", "controller.random.dreams", "eval.sessions", "eval.tolerance",
@@ -242,12 +249,15 @@ def test_some_may_be_zero_but_none_negative(key):
 
 def test_a_generation_has_at_least_four_individuals():
     for size in (-1, 0, 3):
-        assert refusal(f"controller.cma-es.popsize={size}").endswith(f"'controller.cma-es.popsize' must be 4 or more, not {size}")
+        assert refusal(f"controller.cma-es.popsize={size}").endswith(
+            f"'controller.cma-es.popsize' must be 4 or more, not {size}"
+        )
     load_config(overrides=["controller.cma-es.popsize=4"])
 
 
 @pytest.mark.parametrize(
-    "override", ["seed=2147483648", "world_model.holdout=1.0", "controller.ppo.gamma=1.01", "env.alpha=.nan", "env.beta=.inf"]
+    "override",
+    ["seed=2147483648", "world_model.holdout=1.0", "controller.ppo.gamma=1.01", "env.alpha=.nan", "env.beta=.inf"],
 )
 def test_numbers_out_of_range(override):
     assert "must be" in refusal(override)
@@ -306,13 +316,22 @@ def test_a_malformed_file_is_named(tmp_path, content):
 def test_the_planner_takes_its_searches_from_the_groups_of_the_searches():
     changed = load_config(overrides=["search.beam.width=2", "search.annealing.focus=0"])
     planner = controller_config(changed)
-    assert (planner.beam_search.width, planner.beam_search.depth, planner.annealing_search.focus) == (2, DEFAULT["search"]["beam"]["depth"], 0)
+    assert (planner.beam_search.width, planner.beam_search.depth, planner.annealing_search.focus) == (
+        2,
+        DEFAULT["search"]["beam"]["depth"],
+        0,
+    )
     assert controller_config(load_config()) == CONTROLLER_CONFIGS.get("planner")()
 
 
-def test_what_a_controller_takes_from_other_groups_decides_its_iterations_too_and_of_those_who_take_nothing_it_does_not():
-    planner, ppo = (iteration_options(load_config(overrides=[f"controller.name={name}", "search.beam.width=2"])) for name in ("planner", "ppo"))
-    assert planner["search.beam.width"] == 2 and "search.annealing.steps" in planner and "search.taso.alpha" not in planner
+def test_what_a_controller_takes_from_other_groups_decides_its_iterations_and_no_other_controllers():
+    planner, ppo = (
+        iteration_options(load_config(overrides=[f"controller.name={name}", "search.beam.width=2"]))
+        for name in ("planner", "ppo")
+    )
+    assert (
+        planner["search.beam.width"] == 2 and "search.annealing.steps" in planner and "search.taso.alpha" not in planner
+    )
     assert not any(name.startswith("search") for name in ppo)
 
 

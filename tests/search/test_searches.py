@@ -20,7 +20,8 @@ from rlflow.search.gains import Position
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Limits, Search, run_search
 from tests.search.test_greedy import replayed
-from tests.toys.chains import OperatorCosts, losing_first, random_task, reachable, toy_task
+from tests.toys.chains import OperatorCosts, losing_first, random_task, toy_task
+from tests.toys.reachable import reachable_costs
 from tests.toys.tiny import tiny_task
 
 OPTIONS = {
@@ -257,7 +258,7 @@ def test_greedy_and_a_strict_descent_stay_where_the_first_step_loses():
 def test_a_loss_that_pays_later_is_taken(method):
     start = losing_first().initial
     result = searched(method, start, **{"restarts": 60} if method == "annealing" else {})
-    assert result.state.cost.runtime_ps == min(reachable(start).values()) == 2009 < start.cost.runtime_ps
+    assert result.state.cost.runtime_ps == min(reachable_costs(start).values()) == 2009 < start.cost.runtime_ps
 
 
 # -- each one --------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def expansions(monkeypatch, method: str, state, **changes) -> list[str]:
 )
 def test_no_graph_is_expanded_twice(method, changes, seed, monkeypatch):
     task = random_task(seed)
-    wanted = reachable(task.initial)
+    wanted = reachable_costs(task.initial)
     start = type(task)(task.graph, task.rules, task.cost).initial  # with no table yet
     if method == "taso":
         asked = expansions(monkeypatch, method, start, **changes)
@@ -343,7 +344,7 @@ def test_taso_queues_no_graph_of_twice_the_size():
 @pytest.mark.parametrize("seed", [s for s in range(24) if s != 8])
 def test_a_beam_of_any_width_is_exhaustive(seed):
     start = random_task(seed).initial
-    costs = reachable(start)
+    costs = reachable_costs(start)
     wide = max(len(costs), 2)
     assert run_search("beam", start, width=wide, depth=wide, radius=wide).state.cost.runtime_ps == min(costs.values())
 

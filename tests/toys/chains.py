@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rlflow.costs import FREE, NodeCost
-from rlflow.env.state import RewriteState, Task
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, parse
 
@@ -60,16 +60,3 @@ def losing_first(**options) -> Task:
     costly."""
     costs = {"Relu": 10, "Abs": 15, "Neg": 3, "Exp": 1000}
     return toy_task(["Relu", "Exp", "Relu", "Exp", "Relu"], "Relu(x) => Abs(x)\nAbs(x) => Neg(x)", costs, **options)
-
-
-def reachable(start: RewriteState) -> dict[str, int]:
-    """By brute force: hash → cost of every graph that rewrites reach."""
-    result, waiting = {start.graph.hash: start.cost.runtime_ps}, [start]
-    while waiting:
-        state = waiting.pop()
-        for xfer_id, location in state.valid_actions()[:-1]:
-            after = state.apply(int(xfer_id), int(location))
-            if after.graph.hash not in result:
-                result[after.graph.hash] = after.cost.runtime_ps
-                waiting.append(after)
-    return result

@@ -75,13 +75,9 @@ class ToyState:
     def arrays(self) -> GraphArrays:
         return graph(self.chain)
 
-    @property
-    def table(self) -> "ToyState":
-        return self
-
-    def location(self, rule: int, number: int) -> SimpleNamespace:
+    def match(self, rule: int, location: int) -> SimpleNamespace:
         """A match, whose nodes are the rows of the two letters."""
-        position = matches(self.chain, rule)[number]
+        position = matches(self.chain, rule)[location]
         return SimpleNamespace(nodes=(position, position + 1))
 
     def rows(self, nodes: tuple[int, ...]) -> np.ndarray:
@@ -146,7 +142,7 @@ def episode(index: int, seed: int = 0, stop: float = 0.05) -> Episode:
         else:
             rule = int(random.choice(able))
             actions.append((rule, int(random.integers(counts(chain)[rule]))))
-            matched.append(np.array(ToyState(chain).location(*actions[-1]).nodes, np.int32))
+            matched.append(np.array(ToyState(chain).match(*actions[-1]).nodes, np.int32))
             chain = apply(chain, *actions[-1])
         chains.append(chain)
         rewards.append(cost(chains[-2]) - cost(chains[-1]))

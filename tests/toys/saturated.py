@@ -1,4 +1,4 @@
-"""Small models with a few rules each, and all graphs that the real engine reaches from them."""
+"""Small models with a few rules each, from which few graphs are reached."""
 
 from functools import cache
 
@@ -7,9 +7,9 @@ import onnx
 from onnx import numpy_helper
 
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.env.state import RewriteState, Task
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.language import load_rules, parse
+from rlflow.rules.language import load_rules
 from rlflow.rules.rule import RuleSet
 
 # name → (model, sizes of its weights, rules)
@@ -58,11 +58,6 @@ def toy(name: str) -> Task:
     return task(text, weights, RuleSet(tuple(rule for rule in load_rules() if rule.name in rules.split())))
 
 
-def written(text: str) -> RuleSet:
-    """A rule set of its own."""
-    return RuleSet(tuple(parse(text, "toy")))
-
-
 def task(text: str, weights: dict, rules: RuleSet) -> Task:
     """`weights`: name → sizes of a random one, or what it holds."""
     typed = text.replace("=> (", "=> (float[] ").replace(", z)", ", float[] z)")
@@ -78,21 +73,3 @@ def task(text: str, weights: dict, rules: RuleSet) -> Task:
     return Task(
         load_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)), rules, AnalyticCost()
     )
-
-
-def reachable(start: RewriteState, steps: int, most: int = 3000) -> tuple[dict[str, RewriteState], bool]:
-    """(hash → state of all graphs within so many rewrites, whether there are no more of them)."""
-    result, frontier = {start.graph.hash: start}, [start]
-    for _ in range(steps):
-        following = []
-        for state in frontier:
-            for match in (match for matches in state.table.locations for match in matches):
-                after = state.follow(match)
-                if after.graph.hash not in result:
-                    result[after.graph.hash] = after
-                    following.append(after)
-        assert len(result) <= most, "not a toy"
-        if not following:
-            return result, True
-        frontier = following
-    return result, False

@@ -24,6 +24,7 @@ class NodeValues:
 
 def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
     """Runtime in ps, float64."""
+
     def of_nodes(nodes: range) -> np.ndarray:
         return np.array([costs(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
 
@@ -32,6 +33,7 @@ def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
 
 def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
     """1 where such a node's runtime was never logged, else 0; float64."""
+
     def of_nodes(nodes: range) -> np.ndarray:
         return np.array([not costs.knows(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
 
@@ -40,6 +42,7 @@ def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
 
 def node_latents(index: GroundingIndex, latents: Latents) -> NodeValues:
     """What nodes add to z, float64 [Z]."""
+
     def of_nodes(nodes: range) -> np.ndarray:
         return latents.of_nodes(index.signature_hash.values[nodes.start : nodes.stop])
 

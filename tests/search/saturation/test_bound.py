@@ -11,7 +11,9 @@ from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.search.bound import lower_bound
 from rlflow.search.greedy import greedy
-from tests.toys.saturated import TOYS, reachable, task, toy, written
+from tests.toys.reachable import reachable
+from tests.toys.saturated import TOYS, task, toy
+from tests.toys.systems import rule_set
 from tests.toys.tiny import tiny_task
 
 
@@ -84,7 +86,7 @@ def test_a_cost_that_depends_on_neighbours_has_no_bound():
 
 
 def test_a_rule_that_asks_for_readers_has_no_bound():
-    rules = written("single: why\n  Relu(Neg(x)) => Neg(Relu(x))\n  if unshared(x)")
+    rules = rule_set("single: why\n  Relu(Neg(x)) => Neg(Relu(x))\n  if unshared(x)")
     with pytest.raises(RLFlowError, match="single"):
         lower_bound(task("(float[8] x) => (y) { a = Neg(x) y = Relu(a) }", {}, rules), 10)
 

@@ -12,14 +12,15 @@ from rlflow.search.saturation.build import graph_of
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.ematch import matches
 from rlflow.search.saturation.explore import Explorer
-from tests.toys.saturated import task, toy, written
+from tests.toys.saturated import task, toy
+from tests.toys.systems import rule_set
 from tests.toys.tiny import tiny_task
 
 CHAINS = "(float[8] x) => (y, z) { a = Neg(x) b = Abs(x) c = Relu(a) d = Relu(b) y = Exp(c) z = Exp(d) }"
 
 
 def egraph_of(text: str, rules: str = "none: why\n  Relu(Relu(x)) => Relu(x)", **weights):
-    made = task(text, weights, written(rules))
+    made = task(text, weights, rule_set(rules))
     return EGraph(made.graph), made
 
 
@@ -84,7 +85,7 @@ def test_the_result_of_a_search_is_united_with_what_it_replaces():
 
 def test_a_tensor_inside_is_the_same_in_the_result_of_a_search():
     made = task(
-        "(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, written("back: why\n  Neg(Neg(x)) => Abs(x)")
+        "(float[8] x) => (y) { a = Neg(x) b = Neg(a) y = Tanh(b) }", {}, rule_set("back: why\n  Neg(Neg(x)) => Abs(x)")
     )
     egraph = EGraph(made.graph)
     (match,) = (match for matches in made.initial.table.locations for match in matches)
@@ -142,7 +143,7 @@ def test_a_root_that_is_new_meets_one_that_is_not():
 def test_a_class_that_two_chosen_operators_give_has_one_producer():
     made = task(
         "(float[8] x) => (y) { a, b = Split<axis=0>(x, s) c = Neg(a) d = Neg(b) e = Abs(b) f = Abs(e) y = Add(c, d) }",
-        {"s": np.array([4, 4])}, written("none: why\n  Relu(Relu(x)) => Relu(x)"),
+        {"s": np.array([4, 4])}, rule_set("none: why\n  Relu(Relu(x)) => Relu(x)"),
     )  # fmt: skip
     egraph = EGraph(made.graph)
     (split,) = [node for node in egraph.nodes.values() if node.op == "Split"]

@@ -46,7 +46,8 @@ def test_the_order_of_nodes_is_the_graphs(seed):
 
 
 def test_two_alike_roots_are_one_location():
-    """It knows which rules are symmetric, and shows half of the matches; whichever root is named first, it does what the environment does."""
+    """It knows which rules are symmetric, and shows half of the matches; whichever root is named first, it does what
+    the environment does."""
     compared, rules = 0, load_rules()
     anywhere = (Task(load_graph(random_model(seed)), rules, AnalyticCost()) for seed in count())
     alike = (task for task in anywhere if any(rules[k].symmetric for k in np.flatnonzero(task.initial.counts)))

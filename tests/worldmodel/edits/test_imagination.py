@@ -56,7 +56,9 @@ def compare(model, task: Task, dreams: int, steps: int, seed: int = 0) -> int:
     seen, shown = dream.reset(seed=0)[0], [env.reset(seed=0)[0] for env in real]
     for _ in range(steps):
         for i in np.flatnonzero(alive):
-            assert np.allclose(seen["z"][i], shown[i]["z"], atol=1e-4) and seen["h"][i].shape == shown[i]["h"].shape == (0,)
+            assert np.allclose(seen["z"][i], shown[i]["z"], atol=1e-4) and seen["h"][i].shape == shown[i][
+                "h"
+            ].shape == (0,)
             assert np.array_equal(seen["counts"][i], shown[i]["counts"])
         actions = np.stack([choose(rng, seen["counts"][i]) for i in range(dreams)])
         moves = alive & (actions[:, 0] < model.spec.n_rules)
@@ -95,17 +97,26 @@ def test_dream_and_reality_show_the_same_in_the_episodes_of_random_models(seed):
             assert np.allclose(dream.z[0], shown["z"], atol=1e-4)
             if xfer_id == task.no_op:
                 break
-            numbers = [k for k in range(dream.counts[0, xfer_id]) if real._observer.real_action((xfer_id, k)) == (xfer_id, location)]
+            numbers = [
+                k
+                for k in range(dream.counts[0, xfer_id])
+                if real._observer.real_action((xfer_id, k)) == (xfer_id, location)
+            ]
             assert len(numbers) == 1  # it numbers every location once
             predicted = dream.advance(np.array([[xfer_id, numbers[0]]]), np.ones(1, bool), 0.0, (0, 0))
             shown, real_reward, *_ = real.step(np.array([xfer_id, numbers[0]]))
-            assert abs(predicted.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(real_reward - reward) < 1e-5 * max(1, abs(reward))
+            assert abs(predicted.rewards[0] - reward) < 1e-5 * max(1, abs(reward)) and abs(
+                real_reward - reward
+            ) < 1e-5 * max(1, abs(reward))
             assert predicted.uncertainty[0] == 0
 
 
 def test_the_environment_of_a_dream_ends_as_the_real_one(toy):
     model, task = toy
-    dream, real = DreamEnv(model, task.initial, max_steps=3, uncertainty_limit=None), LatentEnv(real_env(task, 3), model)
+    dream, real = (
+        DreamEnv(model, task.initial, max_steps=3, uncertainty_limit=None),
+        LatentEnv(real_env(task, 3), model),
+    )
     for last in (np.array([1, 0]), np.array([task.no_op, 0])):
         for env in (dream, real):
             env.reset(seed=0)
@@ -128,7 +139,14 @@ def dreamt(model, task: Task, n: int, row: int, actions, temperature: float, see
             taken[i] = (1, rng.integers(count)) if count else (task.no_op, 0)
         taken[row] = action
         predicted = imagined.advance(taken, taken[:, 0] < task.no_op, temperature, seed)
-        result.append((predicted.rewards[row], predicted.uncertainty[row], imagined.z[row].tolist(), imagined.counts[row].tolist()))
+        result.append(
+            (
+                predicted.rewards[row],
+                predicted.uncertainty[row],
+                imagined.z[row].tolist(),
+                imagined.counts[row].tolist(),
+            )
+        )
     return result
 
 
@@ -186,7 +204,9 @@ def test_a_restart_brings_back_the_start_and_leaves_the_others(toy):
     fresh, action = model.imagine(task.initial, 3), np.array([[2, 0], [task.no_op, 0], [2, 0]])
     one, other = (dream.advance(action, np.array([True, False, True]), 0.0, (0, 0)) for dream in (imagined, fresh))
     assert np.array_equal(one.rewards[[0, 2]], other.rewards[[0, 2]])
-    assert np.array_equal(imagined.counts[[0, 2]], fresh.counts[[0, 2]]) and np.allclose(imagined.z[[0, 2]], fresh.z[[0, 2]])
+    assert np.array_equal(imagined.counts[[0, 2]], fresh.counts[[0, 2]]) and np.allclose(
+        imagined.z[[0, 2]], fresh.z[[0, 2]]
+    )
 
 
 def test_a_dream_does_not_touch_its_start(toy):
@@ -234,7 +254,9 @@ def test_uncertainty_says_how_much_is_known(uncertain):
 
 def test_what_nobody_knows_changes_nothing_and_the_limit_on_uncertainty_ends_the_dream(uncertain):
     model, task, _ = uncertain
-    dream = DreamVectorEnv(model, task.initial, 1, max_steps=9, temperature=0.0, uncertainty_limit=0.7, uncertainty_penalty=2.0)
+    dream = DreamVectorEnv(
+        model, task.initial, 1, max_steps=9, temperature=0.0, uncertainty_limit=0.7, uncertainty_penalty=2.0
+    )
     counts = [dream.reset(seed=0)[0]["counts"][0, :-1].tolist()]
     for _ in range(2):
         seen, _, terminated, truncated, _ = dream.step(np.array([[0, 0]]))

@@ -20,7 +20,9 @@ def z_along(model, task: Task, episode) -> np.ndarray:
     result = [observer.z.copy()]
     for xfer_id, location in episode.actions.tolist():
         if xfer_id < task.no_op:
-            number = next(k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k)) == (xfer_id, location))
+            number = next(
+                k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k)) == (xfer_id, location)
+            )
             state = state.apply(xfer_id, location)
             observer.follow((xfer_id, number), state)
         result.append(observer.z.copy())
@@ -40,7 +42,10 @@ def z_of(model, episodes) -> np.ndarray:
     for index, numbers in by_grounding(model.groundings, edits).items():
         rows = node_latents(index, model.latents)
         for k in numbers:
-            result += [model.bounded(model.latents.offset + rows(nodes).sum(axis=0)) for nodes in ground_episode(index, edits[k]).nodes]
+            result += [
+                model.bounded(model.latents.offset + rows(nodes).sum(axis=0))
+                for nodes in ground_episode(index, edits[k]).nodes
+            ]
     return np.stack(result)
 
 
@@ -50,7 +55,9 @@ def test_cost_and_counts_can_be_read_from_z():
     model = fitted(training, task, latent=32)
     z, held_z = z_of(model, training), z_of(model, held_out)
     for what, bar in (("costs", 0.99), ("counts", 0.9)):
-        seen, held = (np.concatenate([getattr(e, what) for e in episodes]).astype(float) for episodes in (training, held_out))
+        seen, held = (
+            np.concatenate([getattr(e, what) for e in episodes]).astype(float) for episodes in (training, held_out)
+        )
         assert explained(z, seen, held_z, held) > bar
 
 
@@ -65,7 +72,11 @@ def renamed(model):
     for constant in model.graph.initializer:
         constant.name = names.get(constant.name, constant.name)
     del model.graph.value_info[:]
-    given, left, order = {v.name for v in (*model.graph.input, *model.graph.initializer)} | {""}, list(model.graph.node), []
+    given, left, order = (
+        {v.name for v in (*model.graph.input, *model.graph.initializer)} | {""},
+        list(model.graph.node),
+        [],
+    )
     while left:
         ready = [node for node in left if given.issuperset(node.input)]
         order.append(ready[-1])

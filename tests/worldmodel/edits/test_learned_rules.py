@@ -1,4 +1,5 @@
-"""What patterns, signatures and effects say: of what was seen, of what was not, and of what a pattern promises too much."""
+"""What patterns, signatures and effects say: of what was seen, of what was not, and of what a pattern promises too
+much."""
 
 import json
 from collections import Counter
@@ -34,21 +35,28 @@ def patterns_of(model, xfer_id: int):
 
 
 def test_a_rule_that_wants_a_single_consumer_is_learnt():
-    """a is read once until the second consumer goes; then the rule applies where the pattern alone had promised it all along."""
+    """a is read once until the second consumer goes; then the rule applies where the pattern alone had promised it all
+    along."""
     lines = "a = Relu(x)\nb = Abs(a)\nc = Neg(a)\nd = Abs(c)\ne = Relu(z)\nf = Abs(e)"
     task = task_of(onnx_model(lines, {"x": (2, 8), "z": (2, 8)}, "b d f"), UNSHARED)
     assert task.initial.counts.tolist()[0] >= 1
     model = fitted(random_episodes(task, 60, 8), task)
-    assert any(known.single_consumers for known in patterns_of(model, 0)) and not any(known.single_consumers for known in patterns_of(model, 1))
+    assert any(known.single_consumers for known in patterns_of(model, 0)) and not any(
+        known.single_consumers for known in patterns_of(model, 1)
+    )
     predicted = said(model, random_episodes(task, 30, 8, seed=1))
     assert predicted.exact == 1 and len(np.unique(predicted.real_counts[:, 0])) > 1
 
 
 def test_a_rule_that_asks_for_sizes_is_learnt():
-    lines = "\n".join(f"a{k} = Add(x{k}, x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(3))
+    lines = "\n".join(
+        f"a{k} = Add(x{k}, x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(3)
+    )
     task = task_of(onnx_model(lines, {"x0": (2, 8), "x1": (4, 8), "x2": (3, 5)}, "d0 d1 d2"), SIZES)
     model = fitted(random_episodes(task, 60, 8), task)
-    assert any(known.refuted for known in patterns_of(model, 0)) and not any(known.refuted for known in patterns_of(model, 1))
+    assert any(known.refuted for known in patterns_of(model, 0)) and not any(
+        known.refuted for known in patterns_of(model, 1)
+    )
     predicted = said(model, random_episodes(task, 30, 8, seed=1))
     assert task.initial.counts[0] == 4  # two of three, x and y either way
     assert predicted.exact == 1
@@ -66,7 +74,8 @@ neg-neg: signs cancel
 
 
 def test_by_analogy_the_right_thing_is_done_to_a_convolution_of_another_size():
-    """Carried out on 4 → 6 channels alone; the other has 3 → 5 channels, another kernel and image, and stays exact further on."""
+    """Carried out on 4 → 6 channels alone; the other has 3 → 5 channels, another kernel and image, and stays exact
+    further on."""
     lines = "a = Neg(x)\nb = Conv(a, w)\nc = Neg(b)\nd = Neg(y)\ne = Conv(d, v)\nf = Neg(e)"
     shapes = {"x": (1, 4, 8, 8), "y": (1, 3, 6, 6)}
     task = task_of(onnx_model(lines, shapes, "c f", {"w": (6, 4, 3, 3), "v": (5, 3, 1, 1)}), MERGE)
@@ -106,7 +115,11 @@ def test_what_was_learnt_survives_being_written_as_json(rules):
     learnt.symmetric = frozenset({0, 2})
     back = learned_rules_json.from_json(json.loads(json.dumps(learned_rules_json.to_json(learnt))))
     assert back.symmetric == learnt.symmetric and back.op_types == learnt.op_types
-    assert learned_rules_json.to_json(back) == learned_rules_json.to_json(learnt) and back.numbers == learnt.numbers and back.uses == learnt.uses
+    assert (
+        learned_rules_json.to_json(back) == learned_rules_json.to_json(learnt)
+        and back.numbers == learnt.numbers
+        and back.uses == learnt.uses
+    )
     for one, other in zip(learnt.patterns, back.patterns, strict=True):
         assert (one.pattern, one.effects, one.refuted) == (other.pattern, other.effects, other.refuted)
         assert one.single_consumers == other.single_consumers

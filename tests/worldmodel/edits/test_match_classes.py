@@ -36,7 +36,11 @@ def class_of(model, observer, match) -> int:
     """By definition: of the match's pattern and signature; of two namings of one match, the lesser."""
     follower, record = observer.follower, match_record(observer.state, match)
     symmetric = record.xfer_id in model.groundings.rules.symmetric
-    alike = [m for m in follower.matches if m == record or (symmetric and m.xfer_id == record.xfer_id and set(m.nodes) == set(record.nodes))]
+    alike = [
+        m
+        for m in follower.matches
+        if m == record or (symmetric and m.xfer_id == record.xfer_id and set(m.nodes) == set(record.nodes))
+    ]
     result = []
     for each in alike:
         number = follower.match(each)
@@ -49,10 +53,16 @@ def class_of(model, observer, match) -> int:
 @pytest.mark.parametrize("number", range(8))
 def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(number):
     task = list(tasks())[number]
-    episodes = random_episodes(task, 40, 8, number)  # they meet whatever a walk makes: what was never met is not in the dream
+    episodes = random_episodes(
+        task, 40, 8, number
+    )  # they meet whatever a walk makes: what was never met is not in the dream
     model, compared = fitted(episodes, task), 0
     for walk in range(6):
-        dream, real, rng = model.imagine(task.initial, 1), LatentEnv(real_env(task, 11), model), np.random.default_rng([number, walk])
+        dream, real, rng = (
+            model.imagine(task.initial, 1),
+            LatentEnv(real_env(task, 11), model),
+            np.random.default_rng([number, walk]),
+        )
         shown = real.reset(seed=0)[0]
         for _ in range(8):
             assert np.array_equal(dream.class_counts[0], shown["class_counts"])
@@ -64,7 +74,9 @@ def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(num
             of_rule = model.match_classes == xfer_id
             expected = np.repeat(np.flatnonzero(of_rule), shown["class_counts"][of_rule])
             observer = real._observer
-            matches = [observer.state.table.location(*observer.real_action((xfer_id, k))) for k in range(counts[xfer_id])]
+            matches = [
+                observer.state.table.location(*observer.real_action((xfer_id, k))) for k in range(counts[xfer_id])
+            ]
             assert [class_of(model, observer, match) for match in matches] == expected.tolist()
             action = np.array([xfer_id, rng.integers(counts[xfer_id])])
             predicted = dream.advance(action[None], np.ones(1, bool), 0.0, (0, 0))

@@ -89,7 +89,8 @@ def replaced(value, path, new):
 
 
 def test_whatever_stands_in_learnt_json_instead_is_refused_or_harmless(saved, tmp_path):
-    """Every tenth value in turn is replaced; what is loaded nevertheless replays and dreams, or says with one line that it cannot."""
+    """Every tenth value in turn is replaced; what is loaded nevertheless replays and dreams, or says with one line that
+    it cannot."""
     model, folder, episodes = saved
     copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     learnt, rng, refusals = read_json(copy / "learnt.json"), np.random.default_rng(0), 0
@@ -108,7 +109,8 @@ def test_whatever_stands_in_learnt_json_instead_is_refused_or_harmless(saved, tm
 
 
 @pytest.mark.parametrize("wrong", [
-    lambda a: np.zeros(0), lambda a: a[..., None], lambda a: a.astype("U8"), lambda a: a[..., :-1] if a.ndim else np.zeros(3),
+    lambda a: np.zeros(0), lambda a: a[..., None], lambda a: a.astype("U8"),
+    lambda a: a[..., :-1] if a.ndim else np.zeros(3),
 ])  # fmt: skip
 def test_an_array_of_another_shape_or_kind_is_refused(saved, tmp_path, wrong):
     folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
@@ -132,3 +134,11 @@ def test_a_file_of_more_symmetric_rules_than_there_are_is_no_harm(saved, tmp_pat
     learnt["rules"]["symmetric"] = [999]
     write_json(folder / "learnt.json", learnt)
     assert said(EditsWorldModel.load(folder), saved[2]).exact == 1
+
+
+@pytest.mark.parametrize("older", [{"files": 4}, {"format": 0}])
+def test_a_file_of_another_format_is_refused_by_name(saved, tmp_path, older):
+    folder = Path(shutil.copytree(saved[1], tmp_path / "copy"))
+    write_json(folder / "learnt.json", read_json(folder / "learnt.json") | older)
+    with pytest.raises(RLFlowError, match=r"of format \d, not \d; train it anew"):
+        EditsWorldModel.load(folder)

@@ -48,7 +48,10 @@ def keys_of_all(states: DreamStates) -> dict[tuple[int, int], tuple]:
     rows, tensors = np.nonzero(states.producer >= 0)
     result = neighbourhoods(states, rows, states.producer[rows, tensors].astype(np.int64))
     assert len(result.nodes) == len(rows)
-    return {(r, n): tuple(k) for r, n, k in zip(result.rows.tolist(), result.nodes.tolist(), result.keys.T.tolist(), strict=True)}
+    return {
+        (r, n): tuple(k)
+        for r, n, k in zip(result.rows.tolist(), result.nodes.tolist(), result.keys.T.tolist(), strict=True)
+    }
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_bert_base"])
@@ -67,7 +70,10 @@ def test_after_a_change_just_the_keys_near_it_are_others_and_all_of_these_are_gi
             now = keys_of_all(states)
             changed = {cell for cell, keys in now.items() if before.get(cell) != keys}
             assert changed <= {*zip(changes.rows.tolist(), changes.nodes.tolist(), strict=True)}
-            assert all(now[r, n] == tuple(k) for r, n, k in zip(changes.rows.tolist(), changes.nodes.tolist(), changes.keys.T.tolist(), strict=True))
+            assert all(
+                now[r, n] == tuple(k)
+                for r, n, k in zip(changes.rows.tolist(), changes.nodes.tolist(), changes.keys.T.tolist(), strict=True)
+            )
             near, all_of_them = near + len(changes.nodes), all_of_them + len(now)
     assert 0 < near < all_of_them / 2
 
@@ -76,7 +82,13 @@ def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
     """In a chain of signs, how far the ends are is all that differs."""
     lines = "\n".join(f"t{k + 1} = Neg(t{k})" for k in range(20))
     task = task_of(onnx_model(lines, {"t0": (4,)}, "t20"), SIGNS_AND_PRODUCTS)
-    index = next(iter(by_grounding(fitted(random_episodes(task, 3, 3), task).groundings, edits := logged_edits(random_episodes(task, 1, 1)))))
+    index = next(
+        iter(
+            by_grounding(
+                fitted(random_episodes(task, 3, 3), task).groundings, edits := logged_edits(random_episodes(task, 1, 1))
+            )
+        )
+    )
     chain = ground_episode(index, edits[0]).nodes[0]
     states = DreamStates(index, [chain], len(task.rules) + 1)
     keys = keys_of_all(states)
@@ -85,7 +97,9 @@ def test_a_key_of_a_width_tells_apart_what_differs_within_it_and_nothing_else():
         of_width = [keys[0, node][width - 1] for node in signs]
         for i, one in enumerate(of_width):
             for j, other in enumerate(of_width):
-                ends = [(min(k, width), min(len(signs) - k, width + 1)) for k in (i, j)]  # a node stands for the output behind the last
+                ends = [
+                    (min(k, width), min(len(signs) - k, width + 1)) for k in (i, j)
+                ]  # a node stands for the output behind the last
                 assert (one == other) == (ends[0] == ends[1])
 
 
@@ -107,9 +121,15 @@ def test_where_neighbourhoods_do_not_matter_none_are_learnt():
 
 
 def test_the_widest_neighbourhood_that_is_known_decides_the_cost_and_while_it_stays_the_cost_stays():
-    around = [KeyedMeans(np.array([1, 2], np.uint32), np.array([10.0, 20.0])), KeyedMeans(np.array([5, 5], np.uint32), np.array([28.0, 32.0]))]
+    around = [
+        KeyedMeans(np.array([1, 2], np.uint32), np.array([10.0, 20.0])),
+        KeyedMeans(np.array([5, 5], np.uint32), np.array([28.0, 32.0])),
+    ]
     costs = CostModel(NodeCosts({}, {}), around, RewriteGains(np.zeros((0, 4))), 7.0)
-    now, before = np.array([[1, 1, 1, 2, 3], [5, 5, 6, 6, 6]], np.uint32), np.array([[1, 1, 1, 1, 3], [5, 6, 6, 6, 6]], np.uint32)
+    now, before = (
+        np.array([[1, 1, 1, 2, 3], [5, 5, 6, 6, 6]], np.uint32),
+        np.array([[1, 1, 1, 1, 3], [5, 6, 6, 6, 6]], np.uint32),
+    )
     runtime, spread, known = costs(np.full(5, 99.0), now, np.arange(40.0, 45.0), before)
     assert runtime.tolist() == [40, 30, 42, 20, 99] and spread.tolist() == [0, 2, 0, 0, 7]
     assert known.tolist() == [True, True, False, False, False]

@@ -29,7 +29,11 @@ ROUNDING = 1e-6  # of the largest reward; episodes keep float32
 
 def is_exact(predicted) -> bool:
     scale = np.abs(predicted.real_rewards).max()
-    return predicted.exact == 1 and predicted.reward_error <= ROUNDING * scale and np.array_equal(predicted.terminated, predicted.real_terminated)
+    return (
+        predicted.exact == 1
+        and predicted.reward_error <= ROUNDING * scale
+        and np.array_equal(predicted.terminated, predicted.real_terminated)
+    )
 
 
 def test_three_rules_are_learnt_exactly():
@@ -37,7 +41,11 @@ def test_three_rules_are_learnt_exactly():
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     model = fitted(random_episodes(task, 150, 8), task)
     predicted = said(model, random_episodes(task, 40, 8, seed=1))
-    assert len(predicted.uncertainty) > 500 and (predicted.real_counts.max(axis=0) > 1).all() and (np.abs(predicted.real_rewards) > 0).mean() > 0.5
+    assert (
+        len(predicted.uncertainty) > 500
+        and (predicted.real_counts.max(axis=0) > 1).all()
+        and (np.abs(predicted.real_rewards) > 0).mean() > 0.5
+    )
     assert is_exact(predicted) and predicted.uncertainty.max() == 0
 
 
@@ -51,7 +59,10 @@ def test_what_it_learnt_from_it_replays_exactly_from_every_start(name):
 
 def test_nodes_that_are_alike_never_become_one():
     """A match rewritten again makes new tensors, while others read what it made before."""
-    for task, n, steps in ((tiny_task("tiny_resnet50"), 20, 30), (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12)):
+    for task, n, steps in (
+        (tiny_task("tiny_resnet50"), 20, 30),
+        (task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 60, 12),
+    ):
         episodes = random_episodes(task, n, steps)
         model = fitted(episodes, task)
         edits, again = logged_edits(episodes), 0
@@ -64,7 +75,9 @@ def test_nodes_that_are_alike_never_become_one():
 
 
 def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
-    other = onnx_model("a = Add(x, y)\nb = Mul(z, a)\nc = Neg(b)\nd = Neg(c)\nk = Neg(d)\no = Neg(k)", {n: (2, 8) for n in "xyz"}, "o")
+    other = onnx_model(
+        "a = Add(x, y)\nb = Mul(z, a)\nc = Neg(b)\nd = Neg(c)\nk = Neg(d)\no = Neg(k)", {n: (2, 8) for n in "xyz"}, "o"
+    )
     tasks = [task_of(signs_and_products(), SIGNS_AND_PRODUCTS), task_of(other, SIGNS_AND_PRODUCTS)]
     episodes = [random_episodes(task, 100, 8) for task in tasks]
     held_out = [random_episodes(task, 25, 8, seed=1) for task in tasks]
@@ -79,7 +92,8 @@ def test_a_model_of_two_graphs_predicts_each_as_well_as_one_of_its_own():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
-    """All rules: what the effects say of what they were learnt from is what happened, node by node, in the same numbers."""
+    """All rules: what the effects say of what they were learnt from is what happened, node by node, in the same
+    numbers."""
     task = Task(load_graph(random_model(seed)), load_rules(), AnalyticCost())
     episodes = random_episodes(task, 12, 10, seed)
     model, edits = fitted(episodes, task), logged_edits(episodes)
@@ -92,7 +106,9 @@ def test_each_step_of_random_models_leads_to_the_nodes_that_it_did(seed):
             states = DreamStates(index, [grounded.nodes[t] for t in moves], len(task.rules))
             assert np.array_equal(states.counts, episodes[k].counts[moves])
             matches = np.array([index.representative(match) for match in grounded.matches[moves].tolist()], np.int64)
-            assert np.array_equal(as_named_by_environment(states, np.arange(len(moves)), matches), grounded.matches[moves])
+            assert np.array_equal(
+                as_named_by_environment(states, np.arange(len(moves)), matches), grounded.matches[moves]
+            )
             rewrite(states, np.arange(len(moves)), grounded.matches[moves])
             for producer, t in zip(states.producer, moves, strict=True):
                 assert sorted(producer[producer >= 0]) == sorted(grounded.nodes[t + 1])
@@ -103,4 +119,10 @@ def test_a_graph_to_which_nothing_applies_can_be_learnt():
     task = task_of(onnx_model("a = Abs(x)", {"x": (2,)}, "a"), SIGNS_AND_PRODUCTS)
     episodes = random_episodes(task, 3, 5)
     predicted = said(fitted(episodes, task), episodes)
-    assert len(predicted.uncertainty) == 3 and predicted.terminated.all() and not predicted.counts.any() and not predicted.rewards.any() and not predicted.uncertainty.any()
+    assert (
+        len(predicted.uncertainty) == 3
+        and predicted.terminated.all()
+        and not predicted.counts.any()
+        and not predicted.rewards.any()
+        and not predicted.uncertainty.any()
+    )

@@ -53,13 +53,17 @@ def system(request):
 def open_matches(state: SearchableState) -> list[tuple[int, int, SearchableMatch]]:
     """(xfer_id, location, match) of what the state offers."""
     offered = set(state.matches)
-    return [(x, k, match) for x in range(len(state.counts)) for k, match in enumerate(state.of_rule(x)) if match in offered]
+    return [
+        (x, k, match) for x in range(len(state.counts)) for k, match in enumerate(state.of_rule(x)) if match in offered
+    ]
 
 
 def uncertain(model: EditsWorldModel, task: Task, actions: list[tuple[int, int]]) -> list[float]:
     """How uncertain the model is of each of these steps, in a dream of its own."""
     imagined = model.imagine(task.initial, 1)
-    return [float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).uncertainty[0]) for action in actions]
+    return [
+        float(imagined.advance(np.array([action]), np.ones(1, bool), 0.0, (0, 0)).uncertainty[0]) for action in actions
+    ]
 
 
 # -- dream and reality -----------------------------------------------------------------------------
@@ -128,7 +132,14 @@ def test_a_search_in_a_dream_finds_what_it_finds_on_the_real_graph(system, metho
 
 
 def answers_of(state: SearchableState) -> tuple:
-    return state.objective, state.hash, state.touched, state.counts.tolist(), [m.number for m in state.matches], sorted(state.near(state.touched, 2))
+    return (
+        state.objective,
+        state.hash,
+        state.touched,
+        state.counts.tolist(),
+        [m.number for m in state.matches],
+        sorted(state.near(state.touched, 2)),
+    )
 
 
 def test_states_stay_as_they_are(system):
@@ -225,7 +236,9 @@ def test_gains_that_are_kept_are_those_counted_anew(squeezenet):
 def test_a_gain_is_counted_anew_where_another_consumer_went():
     """Exp is made for both, and goes with the last of its consumers."""
     rules = "drop: a toy\n  Max(x, y) => Neg(x)"
-    model, task = known(task_of(onnx_model("p = Exp(z)\na = Max(x, p)\nb = Max(y, p)", {name: (4, 8) for name in "xyz"}, "a b"), rules))
+    model, task = known(
+        task_of(onnx_model("p = Exp(z)\na = Max(x, p)\nb = Max(y, p)", {name: (4, 8) for name in "xyz"}, "a b"), rules)
+    )
     start = model.searchable(task.initial, 0.0)
     position = Position(Search(start), start)
     first, second = position.matches

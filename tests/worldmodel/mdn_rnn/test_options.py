@@ -2,6 +2,8 @@
 
 import dataclasses
 from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from worldmodel.mdn_rnn import training
 from worldmodel.mdn_rnn.batching import Steps
 from worldmodel.mdn_rnn.dynamics import Outcome
 from worldmodel.mdn_rnn.model import MDNRNNWorldModel, disagreement
-from worldmodel.training import load, prepare_tensorflow, train
+from worldmodel.mdn_rnn.training import train  # without the fidelity on held-out episodes, which has tests of its own
+from worldmodel.training import load, prepare_tensorflow
 
 TINY = MDNRNNConfig(  # an encoder that is not trained costs no trace of its training
     latent=4, encoder_hidden=8, message_passing_steps=1, hidden=8, gaussians=2, encoder="untrained",
@@ -35,9 +38,43 @@ def made(**options) -> MDNRNNWorldModel:
     return model
 
 
-def learnt(folder, episodes=None, **options) -> tuple[MDNRNNWorldModel, dict]:
-    results = train(dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0)
-    return load(folder), results
+class Learnt(NamedTuple):
+    """A finished training; its weights lie in the folder."""
+
+    model: MDNRNNWorldModel
+    results: dict
+    trainer: training.Trainer
+    folder: Path
+
+
+def learnt(folder, episodes=None, **options) -> Learnt:
+    made = []
+
+    class Watched(training.Trainer):
+        def __init__(self, model):
+            super().__init__(model)
+            made.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "Trainer", Watched)
+        results = train(
+            dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0
+        ).results
+    return Learnt(load(folder), results, made[0], folder)
+
+
+# What several tests look at: each costs seconds, for TensorFlow traces its updates anew.
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory) -> Learnt:
+    """An encoder that is trained, and three members."""
+    return learnt(tmp_path_factory.mktemp("three"), members=3, encoder="trained")
+
+
+@pytest.fixture(scope="module")
+def joint(tmp_path_factory) -> Learnt:
+    return learnt(tmp_path_factory.mktemp("joint"), encoder="joint")
 
 
 def first_steps(model: MDNRNNWorldModel, temperature: float, n: int = 64):
@@ -70,7 +107,7 @@ def test_a_reward_network_of_its_own_leaves_the_lstm_to_the_rest(separate):
 
 
 def test_without_mask_heads_a_dream_goes_on_with_the_masks_of_its_start(tmp_path):
-    model, results = learnt(tmp_path, mask_heads=False, holdout=0.2)
+    model, results, *_ = learnt(tmp_path, mask_heads=False, holdout=0.2)
     assert results["holdout"].keys() & {"dynamics/counts", "dynamics/xfer_mask"} == set()
     dreams = model.imagine(toy.ToyState(toy.START), 1)
     start, counts = dreams.z, dreams.counts
@@ -146,22 +183,21 @@ def same(one: list, other: list) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_an_untrained_encoder_stays_as_it_was_made(tmp_path):
+def test_an_untrained_encoder_stays_as_it_was_made(three, tmp_path):
     fresh = encoder_weights(made())
-    model, results = learnt(tmp_path / "a")
+    model, results, *_ = learnt(tmp_path)
     assert same(fresh, encoder_weights(model)) and results["encoder_steps"] == 0
-    assert not same(fresh, encoder_weights(learnt(tmp_path / "b", encoder="trained")[0]))
+    assert not same(fresh, encoder_weights(three.model))
     z = model.encode([graph for episode in toy.episodes(12) for graph in episode.graphs])
     assert 0.5 < z.std() < 1.5, "its z is standardised all the same"
 
 
-def test_a_joint_encoder_learns_from_what_the_dynamics_must_predict(tmp_path):
+def test_a_joint_encoder_learns_from_what_the_dynamics_must_predict(joint, tmp_path):
     """The encoder's own loss knows no rewards: if other rewards give another encoder, the dynamics' loss reaches it."""
     other = toy.episodes(12)
     for episode in other:
         episode.rewards = np.roll(episode.rewards, 1)
-    one, two = (learnt(tmp_path / str(i), episodes, encoder="joint")[0] for i, episodes in enumerate((None, other)))
-    assert not same(encoder_weights(one), encoder_weights(two))
+    assert not same(encoder_weights(joint.model), encoder_weights(learnt(tmp_path, other, encoder="joint").model))
 
 
 # -- early stopping --------------------------------------------------------------------------------
@@ -179,7 +215,7 @@ def watched(folder, **options) -> tuple[dict, dict]:
         evaluations.update({step: values["holdout/dynamics_loss"]} if "holdout/dynamics_loss" in values else {})
 
     config = dataclasses.replace(TINY, **(IMPATIENT | options))
-    return evaluations, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log)
+    return evaluations, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log).results
 
 
 def test_a_training_that_gets_no_better_stops_and_the_best_weights_are_kept(tmp_path):
@@ -212,8 +248,8 @@ def test_disagreement_is_the_spread_of_rewards_and_the_share_of_masks():
     np.testing.assert_array_equal(disagreement([one]), [0, 0])
 
 
-def test_members_learn_apart_and_their_difference_is_uncertainty(tmp_path):
-    model, results = learnt(tmp_path, members=3)
+def test_members_learn_apart_and_their_difference_is_uncertainty(three):
+    model, results, *_ = three
     weights = [member.z_head.w.numpy() for member in model.members]
     assert all(not np.array_equal(a, b) for a, b in pairwise(weights))
     assert {"dynamics/loss", "dynamics-2/loss", "dynamics-3/gradient_norm"} <= results["losses"].keys()
@@ -240,7 +276,7 @@ def test_the_first_member_dreams_as_a_single_one_does(tmp_path):
 @pytest.mark.parametrize("options", [
     {"encoder": "joint"}, IMPATIENT | {"action": "meaning", "members": 2, "mask_heads": False, "reward_network": True},
 ], ids=["joint", "others"])  # fmt: skip
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(tmp_path, options):
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(joint, tmp_path, options):
     class Killed(Exception):
         pass
 
@@ -259,34 +295,23 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(tmp_path, options):
         def set_postfix(self, values, refresh=True):
             pass
 
-    episodes = toy.episodes(20)
-    learnt(tmp_path / "whole", episodes, **options)
+    episodes = toy.episodes(12)
+    undisturbed = joint if options == {"encoder": "joint"} else learnt(tmp_path / "whole", episodes, **options)
     config = dataclasses.replace(TINY, **options, checkpoint_seconds=1e-9)
     for kill_at in (5, 10**9):
         try:
             train(config, toy.SPEC, episodes, tmp_path / "killed", seed=0, progress=Progress(kill_at))
         except Killed:
             continue
-    whole, killed = (read_arrays(tmp_path / name / "weights.npz") for name in ("whole", "killed"))
+    whole, killed = (read_arrays(folder / "weights.npz") for folder in (undisturbed.folder, tmp_path / "killed"))
     assert whole.keys() == killed.keys()
     for name in whole:
         np.testing.assert_array_equal(whole[name], killed[name], err_msg=name)
 
 
-def test_every_update_is_traced_once(tmp_path, monkeypatch):
-    made = []
-
-    class Watched(training.Trainer):
-        def __init__(self, model):
-            super().__init__(model)
-            made.append(self)
-
-    monkeypatch.setattr(training, "Trainer", Watched)
-    learnt(tmp_path / "a", members=2, encoder="trained")
-    learnt(tmp_path / "b", encoder="joint")
-    first, second = made
-    updates = [first.update_encoder, *first.update_members, second.update_jointly]
-    assert [update.experimental_get_tracing_count() for update in updates] == [1] * 4
+def test_every_update_is_traced_once(three, joint):
+    updates = [three.trainer.update_encoder, *three.trainer.update_members, joint.trainer.update_jointly]
+    assert [update.experimental_get_tracing_count() for update in updates] == [1] * 5
 
 
 @pytest.mark.parametrize("options, message", [

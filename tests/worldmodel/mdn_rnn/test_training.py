@@ -1,4 +1,6 @@
 import dataclasses
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 import pytest
 
@@ -52,30 +54,46 @@ def source(config: MDNRNNConfig):
     return toy.episodes(12) if config.mode == "offline" else stream
 
 
+class Watched(training.Trainer):
+    """Counts nothing itself: it is kept, so that a test can ask it how often it was traced."""
+
+    made: ClassVar[list["Watched"]] = []
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.made.append(self)
+
+
+class Run(NamedTuple):
+    """An undisturbed run. Each costs seconds, for TensorFlow traces its updates anew, so that tests share it."""
+
+    config: MDNRNNConfig
+    folder: Path
+    progress: Progress
+    trainer: Watched
+
+
 @pytest.fixture(scope="module", params=["offline", "online"])
-def run(request, tmp_path_factory):
-    """(configuration, weights, progress) of an undisturbed run."""
+def run(request, tmp_path_factory) -> Run:
     config = dataclasses.replace(TINY, mode=request.param)
     folder, progress = tmp_path_factory.mktemp("run"), Progress()
-    train(config, toy.SPEC, source(config), folder, seed=3, progress=progress)
-    return config, weights(folder), progress
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "Trainer", Watched)
+        train(config, toy.SPEC, source(config), folder, seed=3, progress=progress)
+    return Run(config, folder, progress, Watched.made.pop())
 
 
 def test_the_progress_counts_every_step(run):
-    config, _, progress = run
-    assert progress.n == config.total_steps
+    assert run.progress.n == run.config.total_steps
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(run, tmp_path):
-    config, expected, _ = run
-    train(config, toy.SPEC, source(config), tmp_path / "same", seed=3)
-    train(config, toy.SPEC, source(config), tmp_path / "other", seed=4)
-    assert weights(tmp_path / "same") == expected != weights(tmp_path / "other")
+def test_another_seed_gives_other_bytes(run, tmp_path):
+    train(run.config, toy.SPEC, source(run.config), tmp_path, seed=4)
+    assert weights(tmp_path) != weights(run.folder)
 
 
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(run, tmp_path):
-    config, expected, _ = run
-    config = dataclasses.replace(config, checkpoint_seconds=1e-9)
+def test_the_same_seed_gives_the_same_bytes_in_a_run_that_is_killed_and_resumed(run, tmp_path):
+    config = dataclasses.replace(run.config, checkpoint_seconds=1e-9)
     steps = config.total_steps
     for kill_at in (3, steps - 3):  # in the encoder's phase and in the dynamics' phase, if there are two
         with pytest.raises(Killed):
@@ -84,46 +102,37 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(run, tmp_path):
     results = train(config, toy.SPEC, source(config), tmp_path, seed=3, progress=progress)
     assert results["resumed_from"] == steps - 3
     assert progress.n == steps
-    assert weights(tmp_path) == expected
+    assert weights(tmp_path) == weights(run.folder)
 
 
-def test_another_run_is_not_resumed(tmp_path):
-    train(TINY, toy.SPEC, toy.episodes(12), tmp_path, seed=3)
+@pytest.mark.parametrize("run", ["offline"], indirect=True)
+def test_another_run_is_not_resumed(run):
     for other, episodes, seed, named in (
         (TINY, toy.episodes(12), 4, "seed"), (TINY, toy.episodes(13), 3, "set of episodes"),
         (dataclasses.replace(TINY, steps=9), toy.episodes(12), 3, "configuration"),
     ):
         with pytest.raises(RLFlowError, match=f"by a training with another {named}"):
-            train(other, toy.SPEC, episodes, tmp_path, seed=seed)
+            train(other, toy.SPEC, episodes, run.folder, seed=seed)
 
 
-def test_sizes_that_vary_are_traced_once(tmp_path, monkeypatch):
-    made = []
-    class Watched(training.Trainer):
-        def __init__(self, model):
-            super().__init__(model)
-            made.append(self)
-
-    monkeypatch.setattr(training, "Trainer", Watched)
-    config = dataclasses.replace(TINY, mode="online")
-    train(config, toy.SPEC, stream, tmp_path, seed=0)
-    assert made[0].update_encoder.experimental_get_tracing_count() == 1
-    assert made[0].update_members[0].experimental_get_tracing_count() == 1
+def test_sizes_that_vary_are_traced_once(run):
+    assert run.trainer.update_encoder.experimental_get_tracing_count() == 1
+    assert run.trainer.update_members[0].experimental_get_tracing_count() == 1
 
 
 def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
     episodes = toy.episodes(12)
     for episode in episodes:
         episode.rewards[0] = float("nan")
-    with pytest.raises(RLFlowError, match=r"training step 6: dynamics/loss is nan"):
-        train(TINY, toy.SPEC, episodes, tmp_path, seed=0)
+    with pytest.raises(RLFlowError, match=r"training step 0: dynamics/loss is nan"):
+        train(dataclasses.replace(TINY, encoder="untrained"), toy.SPEC, episodes, tmp_path, seed=0)
 
 
 def test_what_is_logged(tmp_path):
     """Every loss and its parts, the learning rate and the gradient's norm, of encoder and dynamics."""
     logged = {}
     config = dataclasses.replace(TINY, holdout=0.2, encoder_steps=10, steps=10)
-    results = train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__)
+    results = training.train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__).results
     assert list(logged) == [10, 20]
     parts = {
         "encoder": ("costs", "counts", "operators"),

@@ -1,0 +1,44 @@
+"""The stages as functions on a run folder, without a command line."""
+
+import pytest
+
+from rlflow.cli import stages
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from rlflow.runs.folder import RunFolder
+from tests.commands import ROOT
+
+OPTIONS = ("world_model.name=edits", "controller.name=random", "eval.seeds=[0]")
+
+
+def opened(folder, **more) -> RunFolder:
+    return RunFolder.open(folder, "tiny_squeezenet1_1", [ROOT / "tests" / "tiny.yaml"], OPTIONS, **more)
+
+
+def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
+    run = opened(tmp_path / "run")
+    with pytest.raises(RLFlowError, match="no finished 'collect'"):
+        stages.train_world_model(run)
+    with pytest.raises(RLFlowError, match="no finished 'train-wm'"):
+        stages.train_controller(run)
+    collected = stages.collect(run)
+    assert collected == read_json(run.path / "collect.json") and collected["episodes"] == run.config.collect.episodes
+    assert stages.collect(run)["new_interactions"] == 0
+    trained = stages.train_world_model(run)
+    assert trained["interactions"] == collected["interactions"]
+    with pytest.raises(RLFlowError, match="no finished 'train-controller'"):
+        stages.evaluate(run)
+    assert stages.train_controller(run)["controller"] == "random"
+    outcome = stages.evaluate(run)
+    assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
+    assert all(candidate["equal"] for candidate in outcome["candidates"].values())
+    assert set(stages.evaluate_world_model(run)) == {"held-out random", "random-1"}
+
+
+def test_all_stages_in_one_call_are_the_stages_one_by_one(tmp_path):
+    one_by_one, at_once = opened(tmp_path / "one"), opened(tmp_path / "all")
+    for stage in (stages.collect, stages.train_world_model, stages.train_controller):
+        stage(one_by_one)
+    outcome, results = stages.evaluate(one_by_one), stages.learn(at_once)
+    assert list(results) == ["collect", "train-wm", "train-controller", "eval"]
+    assert results["eval"]["actions"] == outcome["actions"] and results["eval"]["delivered"] == outcome["delivered"]

@@ -1,0 +1,252 @@
+"""The contract of rlflow/tasks/base.py, of every registered task and of both templates in docs/EXTENDING.md."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rlflow.common.errors import RLFlowError
+from rlflow.deliver.candidates import Candidate, Decision, follow
+from rlflow.deliver.plain import deliver_decisions, deliver_steps
+from rlflow.runs.config import load_config
+from rlflow.search.search import run_search
+from rlflow.tasks import TASKS
+from rlflow.tasks.base import ONE_SHOT, STEP_BY_STEP, LocalState, State, location_masks, valid_actions
+from tests.toys.template import MODULES, register
+
+PROBLEMS = {"rewriting": "tiny_squeezenet1_1", "word": "abbacabba", "jobs": "9-2-7-3-8-1-6-4-5-5-2"}
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory):
+    """name → the spec of its problem."""
+    with pytest.MonkeyPatch.context() as patch:
+        register(tmp_path_factory.mktemp("templates"), patch)
+        config, result = load_config([], ["cost.name=analytic", "env.max_steps=20"]), {}
+        for name, problem in PROBLEMS.items():
+            kind = TASKS.get(name)
+            result[name] = kind.of(config, kind.fetch(problem, 0, tmp_path_factory.mktemp(name)))
+        yield result
+
+
+def shape_of(name: str) -> str:
+    return ONE_SHOT if name == "jobs" else STEP_BY_STEP
+
+
+STEP_TASKS = [name for name in PROBLEMS if shape_of(name) == STEP_BY_STEP]
+
+
+@pytest.fixture(scope="module", params=STEP_TASKS)
+def spec(request, specs):
+    return specs[request.param]
+
+
+def played(task, seed: int = 0, steps: int = STEPS) -> tuple[list, list]:
+    """(states, actions) of random play."""
+    rng, states, actions = np.random.default_rng(seed), [task.initial], []
+    while len(actions) < steps and len(valid := valid_actions(states[-1].counts, stop=False)):
+        actions.append(tuple(map(int, valid[rng.integers(len(valid))])))
+        states.append(states[-1].apply(*actions[-1]))
+    return states, actions
+
+
+def test_every_registered_task_is_here():
+    assert set(PROBLEMS) == {*TASKS, *MODULES}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_spec_makes_the_same_task_in_any_process(specs, name):
+    spec = specs[name]
+    assert spec.shape == shape_of(name)
+    one, other = spec.make_task(), pickle.loads(pickle.dumps(spec.absolute())).make_task()
+    assert one.initial.hash == other.initial.hash and one.unit and one.per_unit > 0
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_is_no_problem_of_the_task_is_refused(specs, name, tmp_path):
+    kind = type(specs[name])
+    with pytest.raises(RLFlowError):
+        kind.of(load_config(), kind.fetch("no such problem", 0, tmp_path)).make_task()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_arrays_have_the_sizes_of_the_encoding(specs, name):
+    task = specs[name].make_task()
+    instances = [task.initial] if shape_of(name) == ONE_SHOT else played(task)[0]
+    for one in instances:
+        arrays, sizes = one.arrays(), task.encoding_spec
+        n, edges = len(arrays.ops), len(arrays.senders)
+        assert arrays.ops.dtype == np.int32 and 0 < arrays.ops.min() <= arrays.ops.max() < sizes.n_ops
+        assert arrays.nodes.shape == (n, sizes.node_features) and arrays.edges.shape == (edges, sizes.edge_features)
+        assert arrays.globals.shape == (sizes.global_features,)
+        assert arrays.senders.shape == arrays.receivers.shape == (edges,)
+        assert max(arrays.senders.max(initial=0), arrays.receivers.max(initial=0)) < n
+        assert all(array.dtype == np.float32 for array in (arrays.nodes, arrays.edges, arrays.globals))
+        assert all(np.isfinite(array).all() for array in arrays)
+
+
+# -- step by step ----------------------------------------------------------------------------------
+
+
+def test_states_are_values(spec):
+    task = spec.make_task()
+    for state in played(task)[0]:
+        assert isinstance(state, State) and isinstance(state.objective, int)
+        before = state.hash, state.objective, state.counts.tolist()
+        for sort, index in valid_actions(state.counts, stop=False)[:5].tolist():
+            assert state.apply(sort, index).hash != state.hash
+        assert (state.hash, state.objective, state.counts.tolist()) == before
+        assert state.counts.dtype == np.int32 and state.counts.shape == (task.encoding_spec.n_rules,)
+        assert 0 <= state.counts.min() and state.counts.max() <= task.encoding_spec.max_locations
+
+
+def test_equal_states_are_equal_however_they_were_reached(spec):
+    for seed in range(3):
+        (states, actions), task = played(spec.make_task(), seed), spec.make_task()
+        for state, again in zip(states, played(task, seed)[0], strict=True):
+            assert state.hash == again.hash and state.objective == again.objective
+            assert np.array_equal(state.counts, again.counts)
+            assert all(np.array_equal(one, other) for one, other in zip(state.arrays(), again.arrays(), strict=True))
+        assert follow(task, actions).hash == states[-1].hash
+
+
+def test_choices_that_are_not_there_are_refused(spec):
+    state, sizes = spec.make_task().initial, spec.make_task().encoding_spec
+    wrong = [(sort, int(count)) for sort, count in enumerate(state.counts)]
+    for sort, index in (*wrong, (sizes.n_rules, 0), (-1, 0), (0, -1)):
+        with pytest.raises(RLFlowError):
+            state.apply(sort, index)
+
+
+def test_matches_of_local_states_are_the_choices(spec):
+    states, _ = played(spec.make_task())
+    assert all(isinstance(state, LocalState) for state in states)
+    for state in states:
+        actions = valid_actions(state.counts, stop=False).tolist()
+        assert [match.xfer_id for match in state.matches] == [sort for sort, _ in actions]
+        for (sort, index), match in zip(actions, state.matches, strict=True):
+            assert state.match(sort, index) == match and state.index_of(match) == index
+        for (sort, index), match in list(zip(actions, state.matches, strict=True))[:5]:
+            after = state.follow(match)
+            assert after.hash == state.apply(sort, index).hash
+            assert set(match.nodes) <= state.near(match.nodes, 0) <= state.near(match.nodes, 2)
+            rows = state.rows(match.nodes)
+            assert rows.dtype == np.int32 and len(set(rows.tolist())) == len(rows) <= len(match.nodes)
+            assert (rows < len(state.arrays().ops)).all()
+
+
+def test_what_is_far_from_a_change_gains_what_it_gained(spec):
+    """Of matches that two successive states share: what `touched`, `near` and `reach` promise to searches."""
+    states, actions = played(spec.make_task(), steps=6)
+    for before, after in zip(states, states[1:], strict=False):
+        near = after.near(after.touched, 1 + after.reach)
+        gains = {
+            match.nodes + (match.xfer_id,): before.objective - before.follow(match).objective
+            for match in before.matches
+        }
+        for match in after.matches:
+            if near.isdisjoint(match.nodes) and (known := gains.get(match.nodes + (match.xfer_id,))) is not None:
+                assert after.objective - after.follow(match).objective == known
+
+
+def test_the_environment_is_gymnasiums_and_ends_where_nothing_is_left(spec):
+    task = spec.make_task()
+    env = spec.make_env(task, 50)
+    check_env(env, skip_render_check=True)
+    observation, info = env.reset(seed=0)
+    rng, sizes = np.random.default_rng(0), task.encoding_spec
+    for _ in range(50):
+        assert np.array_equal(observation["location_masks"], location_masks(env.state.counts, sizes))
+        assert observation["xfer_mask"][-1] == sizes.stop
+        valid = valid_actions(env.state.counts, sizes.stop)
+        observation, _, terminated, truncated, info = env.step(valid[rng.integers(len(valid))])
+        assert info["cost"] == env.state.objective / task.per_unit
+        if terminated or truncated:
+            break
+    assert terminated or truncated
+    assert sizes.stop or terminated == (not env.state.counts.any())
+
+
+def test_without_a_stop_action_it_is_invalid(specs):
+    env = specs["word"].make_env(specs["word"].make_task(), 9)
+    env.reset()
+    state = env.state
+    _, reward, terminated, _, info = env.step((env.encoding_spec.n_rules, 0))
+    assert (reward, terminated, info["valid"]) == (-100.0, False, False) and env.state is state
+
+
+@pytest.mark.parametrize("method, options", [
+    ("greedy", {"max_steps": 50}), ("beam", {"width": 2, "depth": 3, "radius": 1}), ("best-first", {"budget": 20}),
+    ("annealing", {"restarts": 2, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9}),
+    ("random", {"max_steps": 10, "episodes": 5}),
+])  # fmt: skip
+def test_searches_work_on_it(spec, method, options):
+    task = spec.make_task()
+    result = run_search(method, task.initial, seed=1, **options)
+    assert result.state.objective <= task.initial.objective
+    assert follow(task, result.actions).objective == result.state.objective
+
+
+def test_a_delivery_believes_nothing(specs, tmp_path):
+    spec = specs["word"]
+    task = spec.make_task()
+    best = run_search("greedy", task.initial, max_steps=50)
+    honest = Candidate("honest", best.state, best.actions, 1, 0.0)
+    states, actions = played(task)
+    liar = Candidate("liar", states[-1], actions[:-1], 1, 0.0)
+    outcome = deliver_steps(spec, [liar, honest], tmp_path)
+    assert outcome["delivered"] == "honest" and not outcome["candidates"]["liar"]["equal"]
+    assert (tmp_path / "receipt.json").exists()
+    nothing = deliver_steps(spec, [replace(honest, state=task.initial, actions=[])], tmp_path / "none")
+    assert nothing["delivered"] == "original" and not (tmp_path / "none" / "receipt.json").exists()
+
+
+# -- one-shot --------------------------------------------------------------------------------------
+
+
+def drawn(instance, n: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(instance.space.nvec, size=(n, len(instance.space.nvec)))
+
+
+def test_decisions_are_evaluated_each_by_itself(specs):
+    instance = specs["jobs"].make_task().initial
+    decisions = drawn(instance, 200)
+    result = instance.evaluate(decisions)
+    assert result.objectives.shape == (200,) and np.issubdtype(result.objectives.dtype, np.integer)
+    for row in (0, 7, 199):
+        single = instance.evaluate(decisions[row : row + 1])
+        assert single.objectives[0] == result.objectives[row]
+        assert np.array_equal(single.decisions[0], result.decisions[row])
+
+
+def test_what_was_carried_out_is_valid_and_worth_what_was_said(specs):
+    instance = specs["jobs"].make_task().initial
+    decisions = np.concatenate([drawn(instance, 200), np.zeros((1, len(instance.space.nvec)), np.int64)])
+    result = instance.evaluate(decisions)
+    assert all(decision in instance.space for decision in result.decisions)
+    assert np.array_equal(result.repaired, (result.decisions != decisions).sum(axis=1)) and result.repaired[-1] > 0
+    again = instance.evaluate(result.decisions)
+    assert np.array_equal(again.objectives, result.objectives) and not again.repaired.any()
+
+
+def test_nothing_is_below_the_bound_and_the_control_is_valid(specs):
+    instance = specs["jobs"].make_task().initial
+    assert instance.evaluate(drawn(instance, 3000)).objectives.min() >= instance.lower_bound()
+    control = instance.evaluate(instance.control()[None])
+    assert not control.repaired[0] and instance.control() in instance.space
+
+
+def test_a_decision_that_is_worth_less_than_it_says_is_not_delivered(specs, tmp_path):
+    spec = specs["jobs"]
+    instance = spec.make_task().initial
+    result = instance.evaluate(drawn(instance, 500))
+    best = int(result.objectives.argmin())
+    honest = Decision("honest", result.decisions[best], int(result.objectives[best]), 500, 0.0)
+    liar = replace(honest, name="liar", objective=honest.objective - 1)
+    unrepaired = Decision("unrepaired", np.zeros(len(instance.space.nvec), np.int64), 1, 1, 0.0)
+    outcome = deliver_decisions(spec, [liar, unrepaired, honest], tmp_path)
+    assert outcome["delivered"] == "honest" and outcome["lower_bound"] == instance.lower_bound()
+    assert [outcome["candidates"][name]["equal"] for name in ("liar", "unrepaired")] == [False, False]

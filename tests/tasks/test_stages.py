@@ -1,0 +1,116 @@
+"""Both templates of docs/EXTENDING.md go through all their stages, by the commands that stand there."""
+
+import numpy as np
+import pytest
+
+from controllers.config import LinearScoresConfig
+from controllers.linear_scores import LinearScores
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from rlflow.tasks import TASKS
+from tests.commands import TINY, in_process
+from tests.toys.template import register
+
+WORD = ("--model", "abbacabba", *TINY, "task.name=word")
+JOBS = ("--model", "9-2-7-3-8-1-6-4-5", "task.name=jobs", "controller.name=linear-scores")
+
+
+@pytest.fixture(autouse=True)
+def templates(tmp_path, monkeypatch):
+    register(tmp_path, monkeypatch)
+
+
+def stages(capsys, folder, names, options) -> dict:
+    """What the last of them left."""
+    for name in names:
+        done = in_process(capsys, name, "--run", folder, *options)
+        assert done.code == 0, (name, done.err)
+    return read_json(folder / f"{names[-1]}.json")
+
+
+@pytest.mark.parametrize("controller", ["ppo", "planner"])
+def test_a_word_goes_through_all_stages(tmp_path, capsys, controller):
+    folder, names = tmp_path / "run", ("collect", "train-wm", "train-controller", "eval")
+    outcome = stages(capsys, folder, names, (*WORD, f"controller.name={controller}"))
+    assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
+    assert all(one["equal"] for one in outcome["candidates"].values())
+    best = min(one["objective"] for one in outcome["candidates"].values())
+    assert outcome["delivered"] != "original" and best < outcome["original"]["objective"] == 24
+    receipt = read_json(folder / "eval" / "receipt.json")
+    state = TASKS.get("word")(str(folder / "problem.txt"), 9).make_task().initial
+    for sort, index in receipt["actions"]:
+        state = state.apply(sort, index)
+    assert state.objective == receipt["objective"]["result"] == best and state.hash == receipt["result_hash"]
+
+
+def test_a_world_model_of_words_learns_in_iterations(tmp_path, capsys):
+    folder, options = tmp_path / "run", (*WORD, "iterations.interactions=200")
+    stages(capsys, folder, ("collect",), options)
+    trained = stages(capsys, folder, ("train-wm",), ("--iterations", "2", *options))
+    assert [one["iteration"] for one in trained["iterations"]] == [1, 2]
+
+
+def test_a_world_model_that_needs_edits_says_so(tmp_path, capsys):
+    options = (*WORD, "world_model.name=edits")
+    stages(capsys, tmp_path / "run", ("collect",), options)
+    assert "edits" in in_process(capsys, "train-wm", "--run", tmp_path / "run", *options).error
+
+
+def test_jobs_are_learnt_and_decided(tmp_path, capsys):
+    outcome = stages(capsys, tmp_path / "run", ("train-controller", "eval"), JOBS)
+    control, learnt = (outcome["candidates"][name]["objective"] for name in ("control", "controller"))
+    assert outcome["lower_bound"] <= learnt < control == outcome["original"]["objective"]
+    assert outcome["delivered"] in ("controller", "random") and (tmp_path / "run" / "eval" / "receipt.json").exists()
+
+
+def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
+    kind = TASKS.get("jobs")
+    instance = kind(str(kind.fetch("9-2-7-3-8-1-6-4-5", 0, tmp_path)), 9).make_task().initial
+
+    class Killed(Exception):
+        pass
+
+    def kill(done, total):
+        if done == 3:
+            raise Killed
+
+    def build():
+        return LinearScores(LinearScoresConfig(generations=6, popsize=6), instance, 0)
+
+    whole = build().train(instance, 0, tmp_path / "whole")
+    with pytest.raises(Killed):
+        build().train(instance, 0, tmp_path / "killed", progress=kill)
+    resumed = build()
+    assert resumed.train(instance, 0, tmp_path / "killed") == whole
+    again = build()
+    again.load(tmp_path / "whole")
+    assert np.array_equal(again.weights, resumed.weights)
+    assert np.array_equal(again.act(instance.arrays()), resumed.act(instance.arrays()))
+
+
+@pytest.mark.parametrize("stage, options, reason", [
+    ("collect", JOBS, "one-shot: it has no stage 'collect'"),
+    ("train-wm", JOBS, "one-shot: it has no stage 'train-wm'"),
+    ("train-controller", (*JOBS, "controller.name=ppo"), "'ppo' observes latent"),
+    ("collect", (*WORD, "--model", "abx"), "not 'abx'"),
+    ("collect", ("--model", "abba", "task.name=words"), "did you mean 'word'"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_refused(tmp_path, capsys, stage, options, reason):
+    assert reason in in_process(capsys, stage, "--run", tmp_path / "run", *options).error
+
+
+def test_a_controller_of_graphs_is_refused_where_states_are_latent(tmp_path, capsys):
+    folder = tmp_path / "run"
+    stages(capsys, folder, ("collect", "train-wm"), WORD)
+    error = in_process(capsys, "train-controller", "--run", folder, *WORD, "controller.name=linear-scores").error
+    assert "'linear-scores' observes graph" in error
+
+
+def test_a_checkpoint_of_another_instance_is_refused(tmp_path):
+    kind = TASKS.get("jobs")
+    instance = kind(str(kind.fetch("9-2-7", 0, tmp_path)), 9).make_task().initial
+    learner = LinearScores(LinearScoresConfig(), instance, 0)
+    learner.save(tmp_path / "saved")
+    learner.shapes = type(learner.shapes)(7, 2)
+    with pytest.raises(RLFlowError, match="of another shape"):
+        learner.load(tmp_path / "saved")

@@ -1,0 +1,118 @@
+"""What the documents name is there: paths, attributes of modules, options."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlflow.runs.options import GROUPS, all_options
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/ARCHITECTURE.md", "docs/EXTENDING.md", "docs/RESULTS.md")
+PACKAGES = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "tests")
+OF_A_RUN = {
+    "world-model",
+    "iterations",
+    "eval",
+    "tensorboard",
+    "episodes",
+    "controller",
+    "FASTER.run",
+}  # folders that commands make
+SUFFIXES = (".py", ".md", ".yaml", ".json", ".rules")
+
+
+def prose(page: str) -> list[str]:
+    """The lines outside blocks of code and outside what benchmarks.pages writes."""
+    text = (ROOT / page).read_text()
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"<!-- begin.*?<!-- end -->", "", text, flags=re.DOTALL).splitlines()
+
+
+def quoted(line: str) -> list[str]:
+    return re.findall(r"`([^`\s]+)`", line)
+
+
+def links(line: str) -> list[str]:
+    return [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", line) if "://" not in target]
+
+
+def missing_paths(page: str) -> list[str]:
+    """Quoted paths of which nothing has the name. A bare name is in the folder of the path that stands before it in its
+    line.
+    """
+    missing, own = [], (ROOT / page).parent
+    for line in prose(page):
+        missing += [target for target in links(line) if not (own / target).exists()]
+        folder = None
+        for name in quoted(line):
+            first = name.split("/")[0]
+            if not name.endswith((*SUFFIXES, "/")) or first in OF_A_RUN:
+                continue
+            if first in PACKAGES or first == "docs":
+                base = ROOT
+                folder = ROOT / (name if name.endswith("/") else Path(name).parent)
+            elif name.endswith((".py", "/")):
+                base = folder or ROOT / "rlflow"
+            else:
+                continue  # a file of a run, or of a user
+            if (
+                not list(base.glob(name.rstrip("/")))
+                and not list(base.glob(f"**/{name.rstrip('/')}"))
+                and not (ROOT / name).exists()
+            ):
+                missing.append(name)
+    return missing
+
+
+def missing_names(page: str) -> list[str]:
+    """Quoted dotted names, such as rlflow.tasks.base.State, that no module has."""
+    missing = []
+    for name in [name for line in prose(page) for name in quoted(line)]:
+        parts = name.split(".")
+        if parts[0] not in PACKAGES or len(parts) == 1 or not all(part.isidentifier() for part in parts):
+            continue
+        folder = ROOT
+        while parts and (folder / parts[0]).is_dir():
+            folder /= parts.pop(0)
+        file = (
+            folder / f"{parts.pop(0)}.py" if parts and (folder / f"{parts[0]}.py").exists() else folder / "__init__.py"
+        )
+        if not file.exists() or parts and parts[0] not in re.findall(r"\w+", file.read_text()):
+            missing.append(name)
+    return missing
+
+
+def missing_options(page: str) -> list[str]:
+    """Quoted names such as dream.max_steps that begin with a group of options and are none."""
+    known, missing = {"env.step", *all_options()}, []
+    groups = {name[: end.start()] for name in known for end in re.finditer(r"\.", name)}
+    for name in [name.partition("=")[0].rstrip(".*") for line in prose(page) for name in quoted(line)]:
+        if name.partition(".")[0] in GROUPS and "." in name and "/" not in name and not name.endswith(SUFFIXES):
+            missing += [name] if name not in known | groups else []
+    return missing
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("missing", [missing_paths, missing_names, missing_options])
+def test_what_a_page_names_is_there(page, missing):
+    assert missing(page) == []
+
+
+def test_every_room_of_rlflow_is_on_the_map():
+    named = {name for line in prose("docs/ARCHITECTURE.md") for name in quoted(line)}
+    rooms = {
+        f"rlflow/{path.name}/" for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"
+    }
+    assert rooms <= named
+
+
+def test_what_is_not_there_is_missed(monkeypatch):
+    page = (
+        "Has `rlflow/graph/modle.py`, [a page](nowhere.md), `rlflow.graph.model.Grpah`, `dream.doubt` and "
+        "`rlflow/cli/main.py`, `mian.py`."
+    )
+    monkeypatch.setattr("tests.test_docs.prose", lambda _: [page])
+    assert missing_paths("page.md") == ["nowhere.md", "rlflow/graph/modle.py", "mian.py"]
+    assert missing_names("page.md") == ["rlflow.graph.model.Grpah"]
+    assert missing_options("page.md") == ["dream.doubt"]
