@@ -55,8 +55,7 @@ class Planner(Controller):
         self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
 
     def act(self, observation, greedy=True, rng=None):
-        """int64 [B, 2]: greedily the plan's action of this step; NO-OP behind its end, or if the action is not valid.
-        """
+        """int64 [B, 2]: greedily the plan's action of this step; NO-OP behind its end, or if it is not valid."""
         *_, counts = self.batch(observation)
         length = len(self.plan.actions)
         steps = np.minimum(np.asarray(observation["step"]), length)

@@ -126,9 +126,11 @@ class TwoStagePolicy(Policy):
     observes_counts = "counts"
 
     def add_heads(self, config):
+        # The paper's names for them. TensorFlow orders float sums of a compiled program by operators' names, so that other
+        # names would give other last bits.
         s, hidden = self.shapes, config.hidden
-        self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "rule_head")
-        self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "rule_embedding")
+        self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "xfer_head")
+        self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
         self.location_hidden = self.linear(hidden + config.embedding, hidden, np.sqrt(2), "location_hidden")
         self.location_head = self.linear(hidden, s.locations, 0.01, "location_head")
 

@@ -145,8 +145,7 @@ class DreamtState(LocalState, Protocol):
     gained: float
 
     def remembered(self) -> tuple | None:
-        """The path (`rlflow.search.search.Path`) to the best state of this problem that the model learnt from, if any.
-        """
+        """The `rlflow.search.search.Path` to the best state of this problem that the model learnt from, if any."""
 
     def offers(self, match: Match) -> bool:
         """Whether the match exists."""

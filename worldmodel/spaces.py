@@ -80,9 +80,7 @@ def within(class_counts: np.ndarray, match_classes: np.ndarray, limit: np.ndarra
 
 
 def flat_action_masks(counts: np.ndarray, max_locations: int) -> np.ndarray:
-    """bool [N + 1 + L] of counts [N + 1], as sb3-contrib wants it: the rules, then the union of all rules'
-    locations.
-    """
+    """bool [N + 1 + L] of counts [N + 1], as sb3-contrib wants it: the rules, then all their locations."""
     return np.concatenate([counts > 0, np.arange(max_locations) < counts.max()])
 
 

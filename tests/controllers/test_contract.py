@@ -1,4 +1,4 @@
-"""What every registered controller keeps, whatever it is."""
+"""What every registered step-by-step controller keeps, whatever it is."""
 
 import json
 

@@ -62,7 +62,7 @@ class MDNRNN(snt.Module):
         self.meaning = config.encoder_hidden if config.action == "meaning" else 0
         latent, hidden, n_rules = config.latent, config.hidden, spec.n_rules
         self.cell = snt.LSTM(hidden, name="cell")
-        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, densify_gradients=True, name="rules")
+        self.xfer_ids = snt.Embed(n_rules + 1, EMBEDDING, densify_gradients=True, name="xfers")
         if self.meaning:
             self.meaning_statistics = Normaliser(self.meaning, "meaning_statistics")
             self.usual_meanings = UsualMeanings(n_rules + 1, spec.max_locations, self.meaning, "usual_meanings")
