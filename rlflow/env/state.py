@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class RewriteState(LocalState):
-    """One graph on the way, with the places where each rule applies.
+    """One graph on the way, with the matches of each rule.
 
     Matches, counts and arrays are made when first asked for, from those of an earlier state.
     """
@@ -107,7 +107,7 @@ class RewriteState(LocalState):
         return 0 <= xfer_id < len(self.counts) and 0 <= location < self.counts[xfer_id]
 
     def apply(self, xfer_id: int, location: int) -> "RewriteState":
-        """The state after the substitution. Raises RLFlowError for an invalid action (NO-OP included)."""
+        """The state after the rewrite. Raises RLFlowError for an invalid action (NO-OP included)."""
         if not self.is_valid(xfer_id, location):
             raise RLFlowError(f"rule {xfer_id} has no location {location} in this graph")
         return self.follow(self.table.location(xfer_id, location))
@@ -141,7 +141,7 @@ class RewriteState(LocalState):
 
     @property
     def touched(self) -> frozenset[int]:
-        """The nodes that the last substitution concerned."""
+        """The nodes that the last rewrite concerned."""
         return self.graph.touched
 
     @property
