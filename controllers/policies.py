@@ -126,8 +126,8 @@ class TwoStagePolicy(Policy):
     observes_counts = "counts"
 
     def add_heads(self, config):
-        # The paper's names for them. TensorFlow orders float sums of a compiled program by operators' names, so other
-        # names would give other last bits.
+        # The paper's names for them. TensorFlow orders float sums of a compiled program by operators' names: others
+        # would give other last bits.
         s, hidden = self.shapes, config.hidden
         self.rule_head = self.linear(hidden, s.n_xfer_ids, 0.01, "xfer_head")
         self.embedding = self.linear(s.n_xfer_ids, config.embedding, 1.0, "xfer_embedding")
