@@ -15,6 +15,7 @@ from rlflow.collect.episodes import read_episodes
 from rlflow.collect.executors import Job, Workers
 from rlflow.collect.rollouts import SHARD_EPISODES, collect, online_batches
 from rlflow.common.errors import RLFlowError
+from rlflow.env.spec import EnvSpec
 from tests import workers
 from tests.collect.test_rollouts import equal, shards
 from tests.commands import in_process
@@ -131,7 +132,7 @@ def test_a_workers_traceback_is_shown(connected, single, tmp_path, monkeypatch):
     ):
         collect(single[0], tmp_path, EPISODES, 2, seed=3, executor="ray")
     monkeypatch.undo()
-    gone = rollouts.EnvSpec(str(tmp_path / "missing.onnx"))
+    gone = EnvSpec(str(tmp_path / "missing.onnx"))
     with pytest.raises(RLFlowError, match="^no such file: .*missing.onnx$"):
         collect(gone, tmp_path, EPISODES, 2, seed=3, executor="ray")
 
