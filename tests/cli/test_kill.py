@@ -26,7 +26,7 @@ FROM_RUN_TO_RUN = {
     "new_interactions",
     "resumed_from",
 }  # keys of JSON that a restart may change
-LATER = 0.3  # seconds
+LATER = 0.1  # seconds at most: not so long that what is to be killed next has ended by then
 OPTIONS = (
     *EDITS,
     "collect.episodes=10",
@@ -35,8 +35,7 @@ OPTIONS = (
     "controller.cma-es.evaluate_every=2",
 )
 OPTIMISE = {  # what is written at the end of a path → how often at least, and whether a stage's work follows
-    # first, since searches that have ended do not write again, and after a later death they all may have
-    "best-so-far.json": (3, True), "config.yaml": (1, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True),
+    "config.yaml": (1, True), "best-so-far.json": (3, True), "search.json": (1, True), r"shard-0000\d.npz": (3, True),
     "collect.json": (1, True),
     "world-model/.*": (2, True), "train-wm.json": (1, True), "controller.npz": (2, True), "controller.json": (2, True),
     "train-controller.json": (1, True),
