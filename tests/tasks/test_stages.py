@@ -53,7 +53,8 @@ def test_a_world_model_of_words_learns_in_iterations(tmp_path, capsys):
 def test_a_world_model_that_needs_edits_says_so(tmp_path, capsys):
     options = (*WORD, "world_model.name=edits")
     stages(capsys, tmp_path / "run", ("collect",), options)
-    assert "edits" in in_process(capsys, "train-wm", "--run", tmp_path / "run", *options).error
+    error = in_process(capsys, "train-wm", "--run", tmp_path / "run", *options).error
+    assert "these episodes hold no edits" in error and "say world_model.name=mdn-rnn" in error
 
 
 def test_jobs_are_learnt_and_decided(tmp_path, capsys):
