@@ -118,7 +118,7 @@ class StepEnv(gym.Env):
         return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:
-        """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: xfers, then locations of any xfer."""
+        """bool [N + 1 + L], as sb3-contrib wants it for MultiDiscrete: rules and NO-OP, then locations of any rule."""
         xfer_ids, locations = self._masks()
         return np.concatenate([xfer_ids, locations.any(axis=0)]).astype(bool)
 
@@ -203,7 +203,7 @@ class StepEnv(gym.Env):
         return info
 
     def _figures(self, taken: int | None) -> dict[str, Any]:
-        """What info tells of a task's own."""
+        """What `info` has besides, for this task."""
         return {}
 
 
