@@ -119,7 +119,7 @@ class PPOConfig:
     value_weight: float = option(0.5, "of the squared error of the value head", at_least=0)
     max_gradient_norm: float = option(0.5, "global norm that gradients are clipped to")
     hidden: int = option(128, "units of the trunk's two layers and of the two-stage location head")
-    embedding: int = option(32, "size of the xfer embedding that this location head sees")
+    embedding: int = option(32, "size of the rule embedding that this location head sees")
     evaluate_every: int = option(5, "updates between evaluations (and checkpoints); divides `updates`")
     evaluation_dreams: int = option(8, "episodes of a greedy evaluation; the best policy by its mean return is kept")
     max_steps: int = option(200, "steps after which an unfinished evaluation episode is cut")

@@ -93,7 +93,7 @@ def option(
 
 
 def options_from(group: str, kind: type):
-    """A field that holds the options of another group, e.g. of "search.beam", which are told there alone."""
+    """A field that holds the options of another group, e.g. of "search.beam", which are declared there alone."""
     return field(default_factory=kind, metadata={"group": group})
 
 

@@ -52,7 +52,7 @@ class StepEnv(gym.Env):
     Terminated by NO-OP, or where nothing is left to choose; truncated after `max_steps` steps.
 
     ## Info
-    `cost` (the objective in the task's unit), `valid`, and what a subclass tells besides.
+    `cost` (the objective in the task's unit), `valid`, and what a subclass adds.
 
     Args:
       task: what stays the same in an episode.

@@ -78,7 +78,7 @@ class State(Protocol):
 
 
 class Match(Protocol):
-    """One choice of a local state. Searches tell matches apart by identity, so one that two states share is one object.
+    """One choice of a local state. Searches compare matches by identity, so one that two states share is one object.
 
     xfer_id: its sort.  nodes: ids of what it concerns.  plan: equal for matches whose replacements are alike,
       wherever they are.
@@ -145,10 +145,10 @@ class Instance(Protocol):
     def arrays(self) -> GraphArrays: ...
 
     def evaluate(self, decisions: np.ndarray) -> Evaluation:
-        """Of int64 [B, n] in the space. What is not valid is repaired, and that is told."""
+        """Of int64 [B, n] in the space. What is not valid is repaired, and `repaired` says so."""
 
     def control(self) -> np.ndarray:
-        """int64 [n]: a decision that needs no learning, such as a compiler's; results are told as multiples of it."""
+        """int64 [n]: a decision that needs no learning, such as a compiler's; results are compared with it."""
 
     def lower_bound(self) -> int | None:
         """What no decision is below; None if nobody knows."""
