@@ -41,8 +41,8 @@ def main() -> int:
     figures = {"receipts": each(list(arguments.models), folder, work), "options": [*COMMON, *SEARCH, *STAGES]}
     before = read_json(arguments.before)["figures"]["receipts"] if arguments.before else {}
     bars = []
-    for model in before:
-        same = before[model] == figures["receipts"].get(model)
+    for model in arguments.models if before else ():
+        same = before.get(model) == figures["receipts"][model]
         bars.append(bar(f"{model}: receipts, actions and files as before", same, "", "true", same))
     return finish("same_receipts", arguments, figures, bars)
 

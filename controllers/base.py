@@ -5,7 +5,7 @@ A controller sees batched latent observations, a dict of NumPy arrays
     z       float32 [B, Z]      the latent of the graph
     h       float32 [B, H]      the recurrent state of the world model
     counts  int32   [B, N + 1]  locations per rule, of which those below the count are valid; 0: the rule is not
-                                valid now. The last entry is NO-OP, which always has one
+                                valid now. The last entry is NO-OP: 1, or 0 in a task without it
     class_counts
             int32   [B, K]      the same by match class (worldmodel/base.py); a rule's locations are ordered by it
     step    int32   [B]         how many steps the episode has had

@@ -49,8 +49,10 @@ def record(
 ) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
     rewards, matched, no_op = [], [], task.encoding_spec.n_rules
+    # Asked once: up to Python 3.11 the answer reads all that the protocol names, the list of matches among them.
+    local = isinstance(states[0], LocalState)
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
-        if xfer_id == no_op or not isinstance(before, LocalState):
+        if xfer_id == no_op or not local:
             matched.append(np.zeros(0, np.int32))
         else:
             matched.append(before.rows(before.match(xfer_id, location).nodes))
