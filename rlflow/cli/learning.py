@@ -5,7 +5,7 @@ from pathlib import Path
 from controllers.real_env import train_for_real
 from rlflow.cli.wiring import events, make_controller
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar
+from rlflow.common.progress import progress_bar, shown_by
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.config import world_model_config
 from worldmodel.dream import DreamVectorEnv
@@ -40,11 +40,7 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 
     controller = make_controller(run, model)
     with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:
-        def show(done, total):
-            bar.total = total
-            bar.update(done - bar.n)
-
-        common = run.config.seed, folder, writer.scalars, show
+        common = run.config.seed, folder, writer.scalars, shown_by(bar)
         if options.train_on == "real":
             return controller, train_for_real(controller, make_real, options.interactions, *common)
         return controller, controller.train(make_dream, *common)

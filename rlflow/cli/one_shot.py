@@ -12,7 +12,7 @@ from controllers.config import controller_config
 from rlflow.cli.outcome import write_up
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar, say
+from rlflow.common.progress import progress_bar, say, shown_by
 from rlflow.deliver.candidates import Decision
 from rlflow.tasks.base import ONE_SHOT, Instance
 
@@ -32,11 +32,8 @@ def train_controller(run) -> dict:
     def work() -> dict:
         controller, instance = _controller(run), run.task.initial
         with progress_bar(1, "train-controller", "iteration") as bar, events(run, name) as writer:
-            def show(done, total):
-                bar.total = total
-                bar.update(done - bar.n)
-
-            results = controller.train(instance, config.seed, run.path / "controller" / name, writer.scalars, show)
+            folder = run.path / "controller" / name
+            results = controller.train(instance, config.seed, folder, writer.scalars, shown_by(bar))
         return {"controller": name, "trainings": [results]}
 
     results = run.stage("train-controller", work)

@@ -128,9 +128,10 @@ def evaluate(run, result=None) -> dict:
         environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
         tries = [_act(run, model, environment, temperature) for temperature in run.config.dream.temperatures]
         controller = _controllers_candidate(run, trained, tries, started)
-        candidates = [controller, _random(run, controller.interactions)]
+        candidates = [controller]
         if isinstance(run.task.initial, LocalState):
-            candidates.insert(1, _greedy(run))
+            candidates.append(_greedy(run))
+        candidates.append(_random(run, controller.interactions))
         if result is not None:
             names = [candidate.name for candidate in candidates]
             candidates += [candidate for candidate in result.candidates() if candidate.name not in names]

@@ -1,6 +1,7 @@
 """Progress of long work with a time estimate: a bar on a terminal, a line now and then in a log."""
 
 import sys
+from collections.abc import Callable
 
 from tqdm import tqdm
 
@@ -19,3 +20,13 @@ def progress_bar(total: int, description: str, unit: str) -> tqdm:
 def say(text: str) -> None:
     """A line for a person, on standard error so that standard output stays for results."""
     tqdm.write(text, file=sys.stderr)
+
+
+def shown_by(bar) -> Callable[[int, int], None]:
+    """What trainings report (iterations done, in all) to, so that the bar shows it."""
+
+    def show(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+
+    return show
