@@ -2,6 +2,10 @@
 
 To add one: write one file with a `Controller` subclass (`controllers/base.py`), or a `Learner` for one-shot tasks, and
 add its line here.
+
+What they choose among are match classes (worldmodel/base.py says why). Where PPO and CMA-ES begin stands in policies.py
+and cma_es.py, how a planner uses the dream in planner.py, how learning goes on with what was played for real in
+iterations.py and recording.py.
 """
 
 import worldmodel  # noqa: F401  (prepares the environment that TensorFlow starts in)

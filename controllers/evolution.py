@@ -1,6 +1,7 @@
 """CMA-ES by the package `cma`, started anew with twice as many individuals when it has converged.
 
-(IPOP; Auger & Hansen 2005.)
+(IPOP; Auger & Hansen 2005.) A generation then counts as two. Up to 100 weights all covariances are learnt, of more the
+variances alone.
 
 It is a function of its seed and of the fitness that it was told. A checkpoint is therefore the table of fitness values.
 """

@@ -4,6 +4,12 @@ Iteration 1 learns from the episodes that are there. In every further one a cont
 plays the real graph; the world model learns anew from these episodes too. What a controller does in a dream that
 promises too much, it then does in reality, and so the next dream promises it no more. `before` and `after` in the
 results show that.
+
+What is left of `iterations.interactions` is shared alike among the iterations; no episode begins that might exceed its
+share. Every step of an iteration resumes or repeats to the same bytes. `before` is of a model that had not seen the
+episodes, `after` of one that has, so shrinking hallucination is read from `before` over the iterations. A run stays of
+one model: `collect.also` names other runs whose random episodes join in, sorted by their models' hashes, so that every
+one of these runs learns the same world model.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,15 +1,19 @@
 """A planner: it looks for the best sequence of rewrites inside the dream, and then plays it.
 
 Where dreamt states can be searched (`DreamVectorEnv.searchable`), the searches of `rlflow.search` run on them as on
-real
-ones: beam search, then annealing, each with a share of the rewrites that may be tried. Half of these begin at the best
-state of the episodes that the world model learnt from, so nothing that exploring met is lost (Go-Explore, Ecoffet et
-al. 2021). Steps of which the world model is too uncertain are not planned, since a search goes wherever a model
-promises too much. Elsewhere the best of sampled episodes is the plan, and the next samples are drawn around it.
+real ones, since a dreamt state answers what they ask of a state (matches, objective, what the last rewrite touched,
+what is near): beam search, then annealing, each with a share of the rewrites that may be tried. So the exact-simulator
+control is the same code with the other states. Steps of which the world model is too uncertain are not planned
+(worldmodel/edits/searchable_dream.py). Elsewhere the best of sampled episodes is the plan, and the next samples are
+drawn around it.
+
+What was met once is not lost: with the world model goes the sequence of edits that led to the cheapest graph of all
+episodes, and half of the searches begin where it led (Go-Explore, Ecoffet et al. 2021). What a plan can do without is
+left out of it in the end: each step that gains nothing is tried without, and with it goes all that was there through it
+alone.
 
 Played greedily, a plan is repeated as long as its next action is valid. Sampled, it is left at some step for random
-play
-of some steps: what a world model learns from that lies around the plan, where it will be asked next.
+play of some steps: what a world model learns from that lies around the plan, where it will be asked next.
 """
 
 from dataclasses import asdict

@@ -1,7 +1,9 @@
 """Learning on the real environment itself: the model-free baseline, under a budget of interactions.
 
-The world model only shows it (z, h, match classes); every step is a rewrite of the real graph, and is counted. An agent
-that learns in the dream needs none of them.
+The world model only shows it (z, h, match classes); every step of every copy is a rewrite of the real graph and is
+counted, those of evaluations and of copies that play on included. At the limit the last checkpoint is what was learnt;
+steps since a checkpoint are played again after a kill, and count once. An agent that learns in the dream needs none of
+them.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,9 @@
-"""A controller's episodes on the real environment, as world models take them."""
+"""A controller's episodes on the real environment, as world models take them.
+
+Of the episodes of an iteration one is greedy, some are sampled, and most leave the greedy one at a random step to carry
+out what the world model has not seen carried out (rlflow/collect/exploration.py): what the next dream is asked lies
+around there. The recorder stands below `LatentEnv`, so that episodes are kept in the environment's own numbering.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import count

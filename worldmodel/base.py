@@ -6,6 +6,15 @@ order of a graph is a matter of the whole graph and a dream need not know it. Ma
 Matches that are alike in rule, pattern and attributes, wherever they are, form a *match class*. A rule's locations are
 ordered by match class, so the counts of the classes say which locations belong to which class. A model that does not
 distinguish the matches of a rule has one match class for each rule.
+
+`uncertainty` is what a model says of its own prediction of a step, on its own scale; a dream can be cut or paid less
+for it.
+
+Matches are chosen by class, since a location's number says nothing of what is there: what was learnt of one match would
+say nothing of the next. A match class is what a match consists of, wherever it is (`edits`: rule, pattern and
+signatures; `mdn-rnn`: the rule); an action stays (xfer, location). The mean reward of each class in the data is part of
+the observation space: PPO and CMA-ES begin with it as a greedy prior, and learn what to do otherwise. What was never
+carried out has the mean reward 0, and only real steps can show more.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,11 @@ A dream starts at a real state and asks the real environment for nothing after t
 and which actions are valid are all predicted. An invalid action is rewarded as in reality and changes nothing. NO-OP's
 reward is 0 and it ends the episode, as in reality. A step of which the model is uncertain can be paid less, or end the
 dream.
+
+A controller goes wherever a dream promises too much, so uncertainty ends the dream unpaid (`dream.uncertainty_limit`,
+as MOReL's halt state does, Kidambi et al. 2020): without that CMA-ES dreamt a gain of 48 % on BERT-Base. NO-OP, invalid
+actions, ends and this limit belong to the dream around a model, so they are the same for every world model. Dreams are
+short (`dream.max_steps`), since errors add up.
 """
 
 from typing import ClassVar

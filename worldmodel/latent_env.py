@@ -1,4 +1,8 @@
-"""The real environment as a controller sees it: through a world model."""
+"""The real environment as a controller sees it: through a world model.
+
+What a controller did is always reported in the environment's own numbering (`info["action"]`), since what is delivered
+is made anew from it.
+"""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,11 @@
-"""Episodes that explore: a return along known actions, then steps towards what has been seen least."""
+"""Episodes that explore: a return along known actions, then steps towards what has been seen least.
+
+The controller's way is the trunk, and exploring are its branches (Go-Explore, Ecoffet et al. 2021). Drawn are matches
+that the world model does not know, first those whose pattern or rule gained elsewhere, and of these what the episode
+has tried least: two matches are the same to it if one plan makes what replaces them. So are matches of rules that were
+carried out the fewest times: a chain is found only by who takes its first step, which may gain nothing. An episode
+explores for as many steps as the way to where it begins has, and at least 30: a long way is one through a large graph.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

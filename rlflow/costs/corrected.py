@@ -2,10 +2,10 @@
 
     latency ≈ Σ factor[kind of operator] · estimate(node) + overhead · launches
 
-A sum over nodes again, so that it can stand in for the estimate in the environment. The factors are fitted to
-end-to-end latencies of a few dozen graphs by ridge regression of the *relative* error: every factor is drawn to a
-common one, the common one to 1, the overhead to 0. What is not a sum over operators (layouts that the whole graph
-shares) it cannot correct.
+A sum over nodes again, local and updated by difference, so that it can stand in for the estimate in the environment.
+The factors are fitted to end-to-end latencies of a few dozen graphs by ridge regression of the *relative* error: every
+factor is drawn to a common one, the common one to 1, the overhead to 0, so that a type never seen is scaled as the
+others are. What is not a sum over operators (layouts that the whole graph shares) it cannot correct.
 """
 
 from collections import Counter, defaultdict

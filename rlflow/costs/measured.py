@@ -1,4 +1,10 @@
-"""The measured cost: two models end to end, as a user runs them, and what may be said about the difference."""
+"""The measured cost: two models end to end, as a user runs them, and what may be said about the difference.
+
+The unit is a pair of sessions. A session keeps its memory layout for life, and which of two was made first matters,
+whichever file it holds; so each side is made first once, and the bootstrap draws pairs, widened as they are few
+(`ratio_of`). With one thread the clock is the core's own time, and runs from which a core was taken do not count where
+others are had: a busy machine then widens the interval rather than move it.
+"""
 
 import ctypes
 import multiprocessing

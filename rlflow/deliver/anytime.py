@@ -1,4 +1,22 @@
-"""The searches under a time budget, each of which keeps its best so far; which candidates are then checked."""
+"""The searches under a time budget, each of which keeps its best so far; which candidates are then checked.
+
+Greedy, beam and annealing reach the proved optimum within seconds on nearly all models, so they get the default budget,
+each an equal share of what the ones before it left, and learning is one option away. On first use all of it would go
+into timing, as each knows all neighbours before its first step. So a first-improvement descent comes before them that
+tries matches in the order in which the analytic cost, which times nothing, promises gains, and takes the first that
+gains by the configured one: as long as the promises hold it times only what lies on the way of the analytic descent,
+and a match that loses is left out. It may take all the time: where it does not end, no other one would come to its
+first step.
+
+A cost that times has a deadline, so that a budget holds while operators are timed, too: at most the timing that has
+begun is finished. Each search begins at the original, as annealing from an optimum mostly gains less. What is known
+stands in best-so-far.json as soon as it is known; a search that ended is not repeated, one that was cut is repeated
+from its start, so a kill changes nothing.
+
+Candidates are checked cheapest first; the first that is measured to be faster is the one that full checks would choose.
+A signal is an exception in the block that looks; what follows measures in short, and the verdict `slower` gives the
+original there too. Options of learning imply it, so none does nothing.
+"""
 
 import math
 import time

@@ -1,9 +1,10 @@
 """A candidate that is not equal to the original: which rewrites are to blame, and what is left without them.
 
 A rewrite is to blame if the graph before it is equal and the graph after it is not. It is found by bisection, left out,
-and the rest is made again: what matched what it made is left out with it. Rules are proved, so most often ONNX Runtime
-is at fault: then outputs part only with its own optimisations. What it is known to do wrong is seen in the graph,
-without a run (`rlflow.deliver.validate.known_faults`).
+and the rest is made again, ids translated: what matched what it made is left out with it. Rules are proved, so most
+often ONNX Runtime is at fault: then outputs part only with its own optimisations. What it is known to do wrong is seen
+in the graph, without a run (`rlflow.deliver.validate.known_faults`). A report beside the file says which rewrite, whose
+fault, and with what error. If nothing is left, the original is returned, with exit status 0.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,6 +3,11 @@
 Importing this module makes them known to onnx, so that its checker and its shape inference treat them as it does its
 own. Names, attributes and defaults are those that ONNX Runtime declares. Operators whose names ONNX has, too (Gelu,
 Attention), are left out: the reference implementation of the onnx package asks for names that are unique.
+
+The domain is imported on export while a node of it is there; else it is no part of the graph's hash. A rule introduces
+such an operator only where the installed ONNX Runtime has a kernel for it, which a session of that one node shows; the
+same is asked of ONNX's operators for types other than float32, where the model ran before.
+`env.standard_operators_only` leaves out the rules that introduce other domains; a receipt replays with or without.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,8 @@
-"""Folding: constant expressions that rules made are computed once, on export, in ONNX Runtime."""
+"""Folding: constant expressions that rules made are computed once, on export, in ONNX Runtime.
+
+They are nodes until then: a rule writes `Concat(w, u)` without reading a weight. Nodes that depend on constants alone
+cost nothing and are not shown to agents. The model's own constant expressions stay as they are.
+"""
 
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper

@@ -1,9 +1,9 @@
 """One form per operator inside the graph, whatever opset the model was written in.
 
-Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the
-graph such an operator always has its newer form, so that a rule is written once; on export it gets the
-form of the model's own opset back. `SINCE` is the oldest version with the semantics that rules assume;
-an operator in an older version is carried through and no rule touches it.
+Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the graph such an
+operator always has its newer form, so that a rule is written once; on export it gets the form of the model's own opset
+back, which is never changed. `SINCE` is the oldest version with the semantics that rules assume; an operator in an
+older version is carried through and no rule touches it.
 """
 
 from functools import cache

@@ -1,9 +1,10 @@
 """The canonical order of a graph's nodes, kept by difference.
 
-It is the depth-first post-order from the outputs, inputs left to right: topological, and a matter of structure
-alone, not of names, ids, file order or history. Every node has two numbers, for the moments at which the walk
-discovers and finishes it; only how they compare means anything. A rewrite leaves most of the walk as it was: if
-the new nodes lead to the same old ones in the same turn, they get numbers in between. Else the walk is repeated.
+It is the depth-first post-order from the outputs, inputs left to right: topological, and a matter of structure alone,
+not of names, ids, file order or history. Every node has two numbers, for the moments at which the walk discovers and
+finishes it; only how they compare (`Graph.rank`) means anything. A rewrite leaves most of the walk as it was: if the
+new nodes lead to the same old ones in the same turn, they get numbers in between, as for most rewrites. Else, or when a
+gap is used up, the walk is repeated.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

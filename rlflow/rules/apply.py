@@ -1,8 +1,15 @@
 """Carrying out a match: the graph after the rewrite.
 
+A match is one only if its replacement can be built, with ONNX's shape inference on every new operator. So a mask is
+never wrong: what would change a type, or needs a newer opset, is refused with a reason.
+
 A `Plan` is a replacement that belongs to no match: its tensors are numbers that `apply` maps to the tensors of one
-match. Matches of one signature (types, constness, small constants, attributes) share one plan, so that most
-matches cost a look-up and no shape inference.
+match. Matches of one signature (types, constness, small constants, attributes) share one plan, so that most matches
+cost a look-up and no shape inference.
+
+No number loses what its data type can hold. ONNX stores float attributes in float32: a rule that puts a number into an
+attribute of an operator on float64 applies only where float32 holds it exactly, and one that makes a tensor of a number
+only where the tensor's data type makes neither 0 nor infinity of it. No rule says so: the planner asks it of all.
 
 Numbers in a plan: 0, 1, … are new tensors and nodes; -2, -3, … are the match's operands (`operands`).
 """

@@ -1,9 +1,10 @@
 """What matches at one node: of one rule, searched for; of all local rules at once, remembered.
 
-A rule is local if it has one root and at most two levels of operators, as most have. What it matches at a node then
-follows from the node and from those that give its inputs, up to ids. So all local rules are searched for once in each
-such neighbourhood; wherever an equal one turns up, the matches are read off, and a rule that does not apply costs
-nothing.
+A rule is local if it has one root and at most two levels of operators, as most have. What it matches at a node, its
+plan included, follows from the signatures of the node and of those that give its inputs: operators, attributes, types,
+small constants, and which tensors are the same. So all local rules are searched for once in each such neighbourhood;
+wherever an equal one turns up, which is nearly everywhere, since networks repeat themselves, the matches are read off
+with other ids, and a rule that does not apply costs nothing.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,16 @@
-"""Locations: all matches of a rule set in a graph, in canonical order."""
+"""Locations: all matches of a rule set in a graph, in canonical order.
+
+Location k of a rule is its k-th match by the positions of the matched nodes (rlflow/graph/order.py). So the location
+mask of a rule is always a prefix, and a count says all of it, which is what world models predict. Two alike roots that
+are merged count once: the parser finds out whether a rule's clauses say the same of both; then the match named along
+the canonical order is the location, and its mirror image is none.
+
+A step costs what it changes. A rewrite marks the nodes that it `changed` and those that it `touched` (whose tensors
+other nodes read than before), and matches are looked for only from there, upwards along the operators that left sides
+are made of. Rules with more roots or more levels than local ones (local.py) are tried only where their operators are
+found from a changed node upwards; their matches are known by every node that is part of one, so that none outlives its
+nodes.
+"""
 
 from collections.abc import Iterator
 from functools import cached_property, lru_cache

@@ -8,6 +8,14 @@ that follows rewrites from `search.start` through `search.follow`, gives `search
 be delivered, and returns why it stopped; its options are those that its dataclass in `rlflow/search/options.py`
 declares. Limits, the best so far and what happens at Ctrl-C are the business of `rlflow.search.search`. A new one is
 one file, one line here and those options.
+
+A search works in one neighbourhood. Rewrites far apart hardly concern each other, so a queue of whole graphs fills with
+the same rewrites in every order. Beam grows chains whose later rewrites touch what the earlier ones touched, a loss
+first if need be; annealing draws most of its moves near the last one; best-first branches only on what conflicts with
+the best match. What a match gains is kept until a rewrite touches its neighbourhood (gains.py), so a neighbour is
+judged without being carried out; a gain that is out of date changes only the order of trying, as costs are those of the
+states. TASO's backtracking carries out every rewrite: it is the control. Where a gain has to be timed, the steepest
+step is the costliest to know: first-improvement descent takes the first that gains.
 """
 
 from rlflow.common.registry import Registry

@@ -13,6 +13,8 @@ and cost no more than the graph. The scope is every graph
   ever to merge the forms of one with each other. A graph where a rule does so computes something twice.
 
 The e-graph holds more: also mixtures that no sequence of rewrites may give. That lowers the bound, never raises it.
+
+It speaks of costs that are sums over single operators, and refuses others.
 """
 
 import time

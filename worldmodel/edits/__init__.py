@@ -37,4 +37,11 @@ Training
   training_set.py         TrainingSet; cost_training.py costs and gains from it
   training.py             train, fit
   saved_arrays.py         arrays of files, checked
+
+Why it is built so. Rewriting is deterministic and local, and an agent sees where rules apply. So what is learnt are
+match patterns with their signatures, and the effect that rewriting one had. A pattern names no node: what one block of
+a network showed is known of all others, and of other networks. The modules say the rest: how states and dreams name
+their nodes (grounding.py) and step (dream_states.py), what is done where nothing like it was seen (learned_rules.py,
+analogy.py), how costs and gains are predicted (cost_model.py), which rewards can be (reward_scales.py), and how a dream
+is searched (searchable_dream.py). Nothing is sampled but the spread that runtimes had in the same neighbourhood.
 """

@@ -1,7 +1,9 @@
 """What a rule does to a match whose like was never rewritten, by what it did to others.
 
 The most alike example says what happens, and every new operator and tensor signature stands to this match as those of
-the examples stood to theirs.
+the examples stood to theirs. What stands in no such relation is unheard of, and matches nothing. That is an uncertainty
+of ½ if what comes was never met, ¼ if it was; where not even the rule was carried out, nothing happens and the
+uncertainty is 1.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,11 @@
 """What nodes cost among others, and what rewrites gain, learnt.
 
-A cost that is a sum over single operators is known from the nodes alone. One of kernels that span several (the profiled
-cost) depends on a node's neighbourhood: it is learnt for neighbourhoods of every width, and predicted by the widest
-that are known.
+A gain is the difference of what nodes cost in their neighbourhoods. A cost that is a sum over single operators (the
+analytic one) is known from the nodes that go and come. One of kernels that span several (the profiled one) depends on a
+node's neighbourhood: it is learnt for neighbourhoods of every width up to five edges (neighbourhood.py), and predicted
+by the widest that is known: a layer normalisation costs one kernel until any of its nine operators is another. After a
+step the costs of all nodes within five edges are looked up anew; a node keeps its cost while the widest neighbourhood
+that is known of it has not changed.
 """
 
 import numpy as np

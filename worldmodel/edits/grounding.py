@@ -1,8 +1,12 @@
-"""The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or that the
-rules say can.
+"""The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or can by them.
 
 Each has a number. A state of the graph is then a set of nodes, and a match is there when its nodes are. The grounding
-grows when something is rewritten that was not before; what it holds is shared by all dreams.
+grows when a dream does something that none did before; what it holds is shared by all dreams.
+
+A new tensor is named by what it was made for, by what makes it, and by how many of that name are in use. So the same
+edit gives the same names in every dream, a dream and the episode that it follows speak of the same nodes without
+exchanging anything, and a rewrite carried out twice does not merge what both made. New nodes are logged in the order of
+the rule's plan, not of the graph, since only that is the same wherever it happens.
 """
 
 import hashlib

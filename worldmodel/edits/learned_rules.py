@@ -1,7 +1,10 @@
 """What is learnt of a rewriting system: where its rules apply and what they do, without saying where.
 
 A rule applies where a pattern was seen with this signature, and there it does what it did before: what was seen in one
-block of a network is known of all others. New signatures are judged by the pattern.
+block of a network is known of all others. Few examples are enough, and what is not known is said. Where patterns
+promise a match that is not there, the exception is learnt (exception_learning.py). New signatures are trusted while
+none with the same operators were refuted. Of several effects of one pattern with the same signatures the fullest is
+kept: what nobody reads is swept away in the dream as in reality.
 """
 
 from collections import Counter

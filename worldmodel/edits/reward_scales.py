@@ -4,6 +4,10 @@ predict.
 It predicts runtimes and nothing else of a cost, so a reward must be a multiple of what a step took off the runtime, or
 of what all steps so far took off it together. Which of the two, and the reward of a picosecond, is what the episodes
 say; where they say neither, there is nothing that a dream could pay.
+
+Then the training ends at once with an error (as where bytes or launches count too): a dream that pays something else
+than reality is worse than none. The mean reward of a match class is of what its own steps gained in both cases, so the
+greedy prior stays greedy.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Arrays of a file, of the dtype and shape that they should have."""
+"""Arrays of a file, of the dtype and shape that they should have.
+
+What a file says is believed only if it hangs together; lengths in it allocate nothing.
+"""
 
 import numpy as np
 

@@ -2,6 +2,14 @@
 
 What `rlflow.search` asks of a state is what a RewriteState answers, so the same searches run on the real graph and in
 the dream. A rewrite of which the model is more uncertain than allowed is not offered, or leads nowhere.
+
+A step costs as much as a real one, but no interaction. A search goes wherever a model promises too much: with steps by
+analogy allowed, chains that undid each other gained a little every time. So a step that makes what was never met is not
+planned; one that makes only what was met elsewhere is. To leave such a step out is better than to give it a cost that
+stands for "not allowed", which would set annealing's temperature.
+
+A state is an immutable copy of one row of a grounding, with one object for each match, since searches tell matches
+apart by identity. Its hash is the sum of its nodes' 128-bit marks, so the order of rewrites does not matter.
 """
 
 from collections.abc import Iterable, Iterator

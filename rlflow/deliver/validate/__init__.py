@@ -1,4 +1,12 @@
-"""Is the candidate the same model as the original? Structure, interface, numerics and the receipt, each on its own."""
+"""Is the candidate the same model as the original? Structure, interface, numerics and the receipt, each on its own.
+
+A candidate is judged as it is written, and as ONNX Runtime optimises it, since a run with optimisations alone hides
+faults (numerics.py). Special values are compared too (inputs.py), with a limit that comes from the original; where that
+compares nothing, a finding says so. What enters a last Softmax is compared less its maximum, since Softmax is blind to
+a common shift. A weight that is nearly what it was under its name is damaged, whether an output shows it or not. A
+candidate that the checker refuses, or in which a tensor lost all its elements, is not run: ONNX Runtime may end the
+process over it.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""One integer program: the cheapest choice among options, solved by HiGHS."""
+"""One integer program: the cheapest choice among options, solved by HiGHS.
+
+The solver is scipy's: OR-Tools asks for another protobuf than the one that this project is tested with.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
