@@ -1,5 +1,8 @@
-"""What the documents name is there: paths, attributes of modules, options."""
+"""What the documents name is there: paths, attributes of modules, options. So with the docstrings of modules, where
+decisions stand.
+"""
 
+import ast
 import re
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 from rlflow.runs.options import GROUPS, all_options
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/ARCHITECTURE.md", "docs/EXTENDING.md", "docs/RESULTS.md")
+PAGES = ("README.md", "docs/ARCHITECTURE.md", "docs/HOW_IT_WORKS.md", "docs/EXTENDING.md", "docs/RESULTS.md")
 PACKAGES = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "tests")
 OF_A_RUN = {
     "world-model",
@@ -105,6 +108,36 @@ def test_every_room_of_rlflow_is_on_the_map():
         f"rlflow/{path.name}/" for path in (ROOT / "rlflow").iterdir() if path.is_dir() and path.name != "__pycache__"
     }
     assert rooms <= named
+
+
+def docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def missing_files(path: Path, text: str) -> list[str]:
+    """Files of Python that the text, a docstring of `path`, names, and that are neither beside it nor of the root."""
+    names = re.findall(r"[\w./]*\w\.py\b", text)
+    return [name for name in names if not (path.parent / name).exists() and not (ROOT / name).exists()]
+
+
+def test_what_docstrings_of_modules_name_is_there():
+    missing = []
+    for package in ("rlflow", "worldmodel", "controllers"):
+        for path in (ROOT / package).rglob("*.py"):
+            missing += [f"{path.relative_to(ROOT)}: {name}" for name in missing_files(path, docstring(path))]
+    assert missing == []
+    assert missing_files(ROOT / "rlflow/graph/order.py", "As in model.py, modle.py, rlflow/rules/mtach.py.") == [
+        "modle.py",
+        "rlflow/rules/mtach.py",
+    ]
+
+
+def test_every_answer_stands_where_the_table_of_questions_says():
+    """A docstring of one sentence says what a module is, not why."""
+    table = (ROOT / "docs/ARCHITECTURE.md").read_text().partition("## Why it is built so")[2]
+    answers = [name for row in re.findall(r"^\| .* \| (.*) \|$", table, flags=re.MULTILINE) for name in quoted(row)]
+    assert len(answers) > 40
+    assert [name for name in answers if "\n\n" not in docstring(ROOT / name)] == []
 
 
 def test_what_is_not_there_is_missed(monkeypatch):
