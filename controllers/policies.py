@@ -2,8 +2,8 @@
 
 `two-stage` is the paper's (sections 3.1.3 and 3.4): a rule head, then a location head that also sees an embedding of
 the chosen rule. To it a location is a number. `match-classes` chooses among the match classes that have a match
-(worldmodel/base.py), and takes the first match of that class. It begins with a greedy prior, by the mean reward of each
-class in the data, and learns what to do otherwise.
+(worldmodel/base.py), and takes the first match of that class. It begins with a greedy prior
+(`controller.ppo.greedy_prior`), by the mean reward of each class in the data, and learns what to do otherwise.
 
 A *choice* is what a distribution is over: (xfer_id, location), int32 [B, 2], or the number of a match class, int32 [B],
 NO-OP being the last. z and h enter as they are: the world model standardises z, and h lies in ±1.
