@@ -16,7 +16,7 @@ from rlflow.rules.language import RuleSet, load_rules
 BARS = [bar("speed", 1234.5, "ms", "≤ 900", False), bar("right", True, "", "true", True)]
 MODULE = '''"""A toy: {docstring}."""
 
-JUDGES = ("code", "Makefile")
+JUDGES = {judges}
 
 
 def table(figures):
@@ -71,7 +71,9 @@ def test_every_page_of_a_benchmark_has_a_result():
 
 
 BENCHMARKS = [
-    path.stem for path in sorted(Path(pages.__file__).parent.glob("*.py")) if "return finish(" in path.read_text()
+    path.stem
+    for path in sorted(Path(pages.__file__).parent.glob("*.py"))
+    if "def main" in path.read_text() and "finish(" in path.read_text()
 ]
 
 
@@ -110,11 +112,13 @@ def test_a_result_that_states_neither_is_stale():
 def checkout(tmp_path, monkeypatch):
     """Writes a checkout of one benchmark and what it judges; its digests. Every call is another checkout."""
 
-    def write(docstring="it measures", table="| a |", answer=1, code="def f(x):\n    return x\n", make="all:\n"):
+    def write(
+        docstring="it measures", table="| a |", answer=1, judges="()", code="def f(x):\n    return x\n", make="all:\n"
+    ):
         root = tmp_path / str(len(list(tmp_path.iterdir())))
         (root / "benchmarks").mkdir(parents=True)
         (root / "code" / "deep").mkdir(parents=True)
-        text = MODULE.format(docstring=docstring, table=table, answer=answer)
+        text = MODULE.format(docstring=docstring, table=table, answer=answer, judges=judges)
         (root / "benchmarks" / "toy.py").write_text(text)
         (root / "code" / "deep" / "f.py").write_text(code)
         (root / "code" / "notes.txt").write_text(str(root))
@@ -130,6 +134,7 @@ def checkout(tmp_path, monkeypatch):
     ({}, set()),
     ({"docstring": "in other words"}, set()),
     ({"table": "| b |"}, set()),
+    ({"judges": "('code',)"}, set()),
     ({"answer": 2}, {"benchmarks/toy.py"}),
     ({"code": 'def f(x):\n    """What f is."""\n    return (\n        x  # and why\n    )\n'}, set()),
     ({"code": "def f(x):\n    return x + 1\n"}, {"code"}),
@@ -151,6 +156,8 @@ def test_bars_of_several_subjects_are_one_with_the_worst_value():
     assert "| time | 7 s | ≤ 9 | 2 of 2 |" in bars.groups_table([of_models[0], of_models[2]])
     at_least = [bar(f"{name}: share", value, "", "≥ 0.5", True) for name, value in (("a", 0.9), ("b", 0.6))]
     assert "| share | 0.6 | ≥ 0.5 | 2 of 2 |" in bars.groups_table(at_least)
+    failed = [bar("a: tests", 3, "s", "pass, ≤ 9", False), bar("b: tests", 8, "s", "pass, ≤ 9", True)]
+    assert "| tests | 3 s | pass, ≤ 9 | **1 of 2** |" in bars.groups_table(failed)
     named = [bar(f"{name}: measured", name, "", "true", True) for name in ("a", "b")]
     assert "| measured | – | true | 2 of 2 |" in bars.groups_table(named)
     text = pages.bars_of(result(bars=of_models))
