@@ -15,7 +15,8 @@ test: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 25
 
-# After a change of the rules, of docs/results or of an option: the pages that are written by the machine.
+# After a change of the rules, of docs/results or of an option: the pages that are written by the machine. It fails where
+# a result is older than the rules or the code that it judges, and names the command that renews it.
 docs: .venv/ready
 	$(BIN)/python run.py rules docs --out docs/RULES.md
 	$(BIN)/python -m benchmarks.pages

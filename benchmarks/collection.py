@@ -17,6 +17,8 @@ from rlflow.collect.rollouts import collect
 from rlflow.common.files import file_hash
 from rlflow.env.spec import EnvSpec
 
+JUDGES = ("rlflow/collect",)
+
 WAYS = {"local, 1 worker": ("local", 1), "local, 2 workers": ("local", 2), "ray, 2 nodes": ("ray", 2)}
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.controllers --model bert_base          one model
     python -m benchmarks.controllers --default                  with configs/default.yaml as it is
-    python -m benchmarks.controllers --seeds 5 --table          Markdown of docs/RESULTS.md: means, and 95 % intervals
+    python -m benchmarks.controllers --seeds 5 --table          Markdown of its page: means, and 95 % intervals
 
 For every model: the four stages of run.py in one run folder (`collect`, `train-wm --iterations` with the planner, then
 `train-controller` and `eval` for each controller), with at most 10,000 real interactions in all, those of the
@@ -36,6 +36,8 @@ from rlflow.env.spec import EnvSpec
 from rlflow.reports.comparison import mean_interval
 from rlflow.runs.config import load_config
 from rlflow.search.search import Limits, run_search
+
+JUDGES = ("controllers", "worldmodel")
 
 MODELS = (*PAPER, *LIGHT)
 CONTROLLERS = ("planner", "ppo", "cma-es")
@@ -199,7 +201,7 @@ def bars_of(row: dict) -> list[dict]:
 
 
 def table(figures: dict) -> str:
-    """Markdown for docs/RESULTS.md."""
+    """The best controller of each model beside searches and random play."""
     models = list(figures.values())
     controllers = list(models[0][0]["controllers"])
     heads = [

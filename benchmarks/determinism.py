@@ -14,6 +14,8 @@ from pathlib import Path
 from benchmarks.harness import bar, finish, parser
 from rlflow.common.files import read_json
 
+JUDGES = ("rlflow/collect", "rlflow/env", "worldmodel", "controllers", "rlflow/deliver/receipt.py")
+
 MODEL = "light_squeezenet"
 OPTIONS = [
     "workers=1", "cost.name=analytic", "collect.episodes=16",

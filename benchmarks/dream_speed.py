@@ -16,6 +16,8 @@ import numpy as np
 from benchmarks.fidelity import FULL, MODELS, WORLD_MODELS, Job
 from benchmarks.harness import bar, each, finish, parser
 
+JUDGES = ("worldmodel", "controllers/policies.py")
+
 BATCHES = (64, 256, 1024)
 QUICK = ("world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10")  # as fast as a well trained one
 STEPS_A_SECOND, SHARE_OF_BOUND, LATENCY_MS = 20_000, 0.7, 1.0

@@ -15,6 +15,8 @@ from rlflow.common.files import write_text
 from rlflow.rules.generator.enumerate import enumerate_rules
 from rlflow.rules.language import parse
 
+JUDGES = ("rlflow/rules/generator", "rlflow/rules/prover")
+
 MINUTES = 30
 
 

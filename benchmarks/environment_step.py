@@ -19,6 +19,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.env.rewriting import GraphRewriteEnv
@@ -27,6 +28,8 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.tasks.base import location_masks
 from rlflow.zoo import load
+
+JUDGES = (*ENGINE, "rlflow/env", "rlflow/tasks", "rlflow/costs/analytic.py")
 
 MODELS = ("resnet50", "bert_base", "inception_v3", "light_densenet121")
 EPISODE = 50  # steps
@@ -216,7 +219,7 @@ def slope(points: list[tuple[float, float]]) -> float:
     return statistics.linear_regression(*zip(*[(np.log(x), np.log(y)) for x, y in points], strict=True)).slope
 
 
-# -- for docs/RESULTS.md ---------------------------------------------------------------------------
+# -- for docs/results -------------------------------------------------------------------------------
 
 
 def table(figures: dict) -> str:
@@ -245,7 +248,7 @@ def table(figures: dict) -> str:
     return f"{markdown(heads, rows)}\n\n{text.format(**profiled)}"
 
 
-def growth(figures: dict) -> str:
+def growth_table(figures: dict) -> str:
     """The same with the graph, and with the number of rules (Inception-v3)."""
     parts = []
     for what in ("nodes", "rules"):

@@ -33,6 +33,8 @@ from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
 from rlflow.zoo import load
 
+JUDGES = ("rlflow/rules/apply.py", "rlflow/costs/measured.py", "rlflow/deliver/validate")
+
 OTHERWISE = ["bert_base_fused", "vit_base_fused"]  # for rules that match in none of the others
 MODELS = [*PAPER, *LIGHT, "shufflenet_v2", "shufflenet_v2_folded", "mobilenet_v2", *OTHERWISE]
 SLOW = ("bert_base", "vit_base", "light_vgg19", *OTHERWISE)  # each counts as two others
@@ -234,7 +236,7 @@ def effect(result: list[dict]) -> dict:
 
 
 def table(figures: dict) -> str:
-    """The part of docs/RESULTS.md: the families, then their rules."""
+    """The families, then their rules."""
     lines = [
         "| family | model | rules applied | nodes | measured, of the original's latency | verdict |",
         "| --- | --- | --- | ---: | --- | --- |",

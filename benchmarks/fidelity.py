@@ -4,7 +4,7 @@
     python -m benchmarks.fidelity --controller ppo           with one trained in the dream, and its real episodes
     python -m benchmarks.fidelity --variant untrained-encoder --wm mdn-rnn       an ablation's row; repeatable
     python -m benchmarks.fidelity --iterations 3 --controller ppo                    later data come from the controller
-    python -m benchmarks.fidelity --table                    Markdown of docs/RESULTS.md
+    python -m benchmarks.fidelity --table                    Markdown of docs/results/fidelity.md
 
 For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the
 test and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the
@@ -33,6 +33,8 @@ from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.runs.config import load_config
+
+JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/encoding.py")
 
 MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
 WORLD_MODELS = ("edits", "mdn-rnn")
@@ -271,7 +273,7 @@ def bars_of(name: str, rows: dict[str, dict]) -> list[dict]:
 
 
 def table(figures: dict) -> str:
-    """The tables of docs/RESULTS.md: the rows after 20 steps, and the errors over the horizon."""
+    """The tables of its page: the rows after 20 steps, and the errors over the horizon."""
     lines = [
         "| model | world model | variant | " + " | ".join(COLUMNS) + " |",
         "| --- | --- | --- " + "| ---: " * len(COLUMNS) + "|",
@@ -298,7 +300,7 @@ def table(figures: dict) -> str:
     return "\n".join(lines)
 
 
-def beside_rule_mean(figures: dict) -> str:
+def beside_rule_mean_table(figures: dict) -> str:
     """The errors after 20 steps, each beside that of the rule's mean on the same seeds."""
     columns = (
         "summed reward error", "of rule mean", "rank correlation", "mask F1", "masks exact", "counts exact",

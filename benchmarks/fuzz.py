@@ -21,8 +21,14 @@ from onnx import TensorProto
 
 from benchmarks.fuzzing import STEPS, TOLERANCES, fuzz
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from rlflow.common.progress import progress_bar
 from rlflow.rules.language import load_rules
+
+JUDGES = (
+    *ENGINE, "rlflow/graph/onnx_reader.py", "rlflow/graph/onnx_writer.py", "benchmarks/fuzzing.py",
+    "benchmarks/random_models",
+)  # fmt: skip
 
 GRAPHS = 20_000
 CHUNK = 250

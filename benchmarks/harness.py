@@ -1,22 +1,27 @@
 """What every benchmark shares: its arguments, its JSON, its bars.
 
-A benchmark is `python -m benchmarks.NAME [--json FILE] [--seed N]`; it prints one JSON object: machine,
-versions, command, seed, the rule set that it was made with, figures, and bars, a list of {name, value, unit, limit,
-holds}. What lies in docs/results/ is shown by `python -m benchmarks.pages`.
+It prints one JSON object: the command, when it was made and how long it took, machine, versions, seed, the rule set and
+the code that it judged (`benchmarks.judged`), figures, and bars, a list of {name, value, unit, limit, holds}.
 """
 
 import argparse
 import json
+import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date
 from pathlib import Path
 
+from benchmarks.judged import judged
 from rlflow.common.files import write_json
 from rlflow.graph.onnx_runtime import machine
 from rlflow.rules.language import load_rules
 from rlflow.runs.folder import versions
 
 SHORT = 8  # digits of a hash, where people read it
+STARTED = time.monotonic()
+
 
 def parser(description: str, folder: str | None = None) -> argparse.ArgumentParser:
     """`folder`: the default of --folder, where a benchmark that depends on the rules keeps finished parts."""
@@ -43,7 +48,10 @@ def rule_set() -> dict:
 
 
 def bar(name: str, value: float | bool | None, unit: str, limit: str, holds: bool) -> dict:
-    """One requirement. `limit` is the requirement in words, e.g. "≤ 900"; `value` None was not reached."""
+    """One requirement. `limit` is the requirement in words, e.g. "≤ 900"; `value` None was not reached.
+
+    A name "SUBJECT: WHAT" is one of several bars that ask the same of other subjects: pages show them as one.
+    """
     return {"name": name, "value": value, "unit": unit, "limit": limit, "holds": bool(holds)}
 
 
@@ -54,11 +62,14 @@ def finish(name: str, arguments: argparse.Namespace, figures: dict, bars: list[d
     """
     result = {
         "benchmark": name,
-        "command": " ".join([f"python -m benchmarks.{name}", *sys.argv[1:]]),
+        "command": command_of(name, sys.argv[1:]),
+        "made": date.today().isoformat(),
+        "seconds": round(time.monotonic() - STARTED),
         "machine": machine(),
         "versions": versions(),
         "seed": arguments.seed,
         "rules": rule_set() if by_rules else None,
+        "judged": judged(name),
         "figures": figures,
         "bars": bars,
     }
@@ -66,6 +77,17 @@ def finish(name: str, arguments: argparse.Namespace, figures: dict, bars: list[d
     if arguments.json:
         write_json(arguments.json, result)
     return 0
+
+
+def command_of(name: str, arguments: list[str]) -> str:
+    """What makes the result again, without --json FILE; of a folder of this machine its last name alone."""
+    without = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    without.add_argument("--json")
+    words = []
+    for argument in without.parse_known_args(arguments)[1]:
+        option, equals, value = argument.rpartition("=")
+        words.append(option + equals + (Path(value).name if Path(value).is_absolute() else value))
+    return shlex.join(["python", "-m", f"benchmarks.{name}", *words])
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence], words: int = 1) -> str:

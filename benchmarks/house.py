@@ -15,6 +15,8 @@ from pathlib import Path
 
 from benchmarks.harness import bar, finish, parser
 
+JUDGES = ("rlflow", "worldmodel", "controllers", "run.py")
+
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("rlflow", "worldmodel", "controllers")
 ENTRIES, LINES, RUN_LINES, MINUTES = 14, 450, 15, 8.0

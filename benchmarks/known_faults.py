@@ -17,6 +17,8 @@ from rlflow.deliver.validate.known_faults import KNOWN, KnownFault, known_faults
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 
+JUDGES = ("rlflow/deliver/validate/known_faults.py",)
+
 ROUNDING = 1e-9  # what optimised models in float64 may differ by; those in float32 here differ by much more
 PAGE = Path(__file__).parent.parent / "docs" / "FAULTS.md"
 HEAD = """# Known faults of ONNX Runtime {version}

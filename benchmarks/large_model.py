@@ -26,6 +26,8 @@ from rlflow.common.files import file_hash, read_json
 from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_reader import model_files
 
+JUDGES = ("rlflow/graph", "rlflow/deliver")
+
 WIDTH, ROWS = 3840, 8
 LIMIT = 1.5  # times the size of the model
 OPTIONS = [

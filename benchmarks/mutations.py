@@ -40,6 +40,8 @@ from tests.rules.cases import CASES
 from tests.rules.instances import Case, instantiate, random_feeds
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 
+JUDGES = ("rlflow/rules/prover", "benchmarks/variants.py")
+
 WRONG = 500
 TRIED = 600  # variants that ONNX Runtime found wrong
 OTHERS = 300  # and variants that it did not

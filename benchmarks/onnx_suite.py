@@ -28,6 +28,7 @@ from onnx import numpy_helper
 from onnx.backend.test.runner import Runner
 
 from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from benchmarks.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.progress import progress_bar
@@ -37,6 +38,8 @@ from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet, load_rules
+
+JUDGES = (*ENGINE, "rlflow/graph/onnx_reader.py", "rlflow/graph/onnx_writer.py", "benchmarks/onnx_cases.py")
 
 REWRITES = 20
 IR_VERSION, OPSET = 13, 26  # the newest that ONNX Runtime 1.31 knows

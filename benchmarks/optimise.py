@@ -4,7 +4,7 @@ For every model: does it end in time, is the result a valid model that ONNX Runt
 seeds (relative error ≤ 1e-4, the tensors before saturating outputs too), with the same inputs and outputs, with an
 estimated cost that is not above the original's, does its receipt replay to the same bytes in another process, and is
 it, in a measurement of its own with other inputs, not slower? `--learn` lets a controller learn, too. `--table` prints
-the Markdown of docs/RESULTS.md instead of JSON.
+the Markdown of docs/results/optimise.md instead of JSON.
 
 Resumable: what each model gave lies in --folder, and each run can be killed and goes on.
 """
@@ -24,6 +24,8 @@ from rlflow.costs.measured import measure
 from rlflow.deliver.validate import validate
 from rlflow.env.spec import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
+
+JUDGES = ("rlflow/deliver", "rlflow/search", "rlflow/costs")
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
 LIGHT = [
@@ -132,7 +134,7 @@ def bars_of(name: str, result: dict, limit: float) -> list[dict]:
 
 
 def table(figures: dict) -> str:
-    """The rows of docs/RESULTS.md."""
+    """The rows of its page."""
     lines = [
         "| model | delivered | estimated gain | measured by `optimise` | measured anew | ms | MB | nodes | seconds |",
         "| --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: |",

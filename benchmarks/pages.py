@@ -1,15 +1,15 @@
-"""Writes docs/results/README.md, what docs/RESULTS.md shows of docs/results/*.json (conditions, bars, tables), and
-configs/default.yaml.
+"""Writes docs/RESULTS.md, docs/results/*.md and configs/default.yaml.
 
-    python -m benchmarks.pages            write all three
-    python -m benchmarks.pages --check    exit with 1 if one of them is not what would be written
+    python -m benchmarks.pages            write them; exit with 1 if a result is stale, naming what renews it
+    python -m benchmarks.pages --check    write nothing; exit with 1 if a page is not what would be written
 
-In docs/RESULTS.md all that stands between `<!-- begin: NAME -->` and `<!-- end -->` is written from NAME.json: its rule
-set and its bars. Where a second word follows the name, it is what that function of the benchmark makes of the figures
-(Markdown).
+docs/RESULTS.md has the bars of all results, docs/results/NAME.md all that is to say of benchmarks.NAME. What stands
+there between `<!-- begin: RESULT -->` and `<!-- end -->` is written from docs/results/RESULT.json: how it was made, and
+its bars. Where a second word follows, it is what that function of the benchmark makes of the figures (Markdown). All
+else is written by hand.
 
-A result is stale if its rules are not those of today, or if it states none; `"rules": null` says that rules do not
-matter to it.
+A result is stale if the rule set is another than the one that it was made with, or the code that it judges
+(`benchmarks.judged`); also if it does not state them. `"rules": null` says that rules do not matter to it.
 """
 
 import argparse
@@ -17,162 +17,179 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 
+from benchmarks.bars import bars_table, groups_of, groups_table, holding, most_telling, names_of, worst
 from benchmarks.harness import SHORT, markdown, rule_set
+from benchmarks.judged import judged
 from rlflow.common.files import read_json, write_text
 from rlflow.runs.options import PAGE, page
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- begin: (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
-NOT_STATED = {"hash": None}
-LONGEST = 26  # bars that RESULTS.md shows one by one; of more, those that do not hold
+LONGEST = 60  # characters of a command on docs/RESULTS.md; its page has it in full
 
 
-# -- what one result says ------------------------------------------------------------------------------
+# -- what one result says of itself --------------------------------------------------------------------
 
 
-def rules_of(result: dict) -> dict | None:
-    """{"hash", "count"} of the rules that it was made with; NOT_STATED; None if they do not matter to it."""
-    if "benchmark" not in result and "hash" in result:  # of `run.py rules prove`, which lists them
-        return {"hash": result["hash"], "count": len(result["rules"])}
-    return result.get("rules", NOT_STATED)
+def aged(result: dict) -> list[str]:
+    """What has changed since, in words; empty if it is current."""
+    why, then, now = [], result.get("judged", {}), judged(result["benchmark"])
+    if "rules" not in result:
+        why.append("its rules are not stated")
+    elif result["rules"] and result["rules"]["hash"] != rule_set()["hash"]:
+        why.append("the rules have changed")
+    changed = [path for path in now if path in then and then[path] != now[path]]
+    unstated = [path for path in now if path not in then]
+    if changed:
+        why.append(f"changed: {in_code(changed)}")
+    if unstated:
+        why.append(f"not stated: {in_code(unstated)}")
+    return why
 
 
-def is_stale(result: dict, today: dict) -> bool:
-    rules = rules_of(result)
-    return rules is not None and rules["hash"] != today["hash"]
+def in_code(paths: list[str]) -> str:
+    return ", ".join(f"`{path}`" for path in paths)
 
 
-def rules_in_words(result: dict) -> str:
-    rules = rules_of(result)
-    if rules is None:
-        return "–"
-    return "not stated" if rules is NOT_STATED else f"{rules['hash'][:SHORT]} ({rules['count']})"
+def renewal(name: str, result: dict) -> str:
+    """The command that makes the result anew, and how long that took."""
+    seconds = result.get("seconds")
+    took = f"    ({seconds / 60:.0f} min)" if seconds else ""
+    return f"{result['command']} --json docs/results/{name}.json{took}"
 
 
-def revision(result: dict) -> str:
-    commit, *changes = result.get("versions", {}).get("git_commit", "–").split(" ")
-    return " ".join([commit[:SHORT], *changes])
-
-
-def held(result: dict) -> str:
-    bars = result.get("bars", [])
-    return f"{sum(bar['holds'] for bar in bars)} of {len(bars)}" if bars else "–"
-
-
-def bars_table(bars: list[dict]) -> str:
-    rows = [[bar["name"], with_unit(bar), bar["limit"], "yes" if bar["holds"] else "**no**"] for bar in bars]
-    return markdown(["bar", "value", "limit", "holds"], rows)
-
-
-def with_unit(bar: dict) -> str:
-    value = bar["value"]
-    if isinstance(value, bool) or value is None:
-        text = {True: "true", False: "false", None: "–"}[value]
-    elif isinstance(value, int):
-        text = f"{value:,}"
-    elif isinstance(value, float):
-        text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def origin(name: str, result: dict) -> str:
+    """How it was made, and whether that is still so: one list."""
+    rules = result.get("rules", {})
+    if rules:
+        rules = f"{rules['hash'][:SHORT]} ({rules['count']})"
     else:
-        text = value
-    return f"{text} {bar['unit']}".rstrip()
+        rules = "do not matter" if rules is None else "not stated"
+    made = [f"made on {result['made']}"]
+    if "versions" in result:
+        commit, *changes = result["versions"]["git_commit"].split(" ")
+        made.append(" ".join(["at revision", commit[:SHORT], *changes]))
+    if "machine" in result:
+        made.append(f"on {result['machine']}")
+    why = "; ".join(aged(result))
+    return "\n".join([
+        f"- `{result['command']}`",
+        f"- [{name}.json]({name}.json), {' '.join(made)}; rules: {rules}",
+        f"- **STALE**: {why}" if why else "- current: rules and judged code are those of today",
+    ])  # fmt: skip
+
+
+def bars_of(result: dict) -> str:
+    """Its bars: grouped, with the single ones unfolding, where several ask the same; else one by one."""
+    bars = result["bars"]
+    if len(groups_of(bars)) == len(bars):
+        return bars_table(bars)
+    return (
+        f"{groups_table(bars)}\n\n<details><summary>All {len(bars)} bars</summary>\n\n{bars_table(bars)}\n\n</details>"
+    )
 
 
 # -- the pages -----------------------------------------------------------------------------------------
 
 
-def index(results: dict[str, dict], today: dict) -> str:
-    """docs/results/README.md."""
-    stale = [name for name, result in results.items() if is_stale(result, today)]
-    rows = [
-        [
-            f"[{name}]({name}.json)", f"`{result['command']}`" if "command" in result else "–", rules_in_words(result),
-            "**STALE**" if name in stale else "current", revision(result), held(result),
-        ]
-        for name, result in results.items()
-    ]  # fmt: skip
-    missed = [
-        [name, bar["name"], with_unit(bar), bar["limit"]]
-        for name, result in results.items()
-        for bar in result.get("bars", [])
-        if not bar["holds"]
-    ]
-    return f"""# Results, and what they were made with
-
-Written by `python -m benchmarks.pages` from the JSON files of this folder; [RESULTS.md](../RESULTS.md) says what they
-mean.
-
-The rule set of today is {today["hash"][:SHORT]} ({today["count"]} rules). A result that was made with another one is
-**STALE**, and so is one that does not state its rules ("not stated"): run its command again, with
-`--json docs/results/NAME.json`. "–": rules do not matter to it. Stale now: {len(stale)} of {len(results)}.
-
-{markdown(["result", "command", "rules", "state", "revision", "bars that hold"], rows, words=5)}
-
-## Bars that do not hold
-
-{markdown(["result", "bar", "value", "limit"], missed, words=2)}
-"""
+def overview(results: dict[str, dict]) -> str:
+    """The bars of docs/RESULTS.md."""
+    rows = []
+    for name, result in results.items():
+        link = f"[{name}](results/{result['benchmark']}.md)"
+        made = result["made"] + (" **STALE**" if aged(result) else "")
+        command = short(result["command"])
+        shown, others = most_telling(result["bars"])
+        for group in shown:
+            name = f"{link}: {names_of(group)}"
+            rows.append([name, worst(group), group[0]["limit"], holding(group), made, command])
+            command = ""  # once is enough
+        if others:
+            rows.append([f"{link}: also {names_of(others)}", "", "", holding(others), made, command])
+    return markdown(["bar", "worst value", "limit", "holds", "made", "command"], rows, words=6)
 
 
-def block(name: str, result: dict, today: dict) -> str:
-    """What stands in docs/RESULTS.md of a result as a whole."""
-    state = "**stale**" if is_stale(result, today) else "current"
-    made = {"–": "does not depend on the rules", "not stated": f"does not state its rules: {state}"}
-    words = rules_in_words(result)
-    text = f"[{name}.json](results/{name}.json) {made.get(words, f'was made with the rules {words}: {state}')}."
-    bars = result.get("bars", [])
-    if not bars:
-        return text
-    shown = bars if len(bars) <= LONGEST else [bar for bar in bars if not bar["holds"]]
-    text += f" Bars that hold: {held(result)}" + ("." if shown == bars or not shown else "; the others:")
-    return "\n\n".join([text, bars_table(shown)] if shown else [text])
+def short(command: str) -> str:
+    return f"`{command}`" if len(command) <= LONGEST else f"`{command[:LONGEST].rpartition(' ')[0]} …`"
 
 
-def refilled(text: str, results: dict[str, dict], today: dict) -> str:
-    """docs/RESULTS.md with its blocks written anew.
+def summary(results: dict[str, dict]) -> str:
+    bars = [bar for result in results.values() for bar in result["bars"]]
+    stale = sum(bool(aged(result)) for result in results.values())
+    return f"{len(results)} results, {stale} of them stale; bars that hold: {holding(bars)}."
 
-    Raises ValueError if one has no end, KeyError if there is no such result.
+
+def template(benchmark: str, names: list[str]) -> str:
+    """A page to begin with: the first line of the benchmark's docstring, and its blocks."""
+    module = import_module(f"benchmarks.{benchmark}")
+    blocks = []
+    for name in names:
+        blocks += [f"<!-- begin: {name} -->\n<!-- end -->"]
+        blocks += [f"<!-- begin: {name} table -->\n<!-- end -->"] if hasattr(module, "table") else []
+    return "\n\n".join([f"# {getdoc(module).splitlines()[0].rstrip('.')}", *blocks]) + "\n"
+
+
+def refilled(text: str, fill: Callable[[str, str | None], str]) -> str:
+    """A page with its blocks written anew. `fill`: both words of a block → its text.
+
+    Raises ValueError if one has no end or no beginning.
     """
+    if not text.count("<!-- begin: ") == text.count("<!-- end -->") == len(BLOCK.findall(text)):
+        raise ValueError("a block has no end, or no beginning")
+    return BLOCK.sub(lambda match: f"{match[1]}{fill(match[2], match[3])}\n{match[4]}", text)
 
-    def fill(match: re.Match) -> str:
-        begin, name, function, end = match.groups()
+
+def filled_page(text: str, results: dict[str, dict]) -> str:
+    """The page of a benchmark. Raises ValueError if one of its results is not on it, KeyError for another's."""
+
+    def fill(name: str, function: str | None) -> str:
         result = results[name]
-        return (
-            f"{begin}{made_by(result, function)(result['figures']) if function else block(name, result, today)}\n{end}"
-        )
+        if function:
+            return getattr(import_module(f"benchmarks.{result['benchmark']}"), function)(result["figures"])
+        return "\n\n".join([origin(name, result), bars_of(result)])
 
-    if text.count("<!-- begin: ") != len(BLOCK.findall(text)) or text.count("<!-- begin: ") != text.count(
-        "<!-- end -->"
-    ):
-        raise ValueError("a block of RESULTS.md has no end, or no beginning")
-    return BLOCK.sub(fill, text)
-
-
-def made_by(result: dict, function: str) -> Callable[[dict], str]:
-    return getattr(import_module(f"benchmarks.{result['benchmark']}"), function)
+    filled = refilled(text, fill)
+    for name in results:
+        if f"<!-- begin: {name} -->" not in text:
+            raise ValueError(f"{name}.json is not on its page")
+    return filled
 
 
-def pages(docs: Path) -> dict[Path, str]:
-    """What the two files of docs should hold."""
-    results, today = {path.stem: read_json(path) for path in sorted((docs / "results").glob("*.json"))}, rule_set()
-    report = docs / "RESULTS.md"
-    return {docs / "results" / "README.md": index(results, today), report: refilled(report.read_text(), results, today)}
+def pages(docs: Path, results: dict[str, dict]) -> dict[Path, str]:
+    """What the pages of docs should hold."""
+    report, made = docs / "RESULTS.md", {}
+    blocks = {"summary": summary, "bars": overview}
+    made[report] = refilled(report.read_text(), lambda name, _: blocks[name](results))
+    for benchmark in dict.fromkeys(result["benchmark"] for result in results.values()):
+        path = docs / "results" / f"{benchmark}.md"
+        own = {name: result for name, result in results.items() if result["benchmark"] == benchmark}
+        made[path] = filled_page(path.read_text() if path.exists() else template(benchmark, list(own)), own)
+    return made
 
 
 def main(arguments: list[str] | None = None, docs: Path = DOCS) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if something would change")
-    check, status = parser.parse_args(arguments).check, 0
-    for path, text in {**pages(docs), PAGE: page()}.items():
-        if path.exists() and path.read_text() == text:
-            continue
-        if check:
+    check = parser.parse_args(arguments).check
+    results = {path.stem: read_json(path) for path in sorted((docs / "results").glob("*.json"))}
+    other = {
+        path: text
+        for path, text in {**pages(docs, results), PAGE: page()}.items()
+        if not path.exists() or path.read_text() != text
+    }
+    if check:
+        for path in other:
             print(f"{path} is not up to date: python -m benchmarks.pages", file=sys.stderr)
-            status = 1
-        else:
-            write_text(path, text)
-    return status
+        return int(bool(other))
+    for path, text in other.items():
+        write_text(path, text)
+    stale = [renewal(name, result) for name, result in results.items() if aged(result)]
+    if stale:
+        print(f"{len(stale)} of {len(results)} results are stale:", *stale, sep="\n", file=sys.stderr)
+    return int(bool(stale))
 
 
 if __name__ == "__main__":

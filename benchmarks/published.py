@@ -16,6 +16,8 @@ from benchmarks.harness import bar, each, finish, markdown, parser
 from rlflow.common.files import read_json
 from rlflow.deliver.validate import validate
 
+JUDGES = ("rlflow/deliver", "rlflow/search", "rlflow/costs", "benchmarks/exports")
+
 
 def exported(name: str, folder: Path, seed: int) -> Path:
     """The file of a model; made in a process of its own, as exporters leave much behind."""

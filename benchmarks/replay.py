@@ -13,11 +13,14 @@ import sys
 import numpy as np
 
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
+
+JUDGES = (*ENGINE, "rlflow/env/state.py", "rlflow/costs/analytic.py")
 
 MODELS = (
     "tiny_resnet50", "tiny_bert_base", "tiny_inception_v3", "tiny_vit_base", "tiny_bert_base_fused",

@@ -16,9 +16,12 @@ import sys
 from pathlib import Path
 
 from benchmarks.harness import bar, each, finish, parser
+from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.common.files import read_json
+
+JUDGES = (*ENGINE, "rlflow/search", "rlflow/deliver/receipt.py")
 
 MODELS = (*LIGHT, *PAPER)
 COMMON = ["cost.name=analytic", "eval.measure_seconds=0", "eval.seeds=[0]", "workers=1"]

@@ -11,7 +11,7 @@ import pytest
 from rlflow.runs.options import GROUPS, all_options
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/ARCHITECTURE.md", "docs/HOW_IT_WORKS.md", "docs/EXTENDING.md", "docs/RESULTS.md")
+PAGES = ("README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))))
 PACKAGES = ("rlflow", "worldmodel", "controllers", "benchmarks", "configs", "tests")
 OF_A_RUN = {
     "world-model",

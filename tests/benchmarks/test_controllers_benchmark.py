@@ -1,4 +1,4 @@
-"""What benchmarks.controllers says of a run: which options it changed, and the tables of docs/RESULTS.md."""
+"""What benchmarks.controllers says of a run: which options it changed, and the tables of its page."""
 
 from argparse import Namespace
 from pathlib import Path

@@ -1,18 +1,32 @@
-"""Results know the rules that they were made with, and the pages about them say what the JSON files say."""
+"""Results know which rules and code they were made with, and the pages about them say what the JSON files say."""
 
 import argparse
 import json
+import re
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from benchmarks import harness, pages
-from benchmarks.harness import bar, each, finish, parser, rule_set
+from benchmarks import bars, harness, judged, pages
+from benchmarks.harness import bar, command_of, each, finish, parser, rule_set
 from rlflow.common.files import read_json
 from rlflow.rules.language import RuleSet, load_rules
 
-TODAY = {"hash": "a" * 64, "count": 7}
-OTHER = {"hash": "b" * 64, "count": 6}
 BARS = [bar("speed", 1234.5, "ms", "≤ 900", False), bar("right", True, "", "true", True)]
+MODULE = '''"""A toy: {docstring}."""
+
+JUDGES = {judges}
+
+
+def table(figures):
+    return "{table}"
+
+
+def main():
+    """Measures."""
+    return {answer}
+'''
 
 
 @pytest.fixture
@@ -23,50 +37,148 @@ def other_rules(monkeypatch):
 
 
 def result(**fields) -> dict:
+    """Of benchmarks.replay, current."""
     return {
         "benchmark": "replay",
         "command": "python -m benchmarks.replay",
+        "made": "2026-11-22",
+        "rules": rule_set(),
+        "judged": judged.judged("replay"),
         "figures": {"steps": {"toy": 1000}},
         "bars": BARS,
     } | fields
 
 
-def row(page: str, name: str) -> str:
-    (result,) = [line for line in page.splitlines() if line.startswith(f"| [{name}]")]
-    return result
+# -- what the repository holds -------------------------------------------------------------------------
 
 
 def test_the_pages_of_the_repository_are_up_to_date():
     assert pages.main(["--check"]) == 0, "python -m benchmarks.pages"
 
 
-@pytest.mark.parametrize(("stated", "stale", "words"), [
-    ({"rules": TODAY}, False, "aaaaaaaa (7)"),
-    ({"rules": OTHER}, True, "bbbbbbbb (6)"),
-    ({}, True, "not stated"),
-    ({"rules": None}, False, "–"),
+@pytest.mark.parametrize("path", sorted((pages.DOCS / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_every_result_has_a_page_with_its_bars_and_is_linked_with_it(path):
+    stored = read_json(path)
+    page = (pages.DOCS / "results" / f"{stored['benchmark']}.md").read_text()
+    assert all(f"| {bar['name']} | {bars.with_unit(bar)} | {bar['limit']} |" in page for bar in stored["bars"])
+    assert f"| [{path.stem}](results/{stored['benchmark']}.md): " in (pages.DOCS / "RESULTS.md").read_text()
+    assert not re.search(r"(^|[ =])/", stored["command"]), "a path of one machine"
+
+
+def test_every_page_of_a_benchmark_has_a_result():
+    benchmarks = {read_json(path)["benchmark"] for path in (pages.DOCS / "results").glob("*.json")}
+    assert {path.stem for path in (pages.DOCS / "results").glob("*.md")} == benchmarks
+
+
+BENCHMARKS = [
+    path.stem
+    for path in sorted(Path(pages.__file__).parent.glob("*.py"))
+    if "def main" in path.read_text() and "finish(" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_what_a_benchmark_judges_is_there(benchmark):
+    judges = import_module(f"benchmarks.{benchmark}").JUDGES
+    assert set(judged.judged(benchmark)) == {f"benchmarks/{benchmark}.py", *judges}
+
+
+# -- what makes a result stale -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("changed", "why"), [
+    ({}, ""),
+    ({"rules": {"hash": "b" * 64, "count": 6}}, "the rules have changed"),
+    ({"rules": None}, ""),
+    ({"judged": judged.judged("replay") | {"benchmarks/replay.py": "0"}}, "changed: `benchmarks/replay.py`"),
+    ({"judged": judged.judged("replay") | {"gone.py": "0"}}, ""),
+    ({"judged": dict(list(judged.judged("replay").items())[:-1])}, "not stated: `rlflow/costs/analytic.py`"),
 ])  # fmt: skip
-def test_a_result_is_stale_unless_it_was_made_with_the_rules_of_today(stated, stale, words):
-    made = result(**stated)
-    line = row(pages.index({"toy": made}, TODAY), "toy")
-    assert (("**STALE**" in line), ("current" in line)) == (stale, not stale)
-    assert f"| {words} |" in line and "| 1 of 2 |" in line
-    assert ("**stale**" in pages.block("toy", made, TODAY)) == (stale and words != "–")
+def test_a_result_is_stale_unless_rules_and_judged_code_are_those_of_today(changed, why):
+    made = result(**changed)
+    assert "; ".join(pages.aged(made)) == why
+    assert (f"**STALE**: {why}" if why else "- current") in pages.origin("toy", made)
+    assert ("2026-11-22 **STALE** |" in pages.overview({"toy": made})) == bool(why)
 
 
-def test_the_list_of_proofs_states_its_rules_too():
-    proofs = {"hash": "a" * 64, "rules": [{"name": "relu-relu"}] * 7}
-    assert not pages.is_stale(proofs, TODAY) and pages.is_stale(proofs, OTHER)
+def test_a_result_that_states_neither_is_stale():
+    made = result()
+    del made["rules"], made["judged"]
+    assert [words.split(":")[0] for words in pages.aged(made)] == ["its rules are not stated", "not stated"]
+    assert "rules: not stated" in pages.origin("toy", made)
 
 
-def test_bars_that_do_not_hold_are_listed_with_their_values():
-    assert "| toy | speed | 1,234 ms | ≤ 900 |" in pages.index({"toy": result()}, TODAY)
-    assert "| toy | right |" not in pages.index({"toy": result()}, TODAY)
-    assert "| right | true | true | yes |" in pages.block("toy", result(), TODAY)
-    many = result(bars=[BARS[1]] * pages.LONGEST + [BARS[0]])
-    assert pages.block("toy", many, TODAY).count(
-        "| yes |"
-    ) == 0 and "| speed | 1,234 ms | ≤ 900 | **no** |" in pages.block("toy", many, TODAY)
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """Writes a checkout of one benchmark and what it judges; its digests. Every call is another checkout."""
+
+    def write(
+        docstring="it measures", table="| a |", answer=1, judges="()", code="def f(x):\n    return x\n", make="all:\n"
+    ):
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        (root / "benchmarks").mkdir(parents=True)
+        (root / "code" / "deep").mkdir(parents=True)
+        text = MODULE.format(docstring=docstring, table=table, answer=answer, judges=judges)
+        (root / "benchmarks" / "toy.py").write_text(text)
+        (root / "code" / "deep" / "f.py").write_text(code)
+        (root / "code" / "notes.txt").write_text(str(root))
+        (root / "Makefile").write_text(make)
+        return judged.judged("toy", root)
+
+    module = argparse.Namespace(JUDGES=("code", "Makefile", "nowhere.py"))
+    monkeypatch.setattr(judged, "import_module", lambda name: module)
+    return write
+
+
+@pytest.mark.parametrize(("change", "older"), [
+    ({}, set()),
+    ({"docstring": "in other words"}, set()),
+    ({"table": "| b |"}, set()),
+    ({"judges": "('code',)"}, set()),
+    ({"answer": 2}, {"benchmarks/toy.py"}),
+    ({"code": 'def f(x):\n    """What f is."""\n    return (\n        x  # and why\n    )\n'}, set()),
+    ({"code": "def f(x):\n    return x + 1\n"}, {"code"}),
+    ({"code": "def f(x):\n    return 'x'\n"}, {"code"}),
+    ({"make": "all: demo\n"}, {"Makefile"}),
+])  # fmt: skip
+def test_code_ages_a_result_and_its_words_do_not(checkout, change, older):
+    before, after = checkout(), checkout(**change)
+    assert set(before) == {"benchmarks/toy.py", "code", "Makefile"}
+    assert {path for path in before if before[path] != after[path]} == older
+
+
+# -- bars in words -------------------------------------------------------------------------------------
+
+
+def test_bars_of_several_subjects_are_one_with_the_worst_value():
+    of_models = [bar(f"{name}: time", value, "s", "≤ 9", value <= 9) for name, value in (("a", 3), ("b", 10), ("c", 7))]
+    assert "| time | 10 s | ≤ 9 | **2 of 3** |" in bars.groups_table(of_models)
+    assert "| time | 7 s | ≤ 9 | 2 of 2 |" in bars.groups_table([of_models[0], of_models[2]])
+    at_least = [bar(f"{name}: share", value, "", "≥ 0.5", True) for name, value in (("a", 0.9), ("b", 0.6))]
+    assert "| share | 0.6 | ≥ 0.5 | 2 of 2 |" in bars.groups_table(at_least)
+    failed = [bar("a: tests", 3, "s", "pass, ≤ 9", False), bar("b: tests", 8, "s", "pass, ≤ 9", True)]
+    assert "| tests | 3 s | pass, ≤ 9 | **1 of 2** |" in bars.groups_table(failed)
+    named = [bar(f"{name}: measured", name, "", "true", True) for name in ("a", "b")]
+    assert "| measured | – | true | 2 of 2 |" in bars.groups_table(named)
+    text = pages.bars_of(result(bars=of_models))
+    assert "All 3 bars</summary>" in text and "| b: time | 10 s | ≤ 9 | **no** |" in text
+    assert pages.bars_of(result()) == bars.bars_table(BARS)
+
+
+def test_the_overview_shows_all_that_does_not_hold_and_counts_the_rest():
+    many = [bar(f"bar {number}", number, "", f"≥ {min(number, 7)}", number < 7) for number in range(10)]
+    page = pages.overview({"toy": result(bars=many)})
+    assert [row.split(" | ")[:4] for row in page.splitlines()[2:]] == [
+        ["| [toy](results/replay.md): bar 0", "0", "≥ 0", "yes"],
+        ["| [toy](results/replay.md): bar 1", "1", "≥ 1", "yes"],
+        ["| [toy](results/replay.md): bar 7 · bar 8 · bar 9", "7", "≥ 7", "**0 of 3**"],
+        ["| [toy](results/replay.md): also bar 2 · bar 3 · bar 4 · bar 5 · bar 6", "", "", "5 of 5"],
+    ]
+    assert page.count("`python -m benchmarks.replay`") == 1
+    assert "1 results, 0 of them stale; bars that hold: **7 of 10**." == pages.summary({"toy": result(bars=many)})
+
+
+# -- pages ---------------------------------------------------------------------------------------------
 
 
 def test_a_block_is_written_from_the_json_and_nothing_else_is_touched():
@@ -74,54 +186,84 @@ def test_a_block_is_written_from_the_json_and_nothing_else_is_touched():
         "before 1\n<!-- begin: toy table -->\nby hand\n<!-- end -->\n"
         "between 2\n<!-- begin: toy -->\n<!-- end -->\nafter 3\n"
     )
-    filled = pages.refilled(text, {"toy": result(rules=OTHER)}, TODAY)
-    assert "by hand" not in filled and "| toy | 1,000 |" in filled and "bbbbbbbb (6): **stale**" in filled
-    assert [line for line in filled.splitlines() if line[:3] in ("bef", "bet", "aft")] == [
-        "before 1",
-        "between 2",
-        "after 3",
-    ]
-    assert pages.refilled(filled, {"toy": result(rules=OTHER)}, TODAY) == filled
-    assert "| toy | 2 |" in pages.refilled(filled, {"toy": result(figures={"steps": {"toy": 2}})}, TODAY)
+    filled = pages.filled_page(text, {"toy": result()})
+    assert "by hand" not in filled and "| toy | 1,000 |" in filled and "| speed | 1,234 ms | ≤ 900 | **no** |" in filled
+    kept = [line for line in filled.splitlines() if line[:3] in ("bef", "bet", "aft")]
+    assert kept == ["before 1", "between 2", "after 3"]
+    assert pages.filled_page(filled, {"toy": result()}) == filled
+    assert "| toy | 2 |" in pages.filled_page(filled, {"toy": result(figures={"steps": {"toy": 2}})})
 
 
-@pytest.mark.parametrize(
-    "text", ["<!-- begin: toy -->\n", "<!-- end -->\n", "<!-- begin: toy -->\n<!-- begin: toy -->\n<!-- end -->\n"]
-)
-def test_a_block_without_an_end_or_a_beginning_is_refused(text):
-    with pytest.raises(ValueError, match="no end, or no beginning"):
-        pages.refilled(text, {"toy": result()}, TODAY)
+@pytest.mark.parametrize(("text", "error", "words"), [
+    ("<!-- begin: toy -->\n", ValueError, "no end, or no beginning"),
+    ("<!-- end -->\n", ValueError, "no end, or no beginning"),
+    ("<!-- begin: toy -->\n<!-- begin: toy -->\n<!-- end -->\n", ValueError, "no end, or no beginning"),
+    ("<!-- begin: toy table -->\n<!-- end -->\n", ValueError, "toy.json is not on its page"),
+    ("<!-- begin: toy -->\n<!-- end -->\n<!-- begin: gone -->\n<!-- end -->\n", KeyError, "gone"),
+])  # fmt: skip
+def test_a_page_with_a_broken_block_or_without_a_result_is_refused(text, error, words):
+    with pytest.raises(error, match=words):
+        pages.filled_page(text, {"toy": result()})
 
 
-def test_a_changed_json_is_noticed_and_the_pages_written_anew(tmp_path, capsys):
+@pytest.fixture
+def docs(tmp_path):
+    """A folder like docs/ with one result, toy, that has no page yet."""
     (tmp_path / "results").mkdir()
-    stored = tmp_path / "results" / "toy.json"
-    stored.write_text(json.dumps(result(rules=rule_set())))
-    (tmp_path / "RESULTS.md").write_text("<!-- begin: toy -->\n<!-- end -->\n")
-    assert pages.main(["--check"], tmp_path) == 1
-    assert pages.main([], tmp_path) == 0 and pages.main(["--check"], tmp_path) == 0
-    assert ": current. Bars that hold: 1 of 2." in (tmp_path / "RESULTS.md").read_text()
-    stored.write_text(json.dumps(result(rules=OTHER)))
+    (tmp_path / "results" / "toy.json").write_text(json.dumps(result()))
+    (tmp_path / "RESULTS.md").write_text("<!-- begin: bars -->\n<!-- end -->\n")
+    return tmp_path
+
+
+def test_a_new_result_gets_a_page_and_a_changed_one_is_noticed(docs, capsys):
+    assert pages.main(["--check"], docs) == 1
+    assert pages.main([], docs) == 0 and pages.main(["--check"], docs) == 0
+    page = (docs / "results" / "replay.md").read_text()
+    assert page.startswith("# Replays in another process: ") and "| toy | 1,000 |" in page and "- current" in page
+    (docs / "results" / "toy.json").write_text(json.dumps(result(rules={"hash": "b" * 64, "count": 6})))
     capsys.readouterr()
-    assert pages.main(["--check"], tmp_path) == 1
-    assert {"README.md", "RESULTS.md"} == {
-        line.split(" ")[0].rsplit("/", 1)[-1] for line in capsys.readouterr().err.splitlines()
-    }
-    assert ": current." in (tmp_path / "RESULTS.md").read_text()  # --check has written nothing
+    assert pages.main(["--check"], docs) == 1
+    assert {"replay.md", "RESULTS.md"} == {Path(line.split(" ")[0]).name for line in lines_of(capsys)}
+    assert (docs / "results" / "replay.md").read_text() == page  # --check has written nothing
+
+
+def test_a_stale_result_fails_the_command_with_what_renews_it_and_not_the_check(docs, capsys):
+    stale = result(judged={}, seconds=600)
+    (docs / "results" / "toy.json").write_text(json.dumps(stale))
+    assert pages.main([], docs) == 1
+    assert lines_of(capsys) == [
+        "1 of 1 results are stale:",
+        "python -m benchmarks.replay --json docs/results/toy.json    (10 min)",
+    ]
+    assert pages.main(["--check"], docs) == 0
+
+
+def lines_of(capsys) -> list[str]:
+    return capsys.readouterr().err.splitlines()
 
 
 # -- what a benchmark leaves ---------------------------------------------------------------------------
 
 
-def test_a_result_names_its_rule_set(tmp_path, capsys):
-    arguments = argparse.Namespace(seed=3, json=str(tmp_path / "toy.json"))
-    finish("toy", arguments, {"a": 1}, BARS)
-    made = read_json(tmp_path / "toy.json")
+def test_a_result_names_its_rules_its_code_and_its_day(tmp_path, capsys):
+    arguments = argparse.Namespace(seed=3, json=str(tmp_path / "replay.json"))
+    finish("replay", arguments, {"a": 1}, BARS)
+    made = read_json(tmp_path / "replay.json")
     assert made["rules"] == {"hash": load_rules().hash, "count": len(load_rules())}
-    assert not pages.is_stale(made, rule_set())
-    finish("toy", arguments, {"a": 1}, BARS, by_rules=False)
-    assert read_json(tmp_path / "toy.json")["rules"] is None
+    assert made["judged"] == judged.judged("replay") and re.fullmatch(r"20\d\d-\d\d-\d\d", made["made"])
+    assert made["seconds"] >= 0 and pages.aged(made) == []
+    finish("replay", arguments, {"a": 1}, BARS, by_rules=False)
+    assert read_json(tmp_path / "replay.json")["rules"] is None
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(("given", "stated"), [
+    (["--json", "a.json", "--seed", "3"], "--seed 3"),
+    (["--json=a.json", "resnet50"], "resnet50"),
+    (["--folder", "/some/where/toy", "--out=/some/where/x", "runs/y"], "--folder toy --out=x runs/y"),
+])  # fmt: skip
+def test_the_command_of_a_result_names_no_folder_of_a_machine(given, stated):
+    assert command_of("toy", given) == f"python -m benchmarks.toy {stated}"
 
 
 def test_what_another_rule_set_has_left_is_not_gone_on_with(tmp_path, other_rules):
@@ -137,13 +279,3 @@ def test_what_another_rule_set_has_left_is_not_gone_on_with(tmp_path, other_rule
     other_rules()
     assert parts(3) == {"part": {"answer": 3}}
     assert made.parse_args([]).folder.parent == before.parent and made.parse_args([]).folder != before
-
-
-def test_every_benchmark_that_goes_on_keeps_rule_sets_apart():
-    apart = {"families"}  # by families of rules, of which a try depends on few
-    independent = {"measured_trust"}
-    for path in sorted(pages.DOCS.parent.glob("benchmarks/*.py")):
-        text = path.read_text()
-        if "each(" in text and path.stem not in {"harness", *apart, *independent}:
-            assert f'parser(__doc__, "runs/{path.stem}")' in text and '"--folder"' not in text, path.stem
-    assert "by_rules=False" in (pages.DOCS.parent / "benchmarks" / "measured_trust.py").read_text()

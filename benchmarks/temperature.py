@@ -1,0 +1,54 @@
+"""The paper's Table 3: a controller that learns in dreams of ten temperatures, and what it gains on the real graph.
+
+Runs the sweep of configs/sweeps/temperature.yaml, which goes on where it was cut off. Returns are percent of the
+original's estimated runtime; the gap is that between the dreamt and the real one, relative to the dreamt.
+"""
+
+import sys
+
+from benchmarks.harness import bar, finish, markdown, parser
+from rlflow.cli.main import main as command_line
+from rlflow.common.files import read_json
+
+JUDGES = ("controllers/ppo.py", "worldmodel/dream.py", "worldmodel/edits", "configs/sweeps/temperature.yaml")
+TEMPERATURE = "dream.temperatures"
+SHOWN = {  # figures of the sweep, and how they are printed
+    "dreamt": "{:.2f}", "real": "{:.2f}", "improvement": "{:.2f}", "interactions": "{:.0f}",
+    "training_seconds": "{:.1f}", "acting_seconds": "{:.2f}",
+}  # fmt: skip
+GAP = 5.0  # percent
+
+
+def table(figures: dict) -> str:
+    """Mean ± standard deviation over the seeds; the temperature whose real return is highest in bold."""
+    best, rows = best_of(figures["summary"]), []
+    for entry in figures["summary"]:
+        cells = [f"{entry['parameters'][TEMPERATURE]:g}", entry["runs"]]
+        for figure, form in SHOWN.items():
+            cells.append(f"{form.format(entry[figure]['mean'])} ± {form.format(entry[figure]['sd'])}")
+        cells.append(f"{entry['gap_percent']:.1f}")
+        rows.append([f"**{cell}**" for cell in cells] if entry is best else cells)
+    return markdown([TEMPERATURE, "runs", *SHOWN, "dream above reality, %"], rows)
+
+
+def main() -> int:
+    parsed = parser(__doc__, "runs/temperature").parse_args()
+    status = command_line(["sweep", "configs/sweeps/temperature.yaml", "--run", str(parsed.folder)])
+    if status:
+        return status
+    trials = read_json(parsed.folder / "trials.json")
+    figures = {"rows": trials["rows"], "summary": trials["summary"]}
+    return finish("temperature", parsed, figures, bars_of(figures["summary"]))
+
+
+def bars_of(summary: list[dict]) -> list[dict]:
+    gap = best_of(summary)["gap_percent"]
+    return [bar("dreamt above real return, at the best temperature", gap, "%", f"≤ {GAP:g}", gap <= GAP)]
+
+
+def best_of(summary: list[dict]) -> dict:
+    return max(summary, key=lambda entry: entry["real"]["mean"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
