@@ -26,7 +26,8 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
     """The answer in a few words, a sentence about it, and its class."""
     measured = candidate["measured"]
     if outcome["delivered"] == "original":
-        beside = f" The figures here are those of {name}, which was not delivered." if candidate["substitutions"] else ""
+        whose = f" The figures below are those of {name}, which was not delivered."
+        beside = whose if candidate["substitutions"] else ""
         return "No gain: the original is returned", f"Why: {outcome['reason']}.{beside}", ""
     if not measured:
         text = f"Estimated: {candidate['estimated_improvement_percent']:.1f} % less time"

@@ -127,7 +127,9 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
     """A figure of counts ((row, column) → count, none is 0), darker where there are more."""
     from matplotlib.patches import Rectangle
 
-    figure = new(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 1.1)
+    names = [label(column) for column in columns]
+    slanting = 0.04 * max(map(len, names), default=0)  # inches of the longest
+    figure = new(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 0.5 + slanting)
     axes = figure.subplots()
     most = max(counts.values(), default=0)
     for y, row in enumerate(rows):
@@ -135,7 +137,7 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[s
             if count := counts.get((row, column), 0):
                 axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[0], alpha=0.6 * count / most, lw=0))
                 axes.text(x, y, f"{count:.3g}", ha="center", va="center")
-    axes.set_xticks(range(len(columns)), [label(name) for name in columns], rotation=30, ha="right")
+    axes.set_xticks(range(len(columns)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(rows)), [label(name) for name in rows])
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     axes.grid(visible=False)

@@ -68,7 +68,7 @@ svg { display: block; max-width: 100%; height: auto; } svg .faint { fill: var(--
   body { padding: .7rem 1rem 3rem; }
   .answer { font-size: 1.75rem; } h2 { font-size: 1.1rem; } header p { font-size: .88rem; margin: .3rem 0; }
   .cards { gap: .5rem; margin-top: .6rem; } .card { padding: .4rem .5rem; font-size: .78rem; line-height: 1.3; }
-  .card b { font-size: .92rem; }
+  .card b { font-size: .84rem; }
   .glance { grid-template-columns: minmax(0, 1fr); } .glance h2 { margin: .8rem 0 0; } .glance p { margin: .3rem 0; }
   .rewrites { margin: .1rem 0; font-size: .85rem; } .glance p, .glance figcaption { font-size: .8rem; }
   .telling { padding: .3rem .6rem; } .telling svg { max-height: 12.5rem; }
