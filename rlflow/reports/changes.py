@@ -119,9 +119,9 @@ def _unfolding(what: Change, kind: Kind, fits: bool, unfolded: bool) -> Safe:
     first = kind.regions[0]
     where = f", here at {short(what.steps[first.steps[0]].position)}" if fits else ""
     steps = [number + 1 for region in kind.regions for number in region.steps]
-    numbers = ", ".join(map(str, steps[:NUMBERS])) + (", …" if len(steps) > NUMBERS else "")
+    numbers = ", ".join(map(str, steps[:NUMBERS])) + (" …" if len(steps) > NUMBERS else ".")
     hidden = f" {first.hidden} more neighbours are not drawn." if first.hidden else ""
     return tag(
         "details", tag("summary", summary(what, kind), where),
-        tag("figure", content, tag("figcaption", f"Steps {numbers}.{hidden}")), open="open" if unfolded else None,
+        tag("figure", content, tag("figcaption", f"Steps {numbers}{hidden}")), open="open" if unfolded else None,
     )  # fmt: skip

@@ -133,7 +133,7 @@ def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe
         tag("div", tag("div", title, class_="faint"), _panel(state, drawing, links, size, title))
         for title, state, links in (("before", before, drawing.before), ("after", after, drawing.after))
     ]
-    return tag("div", panels, class_="panels")
+    return tag("div", panels, class_="panels narrow" if columns == 1 else "panels")
 
 
 def _panel(state: RewriteState, drawing: Drawing, links: list[Edge], size: tuple[int, int], title: str) -> Safe:

@@ -54,6 +54,7 @@ figure { margin: 0 0 1.2rem; } .charts { display: grid; grid-template-columns: r
   1fr)); gap: 0 2rem; } .charts h3 { grid-column: 1 / -1; margin: .5rem 0 0; font-size: 1rem; }
 svg { display: block; max-width: 100%; height: auto; } svg .faint { fill: var(--faint); }
 .panels { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; } .panels > div { min-width: 0; max-width: 100%; }
+.narrow { flex-wrap: nowrap; }
 .telling { border: 1px solid var(--line); border-radius: 8px; padding: .7rem 1rem; margin: .5rem 0 0; }
 .telling .panels { display: grid; grid-template-columns: 1fr 1fr; gap: .5rem; justify-items: center; }
 .telling svg { max-height: 21rem; width: auto; }
