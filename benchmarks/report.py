@@ -146,9 +146,10 @@ def main() -> int:
         version = opened.version
     picture = small(seen["wide"].pop("picture"))
     seen["phone"].pop("picture")
+    status = finish("report", parsed, {"browser": version, "screens": seen}, bars_of(seen, picture))
     if parsed.picture:
         write_bytes(parsed.picture, picture)
-    return finish("report", parsed, {"browser": version, "screens": seen}, bars_of(seen, picture))
+    return status
 
 
 if __name__ == "__main__":

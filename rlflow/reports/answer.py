@@ -61,7 +61,7 @@ def _equal(candidate: dict) -> tuple[str, str, str]:
         failed = sum(not finding["ok"] for finding in checks)
         return "no, dropped", f"{failed} of {len(checks)} checks failed", "bad"
     error = candidate["max_relative_error"]
-    known = f", relative error ≤ {error:.0e}" if isinstance(error, float) else ""
+    known = f", largest relative error {error:.1e}" if isinstance(error, float) else ""
     return "yes", f"{len(checks)} checks passed{known}", "good"
 
 
@@ -74,8 +74,9 @@ def at_a_glance(what: Change) -> Safe:
     if not what.steps:
         return tag("section", tag("h2", "What was changed"), tag("p", "No rewrite."), class_="glance", id="rewrites")
     groups = by_rule(what.steps)
-    more = tag("p", f"and {len(groups) - RULES} more rules, below", class_="faint") if len(groups) > RULES else None
-    grouped = [tag("p", operators_text(what)), tag("ul", map(_item, groups[:RULES]), class_="rewrites"), more]
+    more = f" {len(groups) - RULES} more rules are below." if len(groups) > RULES else ""
+    note = tag("p", f"Gains in time are estimated.{more}", class_="faint")
+    grouped = [tag("p", operators_text(what)), tag("ul", map(_item, groups[:RULES]), class_="rewrites"), note]
     return tag(
         "section", tag("h2", f"What was changed: {len(what.steps)} rewrites"), tag("div", grouped, id="rewrites"),
         telling(what), class_="glance",
