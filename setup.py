@@ -37,6 +37,7 @@ setup(
         "test": [
             "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3",
             "z3-solver>=4.13,<6", "scipy>=1.15,<2",
+            "playwright>=1.49,<2",  # looks at the reports with a browser
         ],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "bound": ["scipy>=1.15,<2"],  # how far from the best a result is

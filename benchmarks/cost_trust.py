@@ -36,6 +36,7 @@ from rlflow.deliver.candidates import follow
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
+from rlflow.reports import charts
 from rlflow.rules.language import load_rules
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
@@ -314,17 +315,12 @@ def _percent(error: dict) -> str:
     return f"{100 * error['original']:+.1f} %, {100 * error['mean']:.1f} %, {100 * error['greatest']:.1f} %"
 
 
+@charts.styled()
 def plot(models: dict[str, dict], path: Path) -> None:
     """Measured beside estimated latency, both of the original's; a panel a model."""
-    import io
-
-    from matplotlib.figure import Figure
-
-    from rlflow.common.files import write_bytes
-
     columns = min(4, len(models))
     rows = -(-len(models) // columns)
-    figure = Figure(figsize=(3.6 * columns, 3.4 * rows), layout="constrained")
+    figure = charts.new(3.6 * columns, 3.4 * rows)
     for position, (name, result) in enumerate(models.items(), start=1):
         axes = figure.add_subplot(rows, columns, position)
         graphs = result["graphs"]
@@ -338,9 +334,7 @@ def plot(models: dict[str, dict], path: Path) -> None:
         axes.set_title(f"{name}: Spearman {result['profiled']['spearman']:.2f}", fontsize=9)
         axes.set_xlabel("profiled, of the original's", fontsize=8)
         axes.set_ylabel("measured, of the original's", fontsize=8)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    write_bytes(path, buffer.getvalue())
+    charts.save(figure, path)
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 """The results of `worldmodel.fidelity`, for people: Markdown tables and a plot."""
 
-import io
 from pathlib import Path
 
-from rlflow.common.files import write_bytes, write_text
+from rlflow.common.files import write_text
+from rlflow.reports import charts
 
 COLUMNS = {
     "cumulative_reward_error": "summed reward error",
@@ -57,11 +57,10 @@ def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
     return path
 
 
+@charts.styled()
 def plot(outcome: dict[str, dict], path: Path) -> None:
     """The model's errors over the horizon beside the baselines', and dreamt against real returns; a colour an entry."""
-    from matplotlib.figure import Figure  # without pyplot: no display, no global state
-
-    figure = Figure(figsize=(13, 4), layout="constrained")
+    figure = charts.new(13, 4)
     rewards, masks, returns = figure.subplots(1, 3)
     for k, (name, result) in enumerate(outcome.items()):
         colour, horizons = f"C{k}", result["horizons"]
@@ -79,9 +78,7 @@ def plot(outcome: dict[str, dict], path: Path) -> None:
     returns.set(xlabel="real return", ylabel="dreamt return")
     for axes in (rewards, masks, returns):
         axes.legend(fontsize="x-small")
-    image = io.BytesIO()
-    figure.savefig(image, dpi=120, format="png")
-    write_bytes(path, image.getvalue())
+    charts.save(figure, path)
 
 
 def shown(value: float | None) -> str:

@@ -1,77 +1,80 @@
-"""Charts as SVG and as tables, without a script."""
+"""Charts, all by matplotlib: the same figure is a PNG beside a Markdown page and SVG inside an HTML page.
 
+In a page a chart takes the page's colours, by day and by night, and its texts are texts. Its elements are built anew by
+`markup.tag`, so what strangers named is escaped there as everywhere. Equal figures give equal bytes.
+"""
+
+import io
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite
+from pathlib import Path
+from xml.etree import ElementTree
 
-from rlflow.reports.markup import Safe, join, short, table, tag
+from rlflow.common.files import write_bytes
+from rlflow.reports.markup import Safe, short, tag
+from rlflow.reports.style import LIGHT, SERIES
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 260, 70, 36, 8  # pixels
+WIDTH = 5.6  # inches, of 72 SVG units: with letters of 9 units it can be read on a phone, too
+ROW = 0.24  # inches from one bar, interval or row of a heatmap to the next
+MAGNIFIED = 1.5  # pixels of a unit, where the screen is wide enough
 POINTS = 400  # of a line
-COLOURS = 6  # classes s0 … s5
+NAMES = 12  # in a legend
+LONGEST = 40  # characters of a name beside an axis
+COLOURS = [LIGHT[f"s{number}"] for number in range(SERIES)]
+VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}  # what a colour is called in a page
+DROPPED = {"metadata", "style"}  # of the SVG: a date, and a style for the whole page
 
 
-def lines(
-    series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, marker: bool = False
-) -> Safe:
-    """A chart of named lines, each a list of (x, y).
+@contextmanager
+def styled():
+    """Within it (as a decorator, too) matplotlib draws in our style; outside nothing is changed."""
+    import matplotlib
 
-    Args:
-      marker: whether there is an upright line that a script may move (class `marker`, with the plane's borders as
-        data).
-    """
-    from matplotlib.ticker import MaxNLocator
+    with matplotlib.rc_context({
+        "font.size": 9, "font.sans-serif": ["DejaVu Sans"], "axes.titlesize": 9, "legend.frameon": False,
+        "text.color": LIGHT["text"], "axes.labelcolor": LIGHT["text"], "axes.edgecolor": LIGHT["line"],
+        "axes.prop_cycle": matplotlib.cycler(color=COLOURS), "axes.spines.top": False, "axes.spines.right": False,
+        "axes.grid": True, "axes.axisbelow": True, "grid.color": LIGHT["line"], "grid.linewidth": 0.6,
+        "xtick.color": LIGHT["faint"], "ytick.color": LIGHT["faint"], "xtick.bottom": False, "ytick.left": False,
+        "svg.fonttype": "none",
+    }):  # fmt: skip
+        yield
 
-    series = {name: [point for point in line if isfinite(point[1])] for name, line in series.items()}
-    points = [point for line in series.values() for point in line]
-    (x_low, x_high), (y_low, y_high) = (_span([point[axis] for point in points]) for axis in (0, 1))
 
-    def x(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - 10) * (value - x_low) / (x_high - x_low)
+def new(width: float, height: float):
+    """An empty figure of so many inches."""
+    from matplotlib.figure import Figure  # without pyplot: no display, no global state
 
-    def y(value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (y_high - value) / (y_high - y_low)
+    return Figure(figsize=(width, height), layout="constrained")
 
-    drawn = [tag("path", class_="axis", d=f"M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - 10}")]
-    for value in _inside(MaxNLocator(6).tick_values(x_low, x_high), x_low, x_high):
-        drawn.append(
-            tag("text", f"{value:g}", x=f"{x(value):.0f}", y=HEIGHT - BOTTOM + 14, text_anchor="middle", class_="faint")
-        )
-    for value in _inside(MaxNLocator(5).tick_values(y_low, y_high), y_low, y_high):
-        drawn.append(tag("path", class_="axis", d=f"M{LEFT} {y(value):.1f}H{WIDTH - 10}"))
-        drawn.append(tag("text", f"{value:g}", x=LEFT - 6, y=f"{y(value) + 4:.0f}", text_anchor="end", class_="faint"))
+
+def label(text: str, longest: int = LONGEST) -> str:
+    """A stranger's text for a figure: short, without formulas, and of characters that an SVG may hold."""
+    printed = "".join(character if character.isprintable() else "�" for character in short(text, longest))
+    return printed.replace("$", r"\$")
+
+
+# -- figures -----------------------------------------------------------------------------------------
+
+
+@styled()
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str):
+    """A figure of named lines, each a list of (x, y); what is not finite is left out."""
+    legend = min(len(series), NAMES + 1) if len(series) > 1 else 0
+    figure = new(WIDTH, 2.4 + 0.09 * legend)
+    axes = figure.subplots()
     for position, line in enumerate(series.values()):
-        path = "L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in thinned(line))
-        drawn.append(
-            tag(
-                "path", class_=f"series s{position % COLOURS}", d=path and f"M{path}",
-                stroke_dasharray=None if position < COLOURS else "5 3",
-            )
-        )  # fmt: skip
-    drawn.append(tag("text", x_label, x=WIDTH - 10, y=HEIGHT - 4, text_anchor="end"))
-    if marker:
-        drawn.append(tag(
-            "path", class_="marker", d=f"M0 {TOP}V{HEIGHT - BOTTOM}", transform=f"translate({x(0):.1f})",
-            data_from=f"{x(0):.1f}", data_step=f"{x(1) - x(0):.4f}",
-        ))  # fmt: skip
-    chart = tag(
-        "svg", drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", width=WIDTH, height=HEIGHT, role="img",
-        aria_label=f"{y_label} over {x_label}",
-    )  # fmt: skip
-    return tag(
-        "figure", tag("div", y_label, class_="faint"), tag("div", chart, class_="wide"),
-        tag("figcaption", legend(series)),
-    )  # fmt: skip
-
-
-def legend(names) -> Safe:
-    def sample(position: int) -> Safe:
-        line = tag(
-            "path", d="M0 5H20", class_=f"series s{position % COLOURS}",
-            stroke_dasharray=None if position < COLOURS else "5 3",
-        )  # fmt: skip
-        return tag("svg", line, width=20, height=10, style="display:inline-block")
-
-    return join([(sample(position), f" {short(name)}   ") for position, name in enumerate(names)])
+        known = thinned([point for point in line if isfinite(point[1])])
+        style = "-" if position < SERIES else "--"
+        axes.plot([x for x, _ in known], [y for _, y in known], style, color=COLOURS[position % SERIES])
+    axes.set(xlabel=x_label, ylabel=label(y_label))
+    if legend:
+        names = [label(name) for name in series]
+        shown = names if len(names) <= NAMES else [*names[:NAMES], f"… and {len(names) - NAMES} more"]
+        figure.legend(axes.lines[: len(shown)], shown, loc="outside lower left", ncols=2, fontsize=8)
+    return figure
 
 
 def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -81,64 +84,116 @@ def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept if not line or kept[-1] == line[-1] else [*kept, line[-1]]
 
 
-def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[str, str], float], corner: str) -> Safe:
-    """A table of counts ((row, column) → count, none is 0), darker where there are more."""
+@styled()
+def bars(values: Mapping[str, float], x_label: str):
+    """A figure of one named bar for each value, with its number."""
+    figure = new(WIDTH, ROW * len(values) + 0.7)
+    axes = figure.subplots()
+    drawn = axes.barh(range(len(values)), list(values.values()), height=0.6)
+    axes.bar_label(drawn, [f"{value:.1f}" for value in values.values()], padding=3)
+    axes.set_yticks(range(len(values)), [label(name) for name in values])
+    axes.set(xlabel=x_label)
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    return figure
+
+
+@styled()
+def intervals(rows: Sequence[tuple[str, Sequence[Mapping]]], x_labels: Sequence[str]):
+    """A figure with a plane for each label: a dot for each mean, a line for its interval.
+
+    Args:
+      rows: (name, one {mean, low, high} for each plane); None is not drawn.
+    """
+    figure = new(1.2 * WIDTH, ROW * len(rows) + 0.8)
+    planes = figure.subplots(1, len(x_labels), sharey=True, squeeze=False)[0]
+    for column, (axes, x_label) in enumerate(zip(planes, x_labels, strict=True)):
+        axes.axvline(0, color=LIGHT["faint"], linewidth=0.8)
+        for position, (_, results) in enumerate(rows):
+            mean, low, high = (results[column][key] for key in ("mean", "low", "high"))
+            if low is not None:
+                axes.plot([low, high], [position, position], color=COLOURS[0])
+            if mean is not None:
+                axes.plot(mean, position, "o", color=COLOURS[0], markersize=4)
+        axes.set(xlabel=x_label)
+    planes[0].set_yticks(range(len(rows)), [label(name) for name, _ in rows])
+    planes[0].invert_yaxis()
+    return figure
+
+
+@styled()
+def heatmap(rows: Sequence[str], columns: Sequence[str], counts: Mapping[tuple[str, str], float]):
+    """A figure of counts ((row, column) → count, none is 0), darker where there are more."""
+    from matplotlib.patches import Rectangle
+
+    names = [label(column) for column in columns]
+    slanting = 0.04 * max(map(len, names), default=0)  # inches of the longest
+    figure = new(max(WIDTH, 0.5 * len(columns) + 2.5), ROW * len(rows) + 0.5 + slanting)
+    axes = figure.subplots()
     most = max(counts.values(), default=0)
-
-    def cell(count: float) -> Safe:
-        return tag(
-            "td", f"{count:.3g}" if count else "", class_="n",
-            style=f"background:rgb(var(--heat) / {0.75 * count / most:.2f})" if count else None,
-        )  # fmt: skip
-
-    body = [
-        tag("tr", tag("td", short(row)), [cell(counts.get((row, column), 0)) for column in columns]) for row in rows
-    ]
-    return table([corner, *map(short, columns)], body, numbers=range(1, len(columns) + 1))
-
-
-def intervals(rows: Sequence[tuple[str, Mapping]], x_label: str) -> Safe:
-    """A dot for each mean, a line for its interval; a row for each (name, {mean, low, high}); None is not drawn."""
-    from matplotlib.ticker import MaxNLocator
-
-    known = [
-        value for _, result in rows for value in (result["mean"], result["low"], result["high"]) if value is not None
-    ]
-    low, high = _span([0.0, *known])
-    left, height = 280, 20 * len(rows) + BOTTOM
-
-    def x(value: float) -> float:
-        return left + (WIDTH - left - 20) * (value - low) / (high - low)
-
-    drawn = [tag("path", class_="marker", d=f"M{x(0):.1f} 0V{height - BOTTOM}")]
-    for value in _inside(MaxNLocator(5).tick_values(low, high), low, high):
-        drawn.append(
-            tag("text", f"{value:g}", x=f"{x(value):.0f}", y=height - BOTTOM + 14, text_anchor="middle", class_="faint")
-        )
-    for position, (name, result) in enumerate(rows):
-        y = 20 * position + 10
-        drawn.append(tag("text", short(name), x=left - 10, y=y + 4, text_anchor="end"))
-        if result["low"] is not None:
-            drawn.append(tag("path", class_="series s0", d=f"M{x(result['low']):.1f} {y}H{x(result['high']):.1f}"))
-        if result["mean"] is not None:
-            drawn.append(tag("circle", class_="s0", cx=f"{x(result['mean']):.1f}", cy=y, r=3))
-    drawn.append(tag("text", x_label, x=WIDTH - 10, y=height - 4, text_anchor="end"))
-    chart = tag(
-        "svg", drawn, viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img", aria_label=x_label
-    )
-    return tag("figure", tag("div", chart, class_="wide"))
+    for y, row in enumerate(rows):
+        for x, column in enumerate(columns):
+            if count := counts.get((row, column), 0):
+                axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[0], alpha=0.6 * count / most, lw=0))
+                axes.text(x, y, f"{count:.3g}", ha="center", va="center")
+    axes.set_xticks(range(len(columns)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(rows)), [label(name) for name in rows])
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    axes.grid(visible=False)
+    return figure
 
 
-def bar(value: float, largest: float) -> Safe | None:
-    """A bar of that share of the largest; none for what is not above 0."""
-    return tag("span", class_="bar", style=f"width:{8 * value / largest:.2f}em") if value > 0 and largest > 0 else None
+# -- files and pages ---------------------------------------------------------------------------------
 
 
-def _span(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values, default=0.0), max(values, default=1.0)
-    margin = abs(high) or 1.0
-    return (low, high) if high > low else (low - margin / 2, high + margin / 2)
+@styled()
+def save(figure, path: Path) -> Path:
+    """Writes it as PNG."""
+    image = io.BytesIO()
+    figure.savefig(image, dpi=120, format="png", metadata={"Software": None})
+    write_bytes(path, image.getvalue())
+    return path
 
 
-def _inside(ticks, low: float, high: float) -> list[float]:
-    return [float(tick) for tick in ticks if low <= tick <= high]
+@styled()
+def svg(figure, name: str, about: str) -> Safe:
+    """The figure as an element of a page.
+
+    Args:
+      name: that no other chart of the page has.
+      about: what it shows, for who cannot see it.
+    """
+    import matplotlib
+
+    text = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # ids are the same every time, and those of this chart alone
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    root = ElementTree.fromstring(text.getvalue())
+    width = round(MAGNIFIED * float(root.get("viewBox").split()[2]))
+    drawn = [_element(child) for child in root]
+    return tag("svg", drawn, viewBox=root.get("viewBox"), width=width, role="img", aria_label=about)
+
+
+def _element(node) -> Safe | None:
+    """What matplotlib drew, built anew without the names of its groups."""
+    name = _local(node.tag)
+    if name in DROPPED:
+        return None
+    attributes = {_local(key): value for key, value in node.attrib.items()}
+    if name == "g":
+        attributes.pop("id", None)
+    if "style" in attributes:
+        attributes["style"] = _in_page_colours(attributes["style"])
+    content = node.text if name == "text" else [_element(child) for child in node]
+    return tag(name, content, **attributes)
+
+
+def _local(name: str) -> str:
+    """Without its namespace."""
+    return name.rpartition("}")[2]
+
+
+def _in_page_colours(style: str) -> str:
+    named = re.sub(r"#[0-9a-f]{6}", lambda colour: VARIABLES.get(colour.group(), colour.group()), style)
+    return named.replace("'DejaVu Sans'", "system-ui")

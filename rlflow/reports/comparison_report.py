@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_json, write_text
-from rlflow.reports.charts import heatmap, intervals, lines
+from rlflow.reports import charts
 from rlflow.reports.comparison import NONE, Run, candidate_rows, rule_counts, summary, times
 from rlflow.reports.html import learning_curves
-from rlflow.reports.markdown import as_csv, make_figure, save_figure
-from rlflow.reports.markup import Safe, page, short, table, tag
+from rlflow.reports.markdown import as_csv
+from rlflow.reports.markup import page, short, table, tag
 
 NOTE = (
     "Means over runs, with 95 % intervals (Student's t) where there are several. *Estimated* is a sum of "
@@ -39,8 +39,11 @@ def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
     for name in ("runs", "times", "rules"):
         write_text(folder / f"{name}.csv", as_csv(result[name]))
     write_text(folder / "summary.csv", as_csv([flat(entry) for entry in result["summary"]]))
-    write_text(folder / "report.md", _markdown(folder, result, counts, curves_of(runs)))
-    write_text(folder / "report.html", _html(result, counts, curves_of(runs)))
+    figures = figures_of(result, counts, curves_of(runs))
+    for name, figure in figures.items():
+        charts.save(figure, folder / f"{name}.png")
+    write_text(folder / "report.md", _markdown(result, figures))
+    write_text(folder / "report.html", _html(result, figures))
     return result
 
 
@@ -105,22 +108,36 @@ def time_cells(entry: Mapping) -> list[str]:
     return [short(entry["model"]), entry["controller"], entry["stage"], str(entry["n"]), interval_text(entry, 1)]
 
 
-# -- Markdown and PNG ------------------------------------------------------------------------------
+# -- figures, Markdown and HTML --------------------------------------------------------------------
 
 
-def _markdown(folder: Path, result: Mapping, counts: Mapping, curves: Mapping) -> str:
-    plots = {
-        "gains": _plot_gains(folder, result["summary"]),
-        "rules": _plot_rules(folder, counts),
-        "curves": _plot_curves(folder, curves),
-    }
-    pictures = {name: f"\n\n![{name}]({path.name})" if path else "" for name, path in plots.items()}
+def figures_of(result: Mapping, counts: Mapping, curves: Mapping) -> dict:
+    """Name → figure: `gains`, `rules` where some were applied, and `curve-0`, `curve-1`, … of the trainings."""
+    figures = {"gains": _gains(result["summary"])}
+    if counts:
+        rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))
+        figures["rules"] = charts.heatmap(rules, models, counts)
+    for number, ((model, key), named) in enumerate(curves.items()):
+        figures[f"curve-{number}"] = charts.lines(named, "step", f"{key}, {short(model)}")
+    return figures
+
+
+def _gains(entries: Sequence[Mapping]):
+    measured = any(entry["measured_percent"]["mean"] is not None for entry in entries)
+    planes = ["estimated", *(["measured"] if measured else [])]
+    rows = [(name_of(entry), [entry[f"{plane}_percent"] for plane in planes]) for entry in entries]
+    return charts.intervals(rows, [f"{plane} improvement (%)" for plane in planes])
+
+
+def _markdown(result: Mapping, figures: Mapping) -> str:
+    pictures = {name: f"![{name}]({name}.png)" for name in figures}
+    curves = [pictures[name] for name in figures if name.startswith("curve")]
     sections = [
-        "# Runs compared", NOTE, "## Improvement\n\n" + _rows(HEAD, map(cells, result["summary"])) + pictures["gains"],
-        f"## Rules applied\n\n{RULES}" + (pictures["rules"] or "\n\nNone."),
-        "## Time\n\n" + _rows(("model", "controller", "stage", "runs", "seconds"), map(time_cells, result["times"])),
+        "# Runs compared", NOTE, "## Improvement", _rows(HEAD, map(cells, result["summary"])), pictures["gains"],
+        "## Rules applied", RULES, pictures.get("rules", "None."),
+        "## Time", _rows(TIME_HEAD, map(time_cells, result["times"])),
+        *(["## Training", *curves] if curves else []),
     ]  # fmt: skip
-    sections += [f"## Training{pictures['curves']}"] if curves else []
     return "\n\n".join(sections) + "\n"
 
 
@@ -131,81 +148,15 @@ def _rows(head: Sequence[str], rows) -> str:
     )
 
 
-def _plot_gains(folder: Path, entries: Sequence[Mapping]) -> Path:
-    figure = make_figure(8, 0.32 * len(entries) + 1.2)
-    axes = figure.subplots(1, 2, sharey=True)
-    for plane, key, label in zip(
-        axes, ("estimated_percent", "measured_percent"), ("estimated", "measured"), strict=True
-    ):
-        for position, entry in enumerate(entries):
-            if entry[key]["mean"] is not None:
-                low, high = (
-                    entry[key][end] if entry[key]["low"] is not None else entry[key]["mean"] for end in ("low", "high")
-                )
-                plane.plot([low, high], [position, position], color="C0")
-                plane.plot(entry[key]["mean"], position, "o", color="C0", markersize=4)
-        plane.axvline(0, color="grey", linewidth=0.8)
-        plane.set_xlabel(f"{label} improvement (%)")
-    axes[0].set_yticks(range(len(entries)), map(name_of, entries))
-    axes[0].invert_yaxis()
-    return save_figure(figure, folder / "gains.png")
-
-
-def _plot_rules(folder: Path, counts: Mapping[tuple[str, str], float]) -> Path | None:
-    rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))
-    if not rules:
-        return None
-    values = [[counts.get((rule, model), 0.0) for model in models] for rule in rules]
-    figure = make_figure(0.9 * len(models) + 4, 0.3 * len(rules) + 1.5)
-    axes = figure.subplots()
-    axes.imshow(values, aspect="auto", cmap="Blues")
-    axes.set_xticks(range(len(models)), map(short, models), rotation=45, ha="right")
-    axes.set_yticks(range(len(rules)), rules)
-    most = max(map(max, values))
-    for row, column in ((r, c) for r in range(len(rules)) for c in range(len(models)) if values[r][c]):
-        axes.text(
-            column, row, f"{values[row][column]:.3g}", ha="center", va="center", fontsize=8,
-            color="white" if 2 * values[row][column] > most else "black",
-        )  # fmt: skip
-    return save_figure(figure, folder / "rules.png")
-
-
-def _plot_curves(folder: Path, curves: Mapping[tuple[str, str], Mapping[str, list]]) -> Path | None:
-    if not curves:
-        return None
-    figure = make_figure(8, 2.4 * len(curves))
-    for plane, ((model, key), named) in zip(
-        figure.subplots(len(curves), 1, squeeze=False)[:, 0], curves.items(), strict=True
-    ):
-        for name, curve in named.items():
-            plane.plot(*zip(*curve, strict=True), label=short(name))
-        plane.set(title=short(model), xlabel="step", ylabel=key)
-        plane.legend(fontsize=7)
-    return save_figure(figure, folder / "curves.png")
-
-
-# -- HTML ------------------------------------------------------------------------------------------
-
-
-def _html(result: Mapping, counts: Mapping, curves: Mapping) -> str:
-    rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))
-    measured = any(entry["measured_percent"]["mean"] is not None for entry in result["summary"])
-    charts = [
-        intervals([(name_of(entry), entry[f"{key}_percent"]) for entry in result["summary"]], f"{key} improvement (%)")
-        for key in ("estimated", *(["measured"] if measured else []))
-    ]  # fmt: skip
+def _html(result: Mapping, figures: Mapping) -> str:
+    drawn = {name: tag("figure", charts.svg(figure, name, name)) for name, figure in figures.items()}
+    curves = [drawn[name] for name in figures if name.startswith("curve")]
     sections = [
-        ("Improvement", [table(HEAD, map(cells, result["summary"]), numbers=(3, 4, 5, 6, 8, 9)), *charts]),
-        (
-            "Rules applied",
-            [tag("p", RULES, class_="faint"), heatmap(rules, models, counts, "rule") if rules else tag("p", "None.")],
-        ),
-        ("Time", [table(TIME_HEAD, map(time_cells, result["times"]), numbers=(3, 4))]),
-        ("Training", [_chart(model, key, named) for (model, key), named in curves.items()] or [tag("p", "No curves.")]),
+        ("Improvement", [drawn["gains"], table(HEAD, map(cells, result["summary"]), numbers=(3, 6, 8))]),
+        ("Rules applied", [tag("p", RULES, class_="faint"), drawn.get("rules", tag("p", "None."))]),
+        ("Time", table(TIME_HEAD, map(time_cells, result["times"]), numbers=(3, 4))),
+        ("Training", tag("div", curves, class_="charts") if curves else tag("p", "No curves.")),
     ]  # fmt: skip
     body = [tag("section", tag("h2", title), content) for title, content in sections]
-    return page("RLFlow: runs compared", tag("h1", "Runs compared"), tag("p", NOTE.replace("*", "")), body)
-
-
-def _chart(model: str, key: str, named: Mapping[str, list]) -> Safe:
-    return tag("div", tag("h3", short(model)), lines(named, "step", key))
+    heading = tag("p", "Runs compared", class_="answer")
+    return page("RLFlow: runs compared", heading, tag("p", NOTE.replace("*", "")), body)

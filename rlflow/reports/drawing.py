@@ -30,6 +30,12 @@ class Drawing(NamedTuple):
     after: list[Edge]
     positions: dict[int, tuple[float, int]]
 
+    @property
+    def size(self) -> tuple[float, int]:
+        """Columns, rows."""
+        columns, rows = (max(position[axis] for position in self.positions.values()) for axis in (0, 1))
+        return columns + 1, rows + 1
+
 
 def draw(before: RewriteState, after: RewriteState, region: Region) -> Drawing:
     kinds = dict.fromkeys(sorted(region.removed), "removed") | dict.fromkeys(sorted(region.added), "added")
@@ -120,13 +126,14 @@ def _middle(values: list[float], otherwise: float) -> float:
 
 def picture(before: RewriteState, after: RewriteState, drawing: Drawing) -> Safe:
     """Both, side by side."""
-    columns, rows = (max(position[axis] for position in drawing.positions.values()) for axis in (0, 1))
-    size = round(columns * COLUMN + WIDE + COLUMN // 2 + 2 * MARGIN), round(rows * ROW + HIGH + 2 * MARGIN)
+    columns, rows = drawing.size
+    aside = COLUMN // 2 if any(_passes(drawing.positions, edge) for edge in [*drawing.before, *drawing.after]) else 0
+    size = round((columns - 1) * COLUMN) + WIDE + aside + 2 * MARGIN, (rows - 1) * ROW + HIGH + 2 * MARGIN
     panels = [
         tag("div", tag("div", title, class_="faint"), _panel(state, drawing, links, size, title))
         for title, state, links in (("before", before, drawing.before), ("after", after, drawing.after))
     ]
-    return tag("div", panels, class_="panels")
+    return tag("div", panels, class_="panels narrow" if columns == 1 else "panels")
 
 
 def _panel(state: RewriteState, drawing: Drawing, links: list[Edge], size: tuple[int, int], title: str) -> Safe:
@@ -160,13 +167,18 @@ def _corner(position: tuple[float, int]) -> tuple[int, int]:
     return round(MARGIN + position[0] * COLUMN), MARGIN + position[1] * ROW
 
 
+def _passes(positions: Mapping[int, tuple[float, int]], edge: Edge) -> bool:
+    """Whether a box lies between its ends."""
+    (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
+    middle = (column + last_column) / 2
+    return any(first < row < last and abs(column - middle) < 0.5 for column, row in positions.values())
+
+
 def _arrow(positions: Mapping[int, tuple[float, int]], edge: Edge) -> Safe:
     """From the foot of a box to the head of another, around a box that lies between them."""
     (x, y), (end, below) = _corner(positions[edge.source]), _corner(positions[edge.target])
     x, y, end = x + WIDE // 2, y + HIGH, end + WIDE // 2
-    (column, first), (last_column, last) = positions[edge.source], positions[edge.target]
-    between = [c for c, row in positions.values() if first < row < last and abs(c - (column + last_column) / 2) < 0.5]
-    aside, bend = (COLUMN, (below - y) // 3) if between else (0, (below - y) // 2)
+    aside, bend = (COLUMN, (below - y) // 3) if _passes(positions, edge) else (0, (below - y) // 2)
     drawn = [
         tag(
             "path",

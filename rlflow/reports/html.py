@@ -1,19 +1,19 @@
-"""The report of a run as one HTML page: the gain, the steps, and the graph before and after where it changed."""
+"""The report of a run as one HTML page: first the answer, then where it comes from, last under which conditions."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
-from rlflow.env.state import RewriteState, Task
-from rlflow.reports.charts import bar, heatmap, lines
-from rlflow.reports.drawing import Drawing, draw, look, picture
-from rlflow.reports.markdown import left_out_text, measured_text, summary_line
-from rlflow.reports.markup import Safe, join, page, short, table, tag, time_text
-from rlflow.reports.regions import Region, regions
-from rlflow.reports.steps import Step, opened, trace
+from rlflow.env.state import Task
+from rlflow.reports import charts
+from rlflow.reports.answer import answer, at_a_glance
+from rlflow.reports.changes import change, pictures
+from rlflow.reports.markdown import left_out_text, rule_counts
+from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
+from rlflow.reports.steps import Step, by_rule, opened, trace
 
 STEPS = 1000  # rows of a table of steps
-BOXES = 2500  # operators that are drawn in all pictures
 LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the names of curves that are shown hold
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
@@ -21,26 +21,9 @@ NOTE = (
 )
 DIAGNOSTICS = ("policy_loss", "value_loss", "reward_scale")
 
-SCRIPT = """
-for (const slider of document.querySelectorAll('input[type=range]')) {
-  const part = slider.closest('section'), rows = part.querySelectorAll('tbody tr');
-  const marker = part.querySelector('.marker');
-  const text = part.querySelector('output'), start = marker.dataset;
-  slider.closest('label').hidden = false;
-  slider.oninput = () => {
-    rows.forEach((row, k) => row.classList.toggle('now', k + 1 == slider.value));
-    const first = cell => cell.firstChild ? cell.firstChild.textContent : '';
-    const cells = slider.value > 0 ? [...rows[slider.value - 1].cells].map(first) : null;
-    text.textContent = cells
-      ? `step ${cells[0]}: ${cells[1]} at ${cells[2]}, ${cells[3]} → ${cells[4]} ms` : 'the original';
-    marker.setAttribute('transform', `translate(${+start.from + start.step * slider.value})`);
-  };
-}
-"""
-
 
 def write_html(folder: Path, results: dict, task: Task) -> Path:
-    """Writes report.html into the folder: one file that needs no other and no network, and reads without scripts.
+    """Writes report.html into the folder: one file that needs no other, no network and no script.
 
     Args:
       results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value),
@@ -48,22 +31,23 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
     """
-    outcome = results["eval"]
+    outcome, model = results["eval"], Path(results["model"]).name
     traces = {name: trace(task, actions) for name, actions in outcome["actions"].items()}
     best = shown_candidate(outcome)
+    what = change(task.initial, *traces[best])
+    steps = {name: steps for name, (_, steps) in traces.items()}
     sections = [
-        _headline(results["model"], outcome), _section("Candidates", _candidates(outcome)),
-        _section(
-            "What each step gained", _paths(outcome), _walk(best, traces[best][1], outcome["delivered"] == best),
-            _others(traces, best),
-        ),
-        _section("The graph before and after", *_graph(task.initial, *traces[best])),
-        _section("Rules applied", _rules(outcome)), _training(results["curves"]), _dream(outcome["dreamt"]),
+        answer(model, outcome, best), at_a_glance(what),
+        _section("Where the gains come from", _gains(best, what.steps)),
+        _section("The graph before and after", *pictures(what)) if what.kinds else None,
+        _section("How each candidate did", *_candidates(outcome), *_others(steps, best)),
+        _training(results["curves"], outcome["dreamt"]),
         _section("Time", _times(results["stages"], outcome)),
-        _section("Equality and receipt", _equality(outcome)), _section("Conditions", _conditions(results)),
+        _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
+        _section("What to do next", _next(results["model"], outcome)),
     ]  # fmt: skip
     path = folder / "report.html"
-    write_text(path, page(f"RLFlow: {results['model']}", *sections, script=SCRIPT))
+    write_text(path, page(f"RLFlow: {model}", *sections))
     return path
 
 
@@ -79,115 +63,46 @@ def _section(title: str, *content) -> Safe:
     return tag("section", tag("h2", title), content)
 
 
-def _headline(model: str, outcome: dict) -> Safe:
-    delivered = outcome["candidates"].get(outcome["delivered"])
-    measured = delivered and delivered["measured"]
-    gain = f"{delivered['estimated_improvement_percent']:.2f} %" if delivered else "no gain"
-    cards = [
-        ("Estimated", gain, "lower sum of single-operator costs"),
-        (
-            "Measured",
-            f"{100 * (1 - measured['ratio']):.2f} %" if measured else "–",
-            measured_text(measured) if measured else "not measured",
-        ),
-        ("Delivered", short(outcome["delivered"]), outcome["reason"]),
-    ]
-    drawn = []
-    for title, figure, text in cards:
-        drawn.append(tag("div", title, tag("b", figure), tag("span", text, class_="faint"), class_="card"))
-    return tag(
-        "header", tag("h1", short(model)), tag("p", summary_line(outcome)), tag("div", drawn, class_="cards"),
-        tag("p", NOTE, class_="faint"),
-    )  # fmt: skip
-
-
-def _candidates(outcome: dict) -> Safe:
-    candidates = outcome["candidates"]
-    gains = [candidate["estimated_improvement_percent"] for candidate in candidates.values()]
-    largest = max(gains, default=0.0)
-    rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", "", "", "", "", "", "", "", ""]]
-    for name, candidate in candidates.items():
-        measured, gain = candidate["measured"], candidate["estimated_improvement_percent"]
-        verdict = "the original" if candidate["same_as"] == "original" else "not measured"
-        if measured:
-            low, high = measured["interval"]
-            verdict = f"{measured['verdict']}: {measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
-        equal = (
-            tag("span", "equal", class_="good")
-            if candidate["equal"]
-            else tag("span", "NOT EQUAL, dropped", class_="bad")
-        )
-        rows.append([
-            tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}",
-            f"{gain:.2f} %", bar(gain, largest), verdict, equal,
-            candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}",
-            f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
-        ])  # fmt: skip
-    head = (
-        "found by", "estimated ms", "estimated gain", "", "measured, of the original's latency (95 % interval)",
-        "checks", "rewrites",
-        "real interactions", "seconds", "activations, MB",
-    )  # fmt: skip
-    learned, notes = candidates.get("controller"), ["Seconds are of acting or searching."]
-    if learned:
-        notes.append(
-            "random is the best graph that random play of as many interactions met; greedy is steepest descent."
-        )
-        better = [name for name in candidates if candidates[name]["estimated_ms"] < learned["estimated_ms"]]
-        notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
-    return join([table(head, rows, numbers=(1, 2, 6, 7, 8, 9)), tag("p", " ".join(notes), class_="faint")])
-
-
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _paths(outcome: dict) -> Safe:
-    """The estimated runtime along the way of each candidate; the one whose steps follow comes first."""
-    best = shown_candidate(outcome)
-    names = [best, *(name for name in outcome["candidates"] if name != best)]
-    series = {name: list(enumerate(outcome["candidates"][name]["path_ms"])) for name in names}
-    return lines(series, "rewrites", "estimated runtime (ms)", marker=True)
-
-
-def _walk(name: str, steps: Sequence[Step], delivered: bool) -> Safe:
-    slider = tag("input", type="range", min=0, max=min(len(steps), STEPS), value=0, aria_label="step")
-    label = tag("label", slider, tag("output", "the original"), hidden="hidden") if steps else None
-    return join(
-        [tag("p", f"The steps of {name}{', which is what was delivered' if delivered else ''}:"), label, _table(steps)]
-    )
-
-
-def _others(traces: dict[str, tuple[RewriteState, list[Step]]], best: str) -> list[Safe]:
-    details = []
-    for name, (_, steps) in traces.items():
-        if name != best and steps:
-            details.append(tag("details", tag("summary", f"The {len(steps)} steps of {name}"), _table(steps)))
-    return details
-
-
-def _table(steps: Sequence[Step]) -> Safe:
+def _gains(name: str, steps: Sequence[Step]) -> Safe:
+    """The steps of the shown candidate by their rules, and one by one where they are unfolded."""
     if not steps:
         return tag("p", "No rewrite.")
+    rows = [
+        [[tag("code", one.rule), tag("div", one.why, class_="faint")], f"×{one.count}", time_text(one.gain_ps, "+")]
+        for one in by_rule(steps)
+    ]
+    about = (
+        "Estimated gains of the rules, which add up to the whole. What one rule gains another one may have made "
+        "possible."
+    )
+    grouped = table(("rule, and why it holds", "rewrites", "gain"), rows, numbers=(1, 2))
+    return join([tag("p", about, class_="faint"), grouped, _unfolding(name, steps)])
+
+
+def _others(steps: Mapping[str, Sequence[Step]], best: str) -> list[Safe]:
+    return [_unfolding(name, some) for name, some in steps.items() if name != best and some]
+
+
+def _unfolding(name: str, steps: Sequence[Step]) -> Safe:
+    return tag("details", tag("summary", f"The {len(steps)} steps of {name}, one by one"), _one_by_one(steps))
+
+
+def _one_by_one(steps: Sequence[Step]) -> Safe:
+    head = ("step", "rule", "where", "before, ms", "after, ms", "gain", "in all")
     losses, first, rows = opened(steps), steps[0].before_ps, []
     for number, step in enumerate(steps[:STEPS]):
-        rule = [step.rule, tag("div", step.why, class_="faint"), _loss(*losses[number]) if number in losses else None]
+        loss = _loss(*losses[number]) if number in losses else None
         cells = [
-            number + 1, rule, short(step.position), f"{step.before_ps / 1e9:.6g}", f"{step.after_ps / 1e9:.6g}",
-            time_text(step.gain_ps, "+"),
+            number + 1, tag("div", step.rule, tag("div", step.why, class_="faint"), loss), short(step.position),
+            f"{step.before_ps / 1e9:.6g}", f"{step.after_ps / 1e9:.6g}", time_text(step.gain_ps, "+"),
             f"{100 * (first - step.after_ps) / first:.3f} %" if first else "",
         ]  # fmt: skip
-        rows.append(
-            tag(
-                "tr",
-                [tag("td", cell, class_="n" if k in (0, 3, 4, 5, 6) else None) for k, cell in enumerate(cells)],
-                class_="worse" if number in losses else None,
-            )
-        )
-    head = ("step", "rule", "where", "before, ms", "after, ms", "gain", "in all")
-    more = f"{len(steps) - STEPS} more are in the receipt." if len(steps) > STEPS else None
-    return join(
-        [tag("div", table(head, rows, numbers=(0, 3, 4, 5, 6)), class_="scroll"), tag("p", more) if more else None]
-    )
+        rows.append(row(head, cells, numbers=(0, 3, 4, 5, 6), class_="worse" if loss else None))
+    more = tag("p", f"{len(steps) - STEPS} more are in the receipt.") if len(steps) > STEPS else None
+    return join([table(head, rows, numbers=(0, 3, 4, 5, 6)), more])
 
 
 def _loss(later: list[int], gain_ps: int) -> Safe:
@@ -201,70 +116,69 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
     return tag("div", text, class_="good" if gain_ps > 0 else "bad")
 
 
-# -- the graph -------------------------------------------------------------------------------------
+# -- candidates ------------------------------------------------------------------------------------
 
 
-def _graph(before: RewriteState, after: RewriteState, steps: Sequence[Step]) -> list[Safe]:
-    changed = regions(before, after, steps)
-    gone, new = sum(len(region.removed) for region in changed), sum(len(region.added) for region in changed)
-    kept = sum(not node.constant for node in before.graph.nodes.values()) - gone
-    about = (
-        f"{gone} operators went (red), {new} came (green), {kept} stayed. Only the neighbours of what changed are "
-        "drawn (grey; with a broken line where another region changes them), ⋯ stands for a chain between them. Below "
-        "its name is what an operator is estimated to cost; free is what runs within another one's kernel, or is "
-        "folded."
-    )
-    drawings = [(region, draw(before, after, region)) for region in changed if region.removed or region.added]
-    pictures, left = [], BOXES
-    for alike in _alike(before, after, drawings):
-        size = len(alike[0][1].kinds)
-        drawn = size <= left
-        left -= size if drawn else 0
-        pictures.append(_details(before, after, alike, steps, drawn, unfolded=len(pictures) < 3))
-    return [tag("p", about), *pictures]
+def _candidates(outcome: dict) -> list[Safe | None]:
+    candidates, head = outcome["candidates"], (
+        "found by", "estimated ms", "estimated gain", "measured", "of the original's latency (95 % interval)", "checks",
+        "rewrites", "real interactions", "seconds", "activations, MB",
+    )  # fmt: skip
+    rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", *[""] * (len(head) - 2)]]
+    for name, candidate in candidates.items():
+        rows.append([
+            tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}",
+            f"{candidate['estimated_improvement_percent']:.2f} %", *_measured(candidate), _equal(candidate),
+            candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}",
+            f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
+        ])  # fmt: skip
+    return [
+        tag("p", f"Delivered: {outcome['delivered']}, for this reason: {outcome['reason']}. {NOTE}"),
+        table(head, rows, numbers=(1, 2, 6, 7, 8, 9)), tag("p", _controls_note(candidates), class_="faint"),
+        tag("div", _paths(candidates), _rules(candidates), class_="charts"),
+    ]  # fmt: skip
 
 
-def _alike(
-    before: RewriteState, after: RewriteState, drawings: list[tuple[Region, Drawing]]
-) -> list[list[tuple[Region, Drawing]]]:
-    """The regions, those together that look the same; those first that gain most together."""
-    result: dict[tuple, list] = {}
-    for region, drawing in drawings:
-        result.setdefault(look(before, after, drawing), []).append((region, drawing))
-    return sorted(result.values(), key=lambda alike: -sum(region.gain_ps for region, _ in alike))
+def _measured(candidate: dict) -> tuple[str, str]:
+    """The verdict, and what was measured."""
+    measured = candidate["measured"]
+    if not measured:
+        return "the original" if candidate["same_as"] == "original" else "not measured", ""
+    low, high = measured["interval"]
+    return measured["verdict"], f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
 
 
-def _details(
-    before: RewriteState, after: RewriteState, alike: list, steps: Sequence[Step], drawn: bool, unfolded: bool
-) -> Safe:
-    region, drawing = alike[0]
-    rules = list(dict.fromkeys(steps[number].rule for number in region.steps))
-    gain = sum(one.gain_ps for one, _ in alike)
-    where = f"{len(alike)} alike regions, here the one at" if len(alike) > 1 else "at"
-    summary = f"{', '.join(rules)}: {time_text(gain, '+')}, {where} {short(steps[region.steps[0]].position)}"
-    numbers = ", ".join(str(number + 1) for one, _ in alike for number in one.steps)
-    hidden = f" {region.hidden} more neighbours are not drawn." if region.hidden else ""
-    content = (
-        tag("div", picture(before, after, drawing), class_="scroll")
-        if drawn
-        else tag("p", "Not drawn: the page would be too large.")
-    )
-    caption = tag("figcaption", f"Steps {numbers}.{hidden}")
-    return tag("details", tag("summary", summary), tag("figure", content, caption), open="open" if unfolded else None)
+def _equal(candidate: dict) -> Safe:
+    if candidate["equal"]:
+        return tag("span", "equal", class_="good")
+    return tag("span", "NOT EQUAL, dropped", class_="bad")
+
+
+def _controls_note(candidates: dict) -> str:
+    notes, learned = ["Seconds are of acting or searching."], candidates.get("controller")
+    if learned:
+        notes.append("random is the best graph of as many interactions of random play; greedy is steepest descent.")
+        better = [name for name in candidates if candidates[name]["estimated_ms"] < learned["estimated_ms"]]
+        notes += [f"Better than the learned controller here: {', '.join(better)}."] if better else []
+    return " ".join(notes)
+
+
+def _paths(candidates: dict) -> Safe:
+    """The estimated runtime along the way of each candidate."""
+    series = {name: list(enumerate(candidate["path_ms"])) for name, candidate in candidates.items()}
+    drawn = charts.lines(series, "rewrites", "estimated runtime (ms)")
+    return tag("figure", charts.svg(drawn, "paths", "estimated runtime after each rewrite of each candidate"))
+
+
+def _rules(candidates: dict) -> Safe | None:
+    counts = rule_counts(candidates)
+    if not counts:
+        return None
+    drawn = charts.heatmap(sorted({rule for rule, _ in counts}), list(candidates), counts)
+    return tag("figure", charts.svg(drawn, "rules", "how often each candidate applied each rule"))
 
 
 # -- the rest --------------------------------------------------------------------------------------
-
-
-def _rules(outcome: dict) -> Safe:
-    counts = {
-        (rule, name): count for name, result in outcome["candidates"].items() for rule, count in result["rules"].items()
-    }
-    return (
-        heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts, "rule")
-        if counts
-        else tag("p", "None.")
-    )
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
@@ -275,26 +189,22 @@ def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str,
     ]  # fmt: skip
 
 
-def _training(curves: dict) -> Safe | None:
-    charts = [lines({name: curve}, "step", key) for name, key, curve in learning_curves(curves)]
-    return _section("Training", charts) if charts else None
-
-
-def _dream(dreamt: list[dict]) -> Safe | None:
+def _training(curves: dict, dreamt: list[dict]) -> Safe | None:
+    drawn = []
+    for number, (name, key, curve) in enumerate(learning_curves(curves)):
+        chart = charts.svg(charts.lines({name: curve}, "step", key), f"curve-{number}", f"{key} of {short(name)}")
+        drawn.append(tag("figure", chart, tag("figcaption", short(name))))
     rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
-    return _section("Dream and reality", table(head, rows, numbers=(0, 1, 2))) if rows else None
+    dream = table(head, rows, numbers=(0, 1, 2)) if rows else None
+    content = [tag("div", drawn, class_="charts") if drawn else None, dream]
+    return _section("Training: dream and reality", *content) if drawn or rows else None
 
 
 def _times(stages: dict, outcome: dict) -> Safe:
     seconds = {f"stage {name}": stage["seconds"] for name, stage in stages.items()}
     seconds |= {f"finding the graph: {name}": result["seconds"] for name, result in outcome["candidates"].items()}
-    largest = max(seconds.values(), default=0.0)
-    return table(
-        ("", "seconds", ""),
-        [[name, f"{value:.1f}", bar(value, largest)] for name, value in seconds.items()],
-        numbers=(1,),
-    )
+    return tag("figure", charts.svg(charts.bars(seconds, "seconds"), "seconds", "seconds of each stage and search"))
 
 
 def _equality(outcome: dict) -> Safe:
@@ -302,18 +212,28 @@ def _equality(outcome: dict) -> Safe:
     left_out = tag("p", text) if text else None
     if outcome["delivered"] == "original":
         return join([tag("p", "The original is returned unchanged."), left_out])
-    findings = outcome["candidates"][outcome["delivered"]]["findings"]
-    rows = [
-        [f["kind"], tag("span", "ok", class_="good") if f["ok"] else tag("span", "FAILED", class_="bad"), f["message"]]
-        for f in findings
-    ]
-    repeat = "python run.py replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"
-    note = tag("p", "receipt.json, beside this page, makes the same file again, byte for byte: ", tag("code", repeat))
-    return join([table(("check", "result", ""), rows), left_out, note])
+    rows = []
+    for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
+        verdict = tag("span", "ok", class_="good") if finding["ok"] else tag("span", "FAILED", class_="bad")
+        rows.append([finding["kind"], verdict, finding["message"]])
+    return join([table(("check", "result", "finding"), rows), left_out])
 
 
 def _conditions(results: dict) -> Safe:
     rows = [["seed", results["seed"]], ["machine", results["machine"]], *results["versions"].items()]
-    return table(("", ""), rows)
+    return table(("what", "which"), rows)
 
 
+def _next(model: str, outcome: dict) -> list[Safe]:
+    """Commands for who wants to go on."""
+    name = shlex.quote(short(model))
+    commands = {
+        "Search longer:": f"python run.py optimise {name} --out faster.onnx --seconds 600",
+        "Let a controller learn in the dream, too:": f"python run.py optimise {name} --out faster.onnx --learn",
+        "How far from the best is this? (short graphs)": f"python run.py bound --model {name}",
+    }
+    if outcome["delivered"] != "original":
+        made = "receipt.json, beside this page, makes the same file again, byte for byte:"
+        replay = {made: "python run.py replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"}
+        commands = replay | commands
+    return [join([tag("div", why), tag("pre", tag("code", command))]) for why, command in commands.items()]

@@ -5,7 +5,8 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlflow.common.files import write_bytes, write_text
+from rlflow.common.files import write_text
+from rlflow.reports import charts
 
 FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
 
@@ -156,51 +157,22 @@ def _conditions(results: dict) -> str:
     return "\n".join(lines + [f"- {name} {version}" for name, version in results["versions"].items()])
 
 
-def make_figure(width: float, height: float):
-    """An empty one of so many inches."""
-    from matplotlib.figure import Figure  # without pyplot: no display, no global state
-
-    return Figure(figsize=(width, height), layout="constrained")
+def rule_counts(candidates: Mapping[str, Mapping]) -> dict[tuple[str, str], int]:
+    """(rule, candidate) → how often."""
+    return {(rule, name): count for name, result in candidates.items() for rule, count in result["rules"].items()}
 
 
 def _plot_paths(folder: Path, outcome: dict) -> Path:
-    figure = make_figure(7, 3.5)
-    axes = figure.subplots()
-    for name, result in outcome["candidates"].items():
-        axes.plot(result["path_ms"], label=name, marker="." if len(result["path_ms"]) < 30 else None)
-    axes.axhline(outcome["original"]["estimated_ms"], color="grey", linewidth=0.8, linestyle="--", label="original")
-    axes.set(xlabel="rewrites", ylabel="estimated runtime (ms)")
-    axes.legend()
-    return save_figure(figure, folder / "path.png")
+    series = {name: list(enumerate(result["path_ms"])) for name, result in outcome["candidates"].items()}
+    return charts.save(charts.lines(series, "rewrites", "estimated runtime (ms)"), folder / "path.png")
 
 
 def _plot_rules(folder: Path, outcome: dict) -> Path | None:
-    names = list(outcome["candidates"])
-    rules = sorted({rule for result in outcome["candidates"].values() for rule in result["rules"]})
-    if not rules:
+    counts = rule_counts(outcome["candidates"])
+    if not counts:
         return None
-    counts = [[outcome["candidates"][name]["rules"].get(rule, 0) for name in names] for rule in rules]
-    figure = make_figure(1.5 * len(names) + 3, 0.3 * len(rules) + 1)
-    axes = figure.subplots()
-    axes.imshow(counts, aspect="auto", cmap="Blues")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(rules)), rules)
-    most = max(max(values) for values in counts)
-    for row, values in enumerate(counts):
-        for column, count in enumerate(values):
-            axes.text(
-                column, row, str(count), ha="center", va="center", fontsize=8,
-                color="white" if 2 * count > most else "black",
-            )  # fmt: skip
-    return save_figure(figure, folder / "rules.png")
-
-
-def save_figure(figure, path: Path) -> Path:
-    """Writes it as PNG."""
-    image = io.BytesIO()
-    figure.savefig(image, dpi=120, format="png")
-    write_bytes(path, image.getvalue())
-    return path
+    drawn = charts.heatmap(sorted({rule for rule, _ in counts}), list(outcome["candidates"]), counts)
+    return charts.save(drawn, folder / "rules.png")
 
 
 def as_csv(table: Sequence[Mapping]) -> str:

@@ -136,9 +136,9 @@ def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
         and "6.0 (3.5 – 8.5)" in page
     )
     assert "\\|x" in markdown and not Page(page).all("script") and Page(page).all("section")
-    for plot in ("gains.png", "rules.png", "curves.png"):
+    for plot in ("gains.png", "rules.png", "curve-0.png"):
         assert (tmp_path / "out" / plot).read_bytes().startswith(b"\x89PNG") and plot in markdown
-    assert page.count("class=\"series") >= 3 and "value_loss" not in page and "mean_return" in page
+    assert len(Page(page).all("svg")) == 4 and "value_loss" not in page and "mean_return" in page
 
 
 def test_what_cannot_be_compared_is_refused_with_one_line(folders, tmp_path, capsys):
@@ -167,5 +167,5 @@ def test_the_command_writes_everything_into_its_folder(folders, tmp_path, capsys
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         "comparison.json", "runs.csv", "summary.csv", "times.csv", "rules.csv", "report.md", "report.html", "gains.png",
-        "rules.png", "curves.png",
+        "rules.png", "curve-0.png", "curve-1.png",
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """The HTML page of a run: it draws what changed, states the results, and a stranger's text stays a text."""
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,15 +9,17 @@ import numpy as np
 import onnx
 import pytest
 
+import rlflow.reports.changes as changes
 import rlflow.reports.html as html_report
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.reports.charts import heatmap, lines, thinned
+from rlflow.reports import charts
+from rlflow.reports.changes import change, operators
 from rlflow.reports.drawing import draw
-from rlflow.reports.html import SCRIPT, write_html
+from rlflow.reports.html import write_html
 from rlflow.reports.markup import VOID, Safe, tag
 from rlflow.reports.regions import regions, shown
-from rlflow.reports.steps import Step, groups, opened, trace
+from rlflow.reports.steps import Step, by_rule, groups, opened, trace
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
 from tests.toys.tiny import tiny_task
@@ -163,14 +166,21 @@ def test_what_a_loss_opened_is_what_needs_it_directly_or_not():
     assert groups(steps) == [[0, 1, 2, 4], [3], [5]]
 
 
+def test_groups_of_steps_hold_every_step_once_and_the_greatest_gain_first():
+    steps = [step(5), step(-3)._replace(rule="other"), step(7), step(0)._replace(rule="another")]
+    assert [(one.rule, one.count, one.gain_ps) for one in by_rule(steps)] == [
+        ("rule", 2, 12), ("another", 1, 0), ("other", 1, -3)
+    ]  # fmt: skip
+
+
 def test_all_changes_of_a_known_rewrite_are_drawn_and_nothing_else(tmp_path):
     """A normalisation goes into its convolution: two operators go, one comes, each where it was."""
     task = tiny_task("tiny_resnet18")
     action = (task.rules.index("conv-batchnorm"), 1)
     page, _ = page_of(tmp_path, task, {"greedy": [action]})
     labels = [sorted(title for _, title in page.all("g", class_=kind)) for kind in ("removed", "added")]
-    assert [len(result) for result in labels] == [2, 1]
-    assert "BatchNormalization" in labels[0][0] and "Conv" in labels[0][1] and "Conv" in labels[1][0]
+    assert [len(result) for result in labels] == [4, 2]  # at a glance, and among all changes
+    assert "BatchNormalization" in labels[0][0] and "Conv" in labels[0][2] and "Conv" in labels[1][0]
     assert "2 operators went (red), 1 came (green)" in "".join(text for _, text in page.all("section"))
 
 
@@ -211,17 +221,51 @@ def result(task) -> dict:
     }
 
 
-def test_all_steps_are_in_the_page_without_a_script(tmp_path, task, result):
-    _, text = page_of(tmp_path, task, result)
-    page = Page(text[: text.index("<script>")] + "</body></html>")
-    for actions in result.values():
+def test_all_steps_are_in_the_page_and_unfold(tmp_path, task, result):
+    page, _ = page_of(tmp_path, task, result)
+    unfolding = [text for _, text in page.all("details")]
+    for name, actions in result.items():
         _, steps = trace(task, actions)
+        assert sum(text.startswith(f"The {len(steps)} steps of {name}") for text in unfolding) == (len(steps) > 0)
         for number, step in enumerate(steps):
             cells = (f"{number + 1}{step.rule}{step.why}", f"{step.before_ps / 1e9:.6g}{step.after_ps / 1e9:.6g}")
             assert any(row.startswith(cells[0]) and cells[1] in row for _, row in page.all("tr")), step
     losses = [s for actions in result.values() for s in trace(task, actions)[1] if s.gain_ps < 0]
     assert losses and len(page.all("tr", class_="worse")) == len(losses)
     assert all("slower" in row for _, row in page.all("tr", class_="worse"))
+
+
+def test_rewrites_are_grouped_and_their_gains_add_up(tmp_path, task, result):
+    page, _ = page_of(tmp_path, task, result)
+    after, steps = trace(task, result["greedy"])
+    grouped = by_rule(steps)
+    rows, items = ([text for _, text in page.all(name)] for name in ("tr", "li"))
+    assert sum(one.gain_ps for one in grouped) == task.initial.cost.runtime_ps - after.cost.runtime_ps
+    assert sum(one.count for one in grouped) == len(steps) > len(grouped) > 1
+    for position, one in enumerate(grouped):
+        assert any(row.startswith(f"{one.rule}{one.why}×{one.count}") for row in rows)
+        assert any(item.startswith(f"{one.rule} ×{one.count}") for item in items) == (position < len(items))
+    before, now = operators(task.initial), operators(after)
+    (glance,) = [text for _, text in page.all("div", id="rewrites")]
+    assert f"Operators {before.total()} → {now.total()}: " in glance
+
+
+def test_the_first_drawing_is_the_greatest_gain_that_can_be_read_at_once(tmp_path, task, result, monkeypatch):
+    what = change(task.initial, *trace(task, result["greedy"]))
+    assert [kind.gain_ps for kind in what.kinds] == sorted((kind.gain_ps for kind in what.kinds), reverse=True)
+
+    def drawn() -> str:
+        (text,) = [text for _, text in page_of(tmp_path, task, result)[0].all("figure", class_="telling")]
+        return text
+
+    columns, rows = zip(*(kind.drawing.size for kind in what.kinds), strict=True)
+    assert min(rows) < max(rows)
+    for limit in (max(rows), min(rows)):
+        monkeypatch.setattr(changes, "FIRST_COLUMNS", max(columns))
+        monkeypatch.setattr(changes, "FIRST_ROWS", limit)
+        assert changes.summary(what, next(kind for kind in what.kinds if kind.drawing.size[1] <= limit)) in drawn()
+    monkeypatch.setattr(changes, "FIRST_ROWS", 0)  # none is small: the smallest
+    assert changes.summary(what, min(what.kinds, key=lambda kind: len(kind.drawing.kinds))) in drawn()
 
 
 def test_the_page_states_the_results(tmp_path, task, result):
@@ -232,10 +276,12 @@ def test_the_page_states_the_results(tmp_path, task, result):
         wanted = f"{name}{candidate['estimated_ms']:.4f}{candidate['estimated_improvement_percent']:.2f} %"
         wanted += f"not measuredequal{candidate['substitutions']}1234.56.78"
         assert wanted in rows
-        for rule, count in candidate["rules"].items():
-            columns = [str(other["rules"].get(rule) or "") for other in outcome["candidates"].values()]
-            assert str(count) in columns and rule + "".join(columns) in rows
-    assert {"collect", "eval"} <= {row.removeprefix("stage ").rstrip("0123456789.") for row in rows}
+    charts_of = {attributes["aria-label"]: text for attributes, text in page.all("svg")}
+    counts = charts_of["how often each candidate applied each rule"]
+    for candidate in outcome["candidates"].values():
+        assert all(rule in counts and str(count) in counts for rule, count in candidate["rules"].items())
+    times = charts_of["seconds of each stage and search"]
+    assert all(text in times for text in ("stage collect", "6.7", "stage eval", "8.9", "finding the graph: greedy"))
     assert "19.8765.432" in rows and "seed7" in rows and "onnx1.0" in rows and "numericsokall outputs agree" in rows
 
 
@@ -249,25 +295,53 @@ def test_rewrites_that_were_left_out_are_counted(tmp_path, task, result):
         assert f"2 of {name}; see fault-report.md" in write_html(tmp_path, results, task).read_text()
 
 
+MEASURED = {
+    "ratio": 0.875, "interval": [0.861, 0.889], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.75,
+    "side_by_side": True,
+}  # fmt: skip
+
+
+def answer_of(folder: Path, results: dict, task: Task) -> tuple[str, list[str]]:
+    """(the answer, its cards)"""
+    page = Page(write_html(folder, results, task).read_text())
+    (line,) = [text for attributes, text in page.all("p") if attributes.get("class", "").startswith("answer")]
+    return line, [text for _, text in page.all("div", class_="card")]
+
+
 def test_estimated_and_measured_stand_apart(tmp_path, task, result):
     results = results_of(task, result)
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
-    delivered["measured"] = {
-        "ratio": 0.875, "interval": [0.861, 0.889], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.75,
-        "side_by_side": True,
-    }  # fmt: skip
-    cards = [text for _, text in Page(write_html(tmp_path, results, task).read_text()).all("div", class_="card")]
-    assert (
-        cards[0].startswith(f"Estimated{delivered['estimated_improvement_percent']:.2f} %") and "12.50" not in cards[0]
-    )
-    assert cards[1].startswith("Measured12.50 %") and "0.861 to 0.889" in cards[1]
+    gain = f"{delivered['estimated_improvement_percent']:.1f} %"
+    line, cards = answer_of(tmp_path, results, task)
+    assert line == f"Estimated: {gain} less time" and "not measured" in cards[0]
+    delivered |= {"measured": MEASURED, "max_relative_error": 3.25e-7}
+    line, (sure, equal, estimated) = answer_of(tmp_path, results, task)
+    assert line == "12.5 % less time"
+    assert sure.startswith("How sure11.1–13.9 %") and "0.861 – 0.889" in sure
+    assert equal == "Equalyes1 checks passed, largest relative error 3.3e-07"
+    assert estimated.startswith(f"Estimated{gain}") and "12.5" not in estimated
 
 
-def test_the_original_delivered(tmp_path, task):
-    results = results_of(task, {"controller": [], "greedy": [], "random": []})
-    results["eval"] |= {"delivered": "original", "reason": "no gain was found"}
-    text = write_html(tmp_path, results, task).read_text()
-    assert "The original is returned unchanged." in text and "No rewrite." in text and "no gain" in text and Page(text)
+def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
+    results = results_of(task, result)
+    delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
+    delivered |= {"measured": MEASURED | {"ratio": 1.001, "interval": [0.99, 1.012], "verdict": "no difference shown"}}
+    line, cards = answer_of(tmp_path, results, task)
+    assert line == "No difference shown" and cards[0].startswith("How sure−1.2–1.0 %")
+    delivered |= {"equal": False}
+    delivered["findings"][0]["ok"] = False
+    assert answer_of(tmp_path, results, task)[1][1] == "Equalno, dropped1 of 1 checks failed"
+
+
+def test_the_original_delivered(tmp_path, task, result):
+    for actions in ({"controller": [], "greedy": []}, {"greedy": result["greedy"]}):
+        results = results_of(task, actions)
+        results["eval"] |= {"delivered": "original", "reason": "a reason"}
+        assert answer_of(tmp_path, results, task)[0] == "No gain: the original is returned"
+        text = (tmp_path / "report.html").read_text()
+        assert "Why: a reason." in text and "The original is returned unchanged." in text
+        assert "run.py replay" not in text
+        assert ("No rewrite." in text) == ("was not delivered" not in text) == ("controller" in actions)
 
 
 def test_texts_of_strangers_are_texts(tmp_path):
@@ -280,9 +354,8 @@ def test_texts_of_strangers_are_texts(tmp_path):
     task = Task(graph, tiny_task("tiny_resnet18").rules, tiny_task("tiny_resnet18").cost)
     actions = [tuple(map(int, a)) for a in greedy(task.initial, 100, 60.0).actions]
     page, text = page_of(tmp_path, task, {"greedy": actions}, model=evil)
-    assert len(actions) > 5 and "&lt;script&gt;alert(1)" in text and len(text) < 150_000
-    assert [content for _, content in page.all("script")] == [SCRIPT]
-    assert not page.all("img") and not any(
+    assert len(actions) > 5 and "&lt;script&gt;alert(1)" in text and len(text) < 200_000
+    assert not page.all("script") and not page.all("img") and not any(
         key.startswith("on") for _, attributes, _ in page.elements for key in attributes
     )
     assert any(evil[:60] in content for _, content in page.all("title"))
@@ -290,19 +363,21 @@ def test_texts_of_strangers_are_texts(tmp_path):
 
 def test_the_page_asks_for_nothing_from_elsewhere(tmp_path, task, result):
     page, text = page_of(tmp_path, task, result)
-    assert not any(
-        key in attributes for _, attributes, _ in page.elements for key in ("src", "href", "xlink:href", "action")
-    )
-    assert "url(" not in text and "@import" not in text and "http" not in text.replace("http-equiv", "")
+    keys = ("src", "href", "action")
+    links = [attributes[key] for _, attributes, _ in page.elements for key in keys if key in attributes]
+    ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert all(link.startswith("#") and link[1:] in ids for link in [*links, *re.findall(r"url\((.*?)\)", text)])
+    assert len(set(ids)) == len(ids)
+    assert "@import" not in text and "http" not in text.replace("http-equiv", "")
     (policy,) = [
         attributes["content"] for attributes, _ in page.all("meta", **{"http-equiv": "Content-Security-Policy"})
     ]
-    assert policy.startswith("default-src 'none'") and "script-src 'sha256-" in policy
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'" and not page.all("script")
 
 
 def test_the_page_stays_small(tmp_path, task, result, monkeypatch):
     whole, _ = page_of(tmp_path, task, result)
-    monkeypatch.setattr(html_report, "BOXES", 12)
+    monkeypatch.setattr(changes, "BOXES", 12)
     monkeypatch.setattr(html_report, "STEPS", 5)
     cut, text = page_of(tmp_path, task, result)
 
@@ -342,17 +417,63 @@ def test_every_text_is_escaped_unless_it_is_markup():
     )
 
 
+def svg_of(figure, name: str = "a") -> str:
+    return charts.svg(figure, name, "about")
+
+
 def test_charts_keep_ends_and_bear_what_is_no_number():
-    line = [(k, k * k) for k in range(10_001)]
+    line, thinned = [(k, k * k) for k in range(10_001)], charts.thinned
     assert (
         thinned(line)[0] == line[0] and thinned(line)[-1] == line[-1] and len(thinned(line)) < 500 and thinned([]) == []
     )
     for series in ({}, {"empty": []}, {"one": [(3, 3.0)]}, {"bad": [(0, float("inf")), (1, float("nan"))]}):
-        chart = lines(series, "x", "y")
+        chart = svg_of(charts.lines(series, "x", "y"))
         assert "nan" not in chart and "inf" not in chart and Page(chart)
-    shades = Page(heatmap(["a"], ["x", "y", "z"], {("a", "x"): 1, ("a", "y"): 4}, "")).all("td", class_="n")
-    assert (
-        [text for _, text in shades] == ["1", "4", ""]
-        and "0.19" in shades[0][0]["style"]
-        and "0.75" in shades[1][0]["style"]
-    )
+
+
+def test_more_is_darker_and_longer():
+    figure = charts.heatmap(["a"], ["x", "y", "z"], {("a", "x"): 1, ("a", "y"): 4})
+    assert [cell.get_alpha() for cell in figure.axes[0].patches] == pytest.approx([0.15, 0.6])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1", "4"]
+    figure = charts.bars({"one": 1.0, "two": 2.0}, "seconds")
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [1.0, 2.0]
+
+
+def test_what_is_not_known_is_not_drawn():
+    known, none = {"mean": 1.0, "low": 0.5, "high": 2.0}, {"mean": None, "low": None, "high": None}
+    (plane,) = charts.intervals([("a", [known]), ("b", [none]), ("c", [known | {"low": None}])], ["x"]).axes
+    zero, interval, *dots = [line.get_xydata().tolist() for line in plane.lines]
+    assert interval == [[0.5, 0.0], [2.0, 0.0]] and dots == [[[1.0, 0.0]], [[1.0, 2.0]]]
+
+
+@pytest.mark.parametrize("name", ["$x_1$", r"$\frac{$", "_x", "<script>&\"'", "a\x00\x1b\ud800b", "x" * 10**5])
+def test_a_strangers_name_is_a_text_in_every_chart(name):
+    """No formula, no markup, nothing that an SVG cannot hold."""
+    result = {"mean": 1.0, "low": 0.5, "high": 2.0}
+    figures = [
+        charts.lines({name: [(0, 1.0), (1, 2.0)], "other": [(0, 2.0)]}, "x", name), charts.bars({name: 1.0}, "x"),
+        charts.intervals([(name, [result])], ["x"]), charts.heatmap([name], [name], {(name, name): 2}),
+    ]  # fmt: skip
+    shown = name if len(name) < 30 and name.isprintable() else None
+    for figure in figures:
+        page = Page(svg_of(figure))
+        texts = [text for _, text in page.all("text")]
+        assert not page.all("script") and all(len(text) < 50 for text in texts)
+        assert shown in texts if shown else any("a��" in text or "xxx…" in text for text in texts)
+
+
+def test_a_chart_is_the_same_every_time_in_the_colours_of_its_page_and_apart_from_others():
+    rows = [("a", [{"mean": 1.0, "low": 0.5, "high": 2.0}])]
+    one, again, other = (svg_of(charts.intervals(rows, ["x"]), name) for name in "aab")
+    assert one == again and "var(--s0)" in one and "var(--text)" in one
+    assert not re.findall("#[0-9a-f]{6};", one) and "<style" not in one and "metadata" not in one
+    ids = [{a["id"] for _, a, _ in Page(text).elements if "id" in a} for text in (one, other)]
+    assert ids[0] and not ids[0] & ids[1]
+
+
+def test_drawing_leaves_the_style_of_matplotlib_as_it_was():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    svg_of(charts.bars({"a": 1.0}, "x"))
+    assert dict(matplotlib.rcParams) == before

@@ -1,12 +1,12 @@
 """What a sweep came to: one row a run as CSV and JSON, and a page with a summary over the seeds and plots."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from rlflow.common.files import write_bytes, write_json, write_text
+from rlflow.common.files import write_json, write_text
+from rlflow.reports import charts
 from rlflow.reports.markdown import as_csv
 from rlflow.runs.sweeps.file import Parameter, Sweep
 from rlflow.runs.sweeps.runs import FIGURES
@@ -118,11 +118,10 @@ def _value(value) -> str:
     return f"{value:g}" if isinstance(value, float) else "null" if value is None else str(value)
 
 
+@charts.styled()
 def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
     """Dreamt and real return and improvement over the parameter: every run a dot; mean ± sd where there are several."""
-    from matplotlib.figure import Figure  # without pyplot: no display, no global state
-
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    figure = charts.new(9, 3.5)
     values = list(dict.fromkeys(trial.values[parameter.name] for trial in trials))
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     for axes, shown, label in zip(
@@ -139,14 +138,11 @@ def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
                     stats = mean_and_sd(result)
                     axes.errorbar([at], [stats["mean"]], [stats["sd"]], fmt="_", color=f"C{k}", capsize=3)
         if not numeric:
-            axes.set_xticks(range(len(values)), [_value(value) for value in values], rotation=45, ha="right")
+            names = [charts.label(_value(value)) for value in values]
+            axes.set_xticks(range(len(values)), names, rotation=45, ha="right")
         if parameter.log:
             axes.set_xscale("log")
         axes.set(xlabel=parameter.name, ylabel=label)
         if len(shown) > 1:
             axes.legend()
-    image = io.BytesIO()
-    figure.savefig(image, dpi=120, format="png")
-    path = folder / "plots" / f"{parameter.name}.png"
-    write_bytes(path, image.getvalue())
-    return path
+    return charts.save(figure, folder / "plots" / f"{parameter.name}.png")
