@@ -212,7 +212,7 @@ def watched(folder, **options) -> tuple[dict, dict]:
     evaluations = {}
 
     def log(step, values):
-        evaluations.update({step: values["holdout/dynamics_loss"]} if "holdout/dynamics_loss" in values else {})
+        evaluations.update({step: values["held_out_loss"]} if "held_out_loss" in values else {})
 
     config = dataclasses.replace(TINY, **(IMPATIENT | options))
     return evaluations, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log).results
