@@ -57,26 +57,8 @@ BOARDS = {
         "`eval-controller`, `eval-greedy`, `eval-random` … are what the candidates did to the estimated runtime.",
         {
             "return": Meaning("step of the episode", "reward", "higher", "Reward so far, dreamt and real."),
-            "estimated_ms": Meaning(
+            "runtime_estimated_ms": Meaning(
                 "rewrite", "ms", "lower", "Estimated runtime after so many rewrites, of every candidate."
-            ),
-        },
-        {},
-    ),
-    "iterations": Board(
-        "1 dream and reality",
-        "Of `train-wm --iterations N`. `iterations-dream` is what the controller of an iteration dreamt, "
-        "`iterations-real` what its greedy episode then earned; `iterations-before` is the world model that it learnt "
-        "in, `iterations-after` the one that learnt from its episodes too. **Good:** dream and reality come together, "
-        "and the error falls. **Bad:** every new controller finds another way to fool the model: more interactions, "
-        "or an uncertainty limit in the dream.",
-        {
-            "return_by_iteration": Meaning(
-                "iteration", "reward", "higher", "Dreamt return, and real return of the greedy episode."
-            ),
-            "error_by_iteration": Meaning(
-                "iteration", "share of the mean real gain", "lower",
-                "How far the world model is off about what the controller's whole episodes gain.",
             ),
         },
         {},
@@ -91,18 +73,18 @@ BOARDS = {
         "held-out loss that rises while the loss falls says that there are too few episodes.",
         {
             "error_by_horizon": Meaning(
-                "steps ahead", "share of the mean absolute real sum", "lower",
+                "steps ahead", "units of the mean real sum", "lower",
                 "Error of the reward summed over so many steps. 1 is as wrong as to expect no reward.",
             ),
             "masks_exact_by_horizon": Meaning(
-                "steps ahead", "share of the states", "higher",
+                "steps ahead", "a share of the states", "higher",
                 "How often the mask of valid rules is right in every entry after so many steps.",
             ),
             "loss": Meaning(
-                "training step", "sum of its parts", "lower", "What the dynamics descend, on episodes of the training."
+                "training step", "the sum of its parts", "lower", "What the dynamics descend, on training episodes."
             ),
             "held_out_loss": Meaning(
-                "training step", "sum of its parts", "lower", "The same loss on episodes that were kept from the training."
+                "training step", "the sum of its parts", "lower", "The same, on held-out episodes."
             ),
         },
         {
@@ -127,14 +109,14 @@ BOARDS = {
     "train-controller": Board(
         "3 controller",
         "One folder a training: `ppo-1` learnt in dreams of temperature 1, `ppo-real` on the real graph. **Good:** "
-        "`best_return` rises early and then levels off. **Bad:** it stays where random play (`4 random play`) is, or "
+        "`best_return` rises early and then levels off. **Bad:** it stays where random play (`5 random play`) is, or "
         "still rises steeply at the end: more updates, generations or steps. What it is worth, only `1 dream and "
         "reality` says.",
         {
             "return": Meaning(
                 "environment steps", "reward", "higher",
-                "Mean return of the episodes that were just played: PPO's of an update, CMA-ES's of a generation, "
-                "the planner's of a search or a batch of samples. Of one-shot tasks percent below the control.",
+                "Mean return of the controller as it now is: PPO's greedy policy, the mean of CMA-ES's search, the "
+                "plan that the planner's last search found. Of one-shot tasks percent below the control.",
             ),
             "best_return": Meaning(
                 "environment steps", "reward", "higher", "Return of the best controller so far, which is what is kept."
@@ -142,7 +124,7 @@ BOARDS = {
         },
         {
             "episode_length": "steps of the episodes that ended",
-            "greedy_return": "mean return of the learner's greedy episodes, always of the same dreams",
+            "sampled_return": "mean return of the episodes that ended, whose actions were sampled",
             "policy_loss": "PPO's clipped objective, negated",
             "value_loss": "squared error of the predicted returns, in scaled rewards",
             "entropy": "of the policy, in nats; near 0 it explores no more",
@@ -153,21 +135,37 @@ BOARDS = {
             "learning_rate": "as it decays",
             "reward_scale": "what rewards are divided by",
             "best_individual": "highest return of a generation",
-            "mean_individual": "return of the mean of the search",
+            "population_return": "mean return of a generation",
             "sigma": "step size of the search; it shrinks as the search converges",
             "starts": "how often the search began",
             "generation": "generations so far, in units of popsize individuals",
             "best_runtime_ms": "predicted runtime of the best dreamt graph so far, as a search finds it",
         },
     ),
+    "iterations": Board(
+        "4 iterations",
+        "Of `train-wm --iterations N`. `iterations-dream` is what the controller of an iteration dreamt, "
+        "`iterations-real` what its greedy episode then earned; `iterations-before` is the world model that it learnt "
+        "in, `iterations-after` the one that learnt from its episodes too. **Good:** dream and reality come together, "
+        "and the error falls. **Bad:** every new controller finds another way to fool the model: more interactions, "
+        "or an uncertainty limit in the dream.",
+        {
+            "return": Meaning("iteration", "reward", "higher", "Dreamt return, and real return of the greedy episode."),
+            "world_model_error": Meaning(
+                "iteration", "units of the mean real gain", "lower",
+                "How far the world model is off about what the controller's whole episodes gain.",
+            ),
+        },
+        {},
+    ),
     "collect": Board(
-        "4 random play",
+        "5 random play",
         "What random play meets (`collect`). **Good:** episodes that gain something, and episodes that lose. **Bad:** "
         "all returns alike: there is little to learn from; let episodes be longer, or allow more rules.",
         {
             "return": Meaning("episode", "reward", "higher", "Return of the episode."),
             "best_gain": Meaning(
-                "episode", "% of the first cost", "higher", "Estimated gain of the best graph met so far."
+                "episode", "percent of the first cost", "higher", "Estimated gain of the best graph met so far."
             ),
             "episode_length": Meaning("episode", "steps", "", "Short ones ended by NO-OP, or where no rule applied."),
         },
@@ -240,12 +238,14 @@ def page() -> str:
     parts = [
         "# Which curves to look at first",
         "Groups with a number hold them, the most telling group first; *Custom Scalars* shows them alone. Diagnostics "
-        "say why something learns badly. All controllers, and all world models, use the same names.",
+        "say why something learns badly. All controllers, and all world models, use the same names. Most curves are "
+        "short: set *Smoothing* to 0.",
     ]
     for stage, board in BOARDS.items():
-        rows = ["| curve | along | unit | better | what it says |", "| --- | --- | --- | --- | --- |"]
+        rows = ["| curve | along | what it says |", "| --- | --- | --- |"]
         for name, meaning in board.first.items():
-            rows.append(f"| `{tag_of(stage, name)}` | " + " | ".join(meaning) + " |")
+            scale = f"In {meaning.unit}" + (f"; {meaning.better} is better." if meaning.better else ".")
+            rows.append(f"| `{tag_of(stage, name)}` | {meaning.along} | {meaning.text} {scale} |")
         parts += [f"## {stage}", board.about, "\n".join(rows)]
     parts.append("# Diagnostics")
     for stage, board in BOARDS.items():

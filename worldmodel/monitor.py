@@ -19,14 +19,14 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 from tensorboard.plugins.text import metadata as texts
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-_FILES = count()  # of this process: two opened in one second must not have one name
+_FILES = count()  # of this process: those opened in one second have names of their own, in order
 
 
 class EventWriter:
     """Writes scalars, texts and what else TensorBoard shows to a new event file in the folder. A context manager."""
 
     def __init__(self, folder: Path | str):
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES)}"
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILES):06d}"
         Path(folder).mkdir(parents=True, exist_ok=True)
         self._records = RecordWriter(open(Path(folder) / name, "wb"))
         self._write(file_version="brain.Event:2")

@@ -28,11 +28,11 @@ def draw_iterations(run, iterations: Sequence[Mapping]) -> None:
         drawn["dream"].append((one["iteration"], one["dreamt_return"]))
         drawn["real"].append((one["iteration"], one["before"]["improvement"]["real"][0]))  # the greedy episode is first
     for name, curve in drawn.items():
-        _draw(run, f"iterations-{name}", "iterations", {"return_by_iteration": curve})
+        _draw(run, f"iterations-{name}", "iterations", {"return": curve})
     for name in ("before", "after"):
         errors = [(one["iteration"], one[name]["improvement"]["relative_error"]) for one in iterations]
         curve = [(number, error) for number, error in errors if error is not None]
-        _draw(run, f"iterations-{name}", "iterations", {"error_by_iteration": curve})
+        _draw(run, f"iterations-{name}", "iterations", {"world_model_error": curve})
 
 
 def draw_dream_and_reality(run, temperature: float, dreamt: Sequence[float], real: Sequence[float]) -> None:
@@ -46,7 +46,7 @@ def draw_candidates(run, candidates: Mapping[str, Mapping]) -> None:
     """The estimated runtime along the way of each, where the task says it."""
     for name, result in candidates.items():
         if "path_ms" in result:
-            _draw(run, f"eval-{name}", "eval", {"estimated_ms": list(enumerate(result["path_ms"]))})
+            _draw(run, f"eval-{name}", "eval", {"runtime_estimated_ms": list(enumerate(result["path_ms"]))})
 
 
 def _draw(run, folder: str, stage: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:

@@ -44,7 +44,10 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
         return LatentEnv(spec.make_env(run.task, spec.max_steps), model)
 
     controller = make_controller(run, model)
-    with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name, "train-controller") as writer:
+    with (
+        progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
+        events(run, name, "train-controller") as writer,
+    ):
         common = run.config.seed, folder, writer.scalars, shown_by(bar)
         if options.train_on == "real":
             return controller, train_for_real(controller, make_real, options.interactions, *common)

@@ -150,9 +150,7 @@ def collect(
     if progress is not None:
         progress.update(done)
     if missing:
-        jobs = [
-            Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing
-        ]
+        jobs = [Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing]
         with Workers(executor, workers) as pool:
             for number, (played, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
                 _await_file(shard_path(folder, number), written)

@@ -14,12 +14,10 @@ from rlflow.reports.steps import Step, opened, trace
 
 STEPS = 1000  # rows of a table of steps
 BOXES = 2500  # operators that are drawn in all pictures
-LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the names of curves that are shown hold
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
     "never mixed."
 )
-DIAGNOSTICS = ("policy_loss", "value_loss", "reward_scale")
 
 SCRIPT = """
 for (const slider of document.querySelectorAll('input[type=range]')) {
@@ -43,7 +41,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     """Writes report.html into the folder: one file that needs no other and no network, and reads without scripts.
 
     Args:
-      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value),
+      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → title → list of (step, value),
         of the trainings.
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
@@ -268,16 +266,16 @@ def _rules(outcome: dict) -> Safe:
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """(name, tag, curve) of those that say how well something learns; a method's diagnostics stay in TensorBoard."""
-    return [
-        (name, key, curve) for name, tags in curves.items() for key, curve in tags.items()
-        if len(curve) > 1 and key not in DIAGNOSTICS and any(word in key for word in LEARNT)
-    ]  # fmt: skip
+    """(name, title, curve) of those that are longer than a point."""
+    return [(name, title, curve) for name, of in curves.items() for title, curve in of.items() if len(curve) > 1]
 
 
 def _training(curves: dict) -> Safe | None:
-    charts = [lines({name: curve}, "step", key) for name, key, curve in learning_curves(curves)]
-    return _section("Training", charts) if charts else None
+    charts: dict[str, dict[str, list]] = {}
+    for name, title, curve in learning_curves(curves):
+        charts.setdefault(title, {})[name] = curve
+    drawn = [lines(named, "step", title) for title, named in charts.items()]
+    return _section("Training", drawn) if drawn else None
 
 
 def _dream(dreamt: list[dict]) -> Safe | None:
