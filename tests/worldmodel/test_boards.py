@@ -85,6 +85,7 @@ def test_reports_are_given_the_first_curves_of_trainings_alone(tmp_path):
     explain(tmp_path)
     draw(tmp_path / "eval-real-1", "eval", {"return": [(0, 0.0)]})
     draw(tmp_path / "ppo-1", "train-controller", {"return": [(9, 1.0)], "entropy": [(9, 2.0)]})
+    assert read_curves(tmp_path)["about"] == {}  # texts are no curves
     assert training_curves(tmp_path) == {"ppo-1": {"return (reward) by environment steps": [(9, 1.0)]}}
 
 
