@@ -118,8 +118,8 @@ class CMAES(Controller):
                 self.mean = search.mean.copy()
 
                 scalars = {
-                    "best": fitness.max(),
-                    "mean": fitness.mean(),
+                    "best_individual": fitness.max(),
+                    "population_return": fitness.mean(),
                     "sigma": search.strategy.sigma,
                     "starts": search.starts,
                     "generation": self.iterations,
@@ -175,7 +175,7 @@ class CMAES(Controller):
         returns = [self.evaluate(env, weights[None], derive_seed(seed, 2)).mean() for weights in candidates]
         if max(returns) > self.best_return:
             self.best_return, self.weights = float(max(returns)), candidates[int(np.argmax(returns))].astype(np.float32)
-        return {"mean_individual": returns[0], "best_so_far": self.best_return}
+        return {"return": returns[0], "best_return": self.best_return}
 
     def evaluate(self, env, individuals, seed) -> np.ndarray:
         """Returns, float64 [envs], of weights [P, D] that share the copies of `env` equally."""

@@ -65,7 +65,8 @@ class LinearScores(Learner):
             if len(self.history) > len(known):
                 self.save(folder)
             if log is not None:
-                log(len(self.history), {"best_so_far": 100.0 * (1.0 - self.best / control)})
+                returns = {"return": 1.0 + fitness.mean(), "best_return": 1.0 - self.best / control}
+                log(len(self.history), {name: 100.0 * value for name, value in returns.items()})
             if progress is not None:
                 progress(generation + 1, config.generations)
         self.save(folder)

@@ -116,7 +116,7 @@ class Planner(Controller):
             ("annealing", self.config.annealing, self.config.annealing_search),
         )
         candidates = [Candidate(remembered.objective, way, "of playing the real graph")]
-        best = start.objective
+        best = start
         for origin, before in origins:
             for method, share, options in searches:
                 limit = int(share * self.config.steps / len(origins))
@@ -130,16 +130,17 @@ class Planner(Controller):
         self.plan = plan_along(start, shortened(start, cheapest.actions))
         return f"{len(self.plan.actions)} rewrites, {cheapest.origin}"
 
-    def _count(self, result: SearchResult, best: int, progress: SearchProgress) -> int:
+    def _count(self, result: SearchResult, best: DreamtState, progress: SearchProgress) -> DreamtState:
         """Counts the steps of a search and logs what was better than the best before; returns the best now."""
         entries = []
         for _, steps, objective in result.trace:
-            if objective < best:
-                entries.append((self.env_steps + steps, objective))
+            if objective < best.objective:
+                entries.append((self.env_steps + steps, {"best_runtime_ms": objective / 1e9}))
         self.env_steps += result.interactions
-        best = min(best, result.state.objective)
-        entries.append((self.env_steps, best))
-        progress.log([(steps, {"best_runtime_ms": objective / 1e9}) for steps, objective in entries])
+        best = min(best, result.state, key=lambda state: state.objective)
+        returns = {"return": result.state.gained, "best_return": best.gained}
+        entries.append((self.env_steps, {"best_runtime_ms": best.objective / 1e9, **returns}))
+        progress.log(entries)
         return best
 
     # -- where they cannot ---------------------------------------------------------------------------
@@ -148,11 +149,13 @@ class Planner(Controller):
         """Takes the best of sampled episodes again and again; returns a line about it."""
         while self.env_steps < self.config.steps:
             before = self.env_steps
-            for plan in self.sampled(env, derive_seed(seed, before)):
+            plans = self.sampled(env, derive_seed(seed, before))
+            for plan in plans:
                 if plan.dreamt_return > self.plan.dreamt_return:
                     self.plan = plan
             progress.update(self.env_steps - before)
-            progress.log([(self.env_steps, {"best_so_far": self.plan.dreamt_return})])
+            mean = float(np.mean([plan.dreamt_return for plan in plans]))
+            progress.log([(self.env_steps, {"return": mean, "best_return": self.plan.dreamt_return})])
         return f"{len(self.plan.actions)} actions, the best of sampled episodes"
 
     def sampled(self, env, seed: int) -> list[Plan]:

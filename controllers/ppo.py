@@ -154,7 +154,7 @@ class PPO(Controller):
         if returns.mean() > self.best_return:
             self.best_return = float(returns.mean())
             copy(self.learner, self.actor)
-        return {"greedy_return": returns.mean(), "best_so_far": self.best_return}
+        return {"return": returns.mean(), "best_return": self.best_return}
 
     def start(self, env, seed):
         """Begins new episodes in all environments."""
@@ -187,7 +187,7 @@ class PPO(Controller):
         batch = {key: np.stack([step[key] for step in steps]) for key in steps[0]}
         if not finished_returns:
             return batch, {}
-        return batch, {"mean_return": np.mean(finished_returns), "mean_length": np.mean(finished_lengths)}
+        return batch, {"sampled_return": np.mean(finished_returns), "episode_length": np.mean(finished_lengths)}
 
     def learn(self, batch, rng):
         """`epochs` passes of `minibatches` gradient steps each. Returns the means of what to log."""

@@ -40,7 +40,8 @@ class RandomController(Controller):
         finally:
             env.close()
         if log:
-            log(int(lengths.sum()), {"mean_return": returns.mean(), "mean_length": lengths.mean()})
+            mean = returns.mean()
+            log(int(lengths.sum()), {"return": mean, "best_return": mean, "episode_length": lengths.mean()})
         if progress:
             progress(1, 1)
         self.save(folder)

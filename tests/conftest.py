@@ -10,6 +10,7 @@ import pytest
 import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
 from tests.commands import TINY, in_its_own
 from tests.toys import letters
+from worldmodel.boards import StageWriter
 from worldmodel.config import MDNRNNConfig
 from worldmodel.training import load, train
 
@@ -56,7 +57,8 @@ LEARNER = MDNRNNConfig(
 
 
 def learn_letters(path: Path) -> None:
-    results = train(LEARNER, letters.SPEC, letters.episodes(300), path / "model", seed=0)
+    with StageWriter(path / "tensorboard", "train-wm") as writer:
+        results = train(LEARNER, letters.SPEC, letters.episodes(300), path / "model", seed=0, log=writer.scalars)
     (path / "results.json").write_text(json.dumps(results))
 
 

@@ -32,4 +32,5 @@ def _scalars(path: Path):
             return
         event = Event.FromString(reader.record())
         for value in event.summary.value:
-            yield event.step, value.tag, value.simple_value
+            if value.HasField("simple_value"):  # else it is a text
+                yield event.step, value.tag, value.simple_value

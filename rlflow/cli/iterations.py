@@ -1,6 +1,7 @@
 """The iterations of learning a world model in a run folder: iterations/K/ holds what iteration K left."""
 
 from controllers.recording import Player, collect
+from rlflow.cli.curves import draw_iterations
 from rlflow.cli.learning import learn_to_act, learn_world_model
 from rlflow.cli.wiring import controllers_environment, load_world_model
 from rlflow.common.files import copy_file
@@ -11,12 +12,12 @@ class RunIterations:
     """What an iteration is made of: the `Steps` of controllers/iterations.py."""
 
     def __init__(self, run):
-        self.run, self.path = run, run.begin_iterations()
+        self.run, self.path, self.done = run, run.begin_iterations(), []
 
     def learn(self, number: int, episodes) -> dict:
         """The world model of the last iteration becomes that of the run."""
         folder = self.path / str(number) / "world-model"
-        results = learn_world_model(self.run, episodes, folder)
+        results = learn_world_model(self.run, episodes, folder, f"iteration-{number}-train-wm")
         if number == self.run.config.iterations.count:
             whole = [file for file in folder.iterdir() if not file.name.startswith(".")]  # without half-written ones
             for file in sorted(whole):
@@ -39,9 +40,14 @@ class RunIterations:
         with progress_bar(interactions, f"iteration {number}", "interaction") as bar:
             return collect(player, folder, interactions, config.collect.episodes, seed, bar)
 
+    def report(self, result: dict) -> None:
+        """A line, and curves, about an entry of "iterations" in the results of `learn_in_iterations`."""
+        self.done.append(result)
+        draw_iterations(self.run, self.done)
+        _say(result)
 
-def report_iteration(result: dict) -> None:
-    """A line about an entry of "iterations" in the results of `learn_in_iterations`."""
+
+def _say(result: dict) -> None:
     before, after = (_percent(result[key]["improvement"]["relative_error"]) for key in ("before", "after"))
     say(
         f"iteration {result['iteration']}: {result['episodes']} episodes of the controller, "

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from controllers.real_env import train_for_real
+from rlflow.cli.curves import draw_fidelity
 from rlflow.cli.wiring import events, make_controller
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar, shown_by
@@ -13,14 +14,20 @@ from worldmodel.latent_env import LatentEnv
 from worldmodel.training import train
 
 
-def learn_world_model(run, source, folder: Path) -> dict:
-    """What the training reports. source: episodes, or online a stream of them (see `worldmodel.training.train`)."""
+def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict:
+    """What the training reports.
+
+    source: episodes, or online a stream of them (see `worldmodel.training.train`).  name: of its events.
+    """
     config = world_model_config(run.config.world_model)
-    with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, "train-wm") as writer:
+    with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, name, "train-wm") as writer:
         try:
-            return train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
+            results = train(config, run.task.encoding_spec, source, folder, run.config.seed, writer.scalars, bar)
         except UnpredictableRewardError as error:
             raise RLFlowError(f"env.reward={run.config.env.reward}: {error}") from error
+    if results["fidelity"]:
+        draw_fidelity(run, results["fidelity"])
+    return results
 
 
 def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
@@ -28,19 +35,29 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
 
     folder: where its checkpoint lies.  name: of its events.
     """
-    dream, options, spec = run.config.dream, run.config.controller, run.spec
+    options, spec = run.config.controller, run.spec
 
     def make_dream(n):
-        return DreamVectorEnv(
-            model, run.task.initial, n, dream.max_steps, temperature, dream.uncertainty_limit, dream.uncertainty_penalty
-        )
+        return DreamVectorEnv(model, run.task.initial, n, **dream_options(run, temperature))
 
     def make_real():
         return LatentEnv(spec.make_env(run.task, spec.max_steps), model)
 
     controller = make_controller(run, model)
-    with progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar, events(run, name) as writer:
+    with (
+        progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
+        events(run, name, "train-controller") as writer,
+    ):
         common = run.config.seed, folder, writer.scalars, shown_by(bar)
         if options.train_on == "real":
             return controller, train_for_real(controller, make_real, options.interactions, *common)
         return controller, controller.train(make_dream, *common)
+
+
+def dream_options(run, temperature: float) -> dict:
+    """How the dreams of this run end and pay: arguments of `worldmodel.dream`."""
+    options = run.config.dream
+    return {
+        "max_steps": options.max_steps, "temperature": temperature, "uncertainty_limit": options.uncertainty_limit,
+        "uncertainty_penalty": options.uncertainty_penalty,
+    }  # fmt: skip

@@ -31,7 +31,7 @@ def train_controller(run) -> dict:
 
     def work() -> dict:
         controller, instance = _controller(run), run.task.initial
-        with progress_bar(1, "train-controller", "iteration") as bar, events(run, name) as writer:
+        with progress_bar(1, "train-controller", "iteration") as bar, events(run, name, "train-controller") as writer:
             folder = run.path / "controller" / name
             results = controller.train(instance, config.seed, folder, writer.scalars, shown_by(bar))
         return {"controller": name, "trainings": [results]}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlflow.cli.wiring import events
+from rlflow.cli.curves import draw_candidates
 from rlflow.common.files import copy_file, read_json
 from rlflow.common.progress import say
 from rlflow.graph.onnx_runtime import machine
@@ -11,17 +11,14 @@ from rlflow.reports.comparison import STAGES
 
 def write_up(run, outcome: dict) -> None:
     """Events, pages and some lines about what a delivery and the stages before left."""
-    from worldmodel.curves import read_curves
+    from worldmodel.boards import training_curves
 
     config, folder = run.config, run.path / "eval"
-    for name, result in outcome["candidates"].items():
-        with events(run, f"eval-{name}") as writer:
-            for step, milliseconds in enumerate(result.get("path_ms", ())):
-                writer.scalars(step, {"eval/estimated_ms": milliseconds})
+    draw_candidates(run, outcome["candidates"])
     stages = {name: result for name in STAGES if (result := run.results(name))}
     results = {
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
-        "versions": read_json(run.path / "versions.json"), "curves": read_curves(run.path / "tensorboard"),
+        "versions": read_json(run.path / "versions.json"), "curves": training_curves(run.path / "tensorboard"),
     }  # fmt: skip
     for line in run.spec.report(run.task, results, folder):
         say(line)

@@ -18,10 +18,10 @@ def add(commands) -> None:
 def run(parsed) -> dict:
     from rlflow.reports.comparison import read_runs
     from rlflow.reports.comparison_report import write_comparison
-    from worldmodel.curves import read_curves
+    from worldmodel.boards import training_curves
 
     folder = Path(parsed.folder)
     check_writable(folder / "report.html")
-    result = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], read_curves))
+    result = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], training_curves))
     say(f"report: {folder / 'report.html'}")
     return result

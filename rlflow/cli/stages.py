@@ -7,12 +7,13 @@ from itertools import islice
 
 import numpy as np
 
-from controllers.evaluation import best_of
+from controllers.evaluation import best_of, rollout
 from controllers.iterations import learn_in_iterations
 from controllers.recording import recorded
 from rlflow.cli import one_shot
-from rlflow.cli.iterations import RunIterations, report_iteration
-from rlflow.cli.learning import learn_to_act, learn_world_model
+from rlflow.cli.curves import draw_dream_and_reality
+from rlflow.cli.iterations import RunIterations
+from rlflow.cli.learning import dream_options, learn_to_act, learn_world_model
 from rlflow.cli.outcome import write_up
 from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
 from rlflow.collect import rollouts
@@ -22,6 +23,7 @@ from rlflow.common.progress import progress_bar, say
 from rlflow.deliver.candidates import Candidate, follow
 from rlflow.search.greedy import greedy
 from rlflow.tasks.base import ONE_SHOT, LocalState
+from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
 from worldmodel.latent_env import LatentEnv
@@ -54,7 +56,7 @@ def collect(run) -> dict:
     options = run.config.collect
 
     def work() -> dict:
-        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect") as writer:
+        with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect", "collect") as writer:
             return rollouts.collect(
                 run.spec, run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
                 writer.scalars, options.executor,
@@ -77,10 +79,10 @@ def train_world_model(run) -> dict:
         episodes = stream if config.world_model.mode == "online" else run.random_episodes()[1]
         if options.count == 1:
             return learn_world_model(run, episodes, run.path / "world-model")
+        steps = RunIterations(run)
         return learn_in_iterations(
-            RunIterations(run), episodes, options.count, options.interactions, config.controller.max_steps, config.seed,
-            report_iteration,
-        )  # fmt: skip
+            steps, episodes, options.count, options.interactions, config.controller.max_steps, config.seed, steps.report
+        )
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
@@ -121,12 +123,13 @@ def evaluate(run, result=None) -> dict:
     """
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)
-    trained = run.require("train-controller")
+    trained, config = run.require("train-controller"), run.config
     model = load_world_model(run)
 
     def work() -> dict:
         environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
-        tries = [_act(run, model, environment, temperature) for temperature in run.config.dream.temperatures]
+        actors = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
+        tries = [best_of(actor, environment, config.eval.samples, config.seed) for actor in actors]
         controller = _controllers_candidate(run, trained, tries, started)
         candidates = [controller]
         if isinstance(run.task.initial, LocalState):
@@ -136,18 +139,17 @@ def evaluate(run, result=None) -> dict:
             names = [candidate.name for candidate in candidates]
             candidates += [candidate for candidate in result.candidates() if candidate.name not in names]
             result.offer(controller)
-        outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config)
+        outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         outcome["dreamt"] = _dream_and_reality(run, trained, tries)
+        for temperature, actor, tried in zip(config.dream.temperatures, actors, tries, strict=True):
+            dream = DreamEnv(model, run.task.initial, **dream_options(run, temperature))
+            dreamt = rollout(actor, dream, greedy=True, seed=config.seed)
+            draw_dream_and_reality(run, temperature, dreamt.rewards, tried.trajectories[0].rewards)
         return outcome
 
     outcome = run.stage("eval", work)
     write_up(run, outcome)
     return outcome
-
-
-def _act(run, model, environment, temperature: float):
-    """What the controller of this temperature does on the real graph: `controllers.evaluation.best_of`."""
-    return best_of(trained_controller(run, model, temperature), environment, run.config.eval.samples, run.config.seed)
 
 
 def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:

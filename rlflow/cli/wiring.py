@@ -72,11 +72,13 @@ def check_apart(source: Path | str, out: Path | str) -> None:
             raise RLFlowError(f"--out {out}: {reason}")
 
 
-def events(run, name: str):
-    """The writer of TensorBoard's events of that name, in the run folder."""
-    from worldmodel.monitor import EventWriter
+def events(run, name: str, stage: str):
+    """The writer of a stage's curves (`worldmodel.boards`) into TensorBoard's events of that name, in the run
+    folder."""
+    from worldmodel.boards import StageWriter, explain
 
-    return EventWriter(run.path / "tensorboard" / name)
+    explain(run.path / "tensorboard")
+    return StageWriter(run.path / "tensorboard" / name, stage)
 
 
 def load_world_model(run, folder: Path | None = None):

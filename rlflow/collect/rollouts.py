@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,6 +85,19 @@ def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]])
     return pack(edits, taken)
 
 
+class Figures(NamedTuple):
+    """Of an episode. gained: its return. best_gain: percent by which its best state is below the first cost."""
+
+    steps: int
+    gained: float
+    best_gain: float
+
+
+def figures(episode: Episode) -> Figures:
+    first, best = episode.costs[0], episode.costs.min()
+    return Figures(len(episode), float(episode.rewards.sum()), float(100 * (first - best) / first) if first else 0.0)
+
+
 # -- in a worker -----------------------------------------------------------------------------------
 
 
@@ -97,11 +111,11 @@ def _play(spec: TaskSpec, seed: int, indices: list[int]) -> list[Episode]:
     return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k) for k in indices]
 
 
-def _play_shard(spec: TaskSpec, seed: int, indices: list[int], path: str) -> tuple[int, str]:
-    """Steps, and the hash of the file."""
+def _play_shard(spec: TaskSpec, seed: int, indices: list[int], path: str) -> tuple[list[Figures], str]:
+    """The figures of its episodes, and the hash of the file."""
     episodes = _play(spec, seed, indices)
     write_shard(path, episodes)
-    return sum(map(len, episodes)), file_hash(path)
+    return list(map(figures, episodes)), file_hash(path)
 
 
 # -- offline and online ----------------------------------------------------------------------------
@@ -120,32 +134,36 @@ def collect(
     Args:
       folder: where the workers write the shards; with several machines, one that they share.
       progress: a tqdm-like object that is updated after every finished episode.
-      log: called with (episodes on disk, scalars) after every shard.
+      log: called with (episodes on disk, scalars) for every new episode: "return", "best_gain" (percent of the first
+        cost, of the best state of all episodes so far), "episode_length", "interactions" so far.
       executor: see rlflow.collect.executors.
 
     Returns: episodes, interactions (steps of the real environment), and how many of each are new.
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
-    steps_of = [_steps_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
-    missing = [number for number, steps in enumerate(steps_of) if steps is None]
-    done = episodes - sum(len(shards[number]) for number in missing)
-    interactions, new_interactions = sum(steps for steps in steps_of if steps is not None), 0
+    on_disk = [_on_disk(shard_path(folder, number), indices) for number, indices in enumerate(shards)]
+    missing = [number for number, known in enumerate(on_disk) if known is None]
+    before = [one for known in on_disk if known is not None for one in known]
+    done, interactions, new_interactions = len(before), sum(one.steps for one in before), 0
+    best_gain = max((one.best_gain for one in before), default=0.0)
     if progress is not None:
         progress.update(done)
     if missing:
-        jobs = [
-            Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing
-        ]
+        jobs = [Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing]
         with Workers(executor, workers) as pool:
-            for number, (steps, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
+            for number, (played, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
                 _await_file(shard_path(folder, number), written)
-                new_interactions += steps
-                done += len(shards[number])
                 if progress is not None:
-                    progress.update(len(shards[number]))
-                if log is not None:
-                    log(done, {"collect/interactions": interactions + new_interactions})
+                    progress.update(len(played))
+                for one in played:
+                    done, new_interactions = done + 1, new_interactions + one.steps
+                    best_gain = max(best_gain, one.best_gain)
+                    if log is not None:
+                        log(done, {
+                            "return": one.gained, "best_gain": best_gain, "episode_length": one.steps,
+                            "interactions": interactions + new_interactions,
+                        })  # fmt: skip
     return {
         "episodes": episodes,
         "interactions": interactions + new_interactions,
@@ -153,13 +171,13 @@ def collect(
     }
 
 
-def _steps_on_disk(path: Path, indices: list[int]) -> int | None:
-    """Steps of these episodes, None if the shard lacks one of them or is damaged."""
+def _on_disk(path: Path, indices: list[int]) -> list[Figures] | None:
+    """Of these episodes, None if the shard lacks one of them or is damaged."""
     try:
         result = read_shard(path)[: len(indices)]  # an earlier run may have asked for more
     except RLFlowError:
         return None
-    return sum(map(len, result)) if [episode.index for episode in result] == indices else None
+    return list(map(figures, result)) if [episode.index for episode in result] == indices else None
 
 
 def _await_file(path: Path, written: str) -> None:

@@ -25,7 +25,7 @@ class Run:
       task: the options of the environment and the cost, which estimates depend on.
       outcome: the result of `eval`.
       stage_seconds: stage → seconds, of those that were run.
-      curves: name → tag → list of (step, value).
+      curves: name → title → list of (step, value).
     """
 
     folder: Path

@@ -64,7 +64,7 @@ def verdicts(entry: Mapping) -> str:
 
 
 def curves_of(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, list]]:
-    """(model, tag) → name of the run's curve → curve: how the runs of a model learn, together."""
+    """(model, title) → name of the run's curve → curve: how the runs of a model learn, together."""
     result: dict[tuple[str, str], dict[str, list]] = {}
     for run in runs:
         for name, key, curve in learning_curves(run.curves):

@@ -14,19 +14,17 @@ from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time
 from rlflow.reports.steps import Step, by_rule, opened, trace
 
 STEPS = 1000  # rows of a table of steps
-LEARNT = ("return", "reward", "best", "score", "fitness", "loss")  # what the names of curves that are shown hold
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
     "never mixed."
 )
-DIAGNOSTICS = ("policy_loss", "value_loss", "reward_scale")
 
 
 def write_html(folder: Path, results: dict, task: Task) -> Path:
     """Writes report.html into the folder: one file that needs no other, no network and no script.
 
     Args:
-      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → tag → list of (step, value),
+      results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → title → list of (step, value),
         of the trainings.
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
@@ -182,18 +180,18 @@ def _rules(candidates: dict) -> Safe | None:
 
 
 def learning_curves(curves: Mapping[str, Mapping[str, list]]) -> list[tuple[str, str, list]]:
-    """(name, tag, curve) of those that say how well something learns; a method's diagnostics stay in TensorBoard."""
-    return [
-        (name, key, curve) for name, tags in curves.items() for key, curve in tags.items()
-        if len(curve) > 1 and key not in DIAGNOSTICS and any(word in key for word in LEARNT)
-    ]  # fmt: skip
+    """(name, title, curve) of those that are longer than a point."""
+    return [(name, title, curve) for name, of in curves.items() for title, curve in of.items() if len(curve) > 1]
 
 
 def _training(curves: dict, dreamt: list[dict]) -> Safe | None:
+    named: dict[str, dict[str, list]] = {}
+    for name, title, curve in learning_curves(curves):
+        named.setdefault(title, {})[name] = curve
     drawn = []
-    for number, (name, key, curve) in enumerate(learning_curves(curves)):
-        chart = charts.svg(charts.lines({name: curve}, "step", key), f"curve-{number}", f"{key} of {short(name)}")
-        drawn.append(tag("figure", chart, tag("figcaption", short(name))))
+    for number, (title, of) in enumerate(named.items()):
+        y_label, _, x_label = title.partition(" by ")
+        drawn.append(tag("figure", charts.svg(charts.lines(of, x_label or "step", y_label), f"curve-{number}", title)))
     rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     dream = table(head, rows, numbers=(0, 1, 2)) if rows else None

@@ -26,6 +26,7 @@ from tests.controllers.test_returning import Faithful
 from tests.toys.tiny import tiny_task
 from worldmodel import spaces
 from worldmodel.config import world_model_config
+from worldmodel.curves import read_curves
 from worldmodel.fidelity import fidelity
 from worldmodel.training import load, train
 
@@ -233,6 +234,21 @@ def test_three_iterations_under_one_budget(iterations):
         assert result["before"]["improvement"]["real"] == pytest.approx([e.rewards.sum() for e in episodes], abs=1e-5)
     assert results["interactions"] == sum(result["interactions"] for result in results["iterations"]) <= BUDGET
     assert files(iterations / "run" / "iterations" / "3", "world-model/*") == files(iterations / "run", "world-model/*")
+
+
+def test_dream_and_reality_are_drawn_over_the_iterations(iterations):
+    curves = read_curves(iterations / "run" / "tensorboard")
+    further = json.loads((iterations / "r.json").read_text())["iterations"][1:]
+    drawn = {name: curves[f"iterations-{name}"] for name in ("dream", "real", "before", "after")}
+    assert drawn["dream"] == {"4 iterations/return": of(further, lambda one: one["dreamt_return"])}
+    assert drawn["real"] == {"4 iterations/return": of(further, lambda one: one["before"]["improvement"]["real"][0])}
+    for name in ("before", "after"):
+        errors = of(further, lambda one, name=name: one[name]["improvement"]["relative_error"])
+        assert drawn[name] == {"4 iterations/world_model_error": errors}
+
+
+def of(iterations: list[dict], value) -> list:
+    return [(one["iteration"], pytest.approx(value(one), rel=1e-6)) for one in iterations]
 
 
 def test_the_world_model_knows_better_what_it_learnt_from(iterations):

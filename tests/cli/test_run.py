@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rlflow.cli.main import main
 from rlflow.collect.episodes import read_episodes
@@ -107,7 +106,7 @@ def test_optimise_gives_a_model_that_is_equal_and_not_estimated_to_be_slower(opt
     assert faster.read_bytes() == Path(outcome["optimised"]).read_bytes() != original.read_bytes()
 
 
-def test_a_run_stores_its_config_versions_results_and_events(optimised):
+def test_a_run_stores_its_config_versions_and_results(optimised):
     folder = optimised / "run"
     again = RunFolder.open(folder)
     assert (
@@ -123,11 +122,6 @@ def test_a_run_stores_its_config_versions_results_and_events(optimised):
         assert stored == results[name] and stored["stage"] == name and stored["seconds"] > 0
     assert results["collect"]["interactions"] == sum(map(len, read_episodes(folder / "episodes", 6)))
     assert results["train-wm"]["interactions"] == results["collect"]["interactions"]
-    for name in ("collect", "train-wm", "ppo-1", "eval-controller", "eval-greedy"):
-        events = EventAccumulator(str(folder / "tensorboard" / name))
-        events.Reload()
-        assert events.Tags()["scalars"] or events.Tags()["tensors"] or name == "train-wm", name
-    assert list((folder / "tensorboard" / "train-wm").glob("events.out.tfevents.*"))
 
 
 def test_progress_is_shown_for_every_stage(optimised):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.commands import EDITS, in_its_own, in_process
+from tests.events import always, tags_of
 
 STAGES = ("collect", "train-wm", "train-controller", "eval")
 
@@ -25,7 +26,7 @@ def test_with_a_controller_that_needs_none_nothing_needs_tensorflow(tmp_path):
     results = json.loads((tmp_path / "r.json").read_text())
     assert tuple(results) == ("search", *STAGES) and results["train-wm"]["name"] == "edits"
     assert results["train-controller"]["trainings"][0]["env_steps"] > 0
-    assert {path.name for path in (tmp_path / "run" / "tensorboard").iterdir()} >= {"collect", "train-wm", "random-1"}
+    assert tags_of(tmp_path / "run" / "tensorboard") >= always()
 
 
 @pytest.mark.parametrize("kind", ["ppo", "cma-es"])
@@ -38,6 +39,7 @@ def test_controllers_learn_in_its_dreams_and_act_on_the_real_graph(tmp_path, cap
     assert done.code == 0, done.err
     outcome = json.loads((tmp_path / "r.json").read_text())["eval"]
     assert outcome["candidates"]["controller"]["equal"] and outcome["delivered"] != "original"
+    assert tags_of(tmp_path / "run" / "tensorboard") >= always()
     judged = in_process(
         capsys, "eval", "--run", tmp_path / "run", "--what", "world-model", "--json", tmp_path / "w.json"
     )

@@ -215,10 +215,11 @@ def test_a_shard_whose_worker_dies_is_played_again_and_counted_once(collected, t
     monkeypatch.setattr(rollouts, "_play_shard", broken.dies_first)
     finished, logged = [], []
     progress = type("Progress", (), {"update": lambda self, n: finished.append(n)})()
-    log = lambda done, scalars: logged.append((done, scalars["collect/interactions"]))  # noqa: E731
+    log = lambda done, scalars: logged.append((done, scalars["interactions"]))  # noqa: E731
     assert collect(spec, tmp_path, 6, 2, seed=3, progress=progress, log=log) == results
     assert shards(tmp_path) == shards(folder)
-    assert finished == [0, 4, 2] and [done for done, _ in logged] == [4, 6] and logged[-1][1] == results["interactions"]
+    assert finished == [0, 4, 2] and [done for done, _ in logged] == [1, 2, 3, 4, 5, 6]
+    assert logged[-1][1] == results["interactions"]
     printed = capfd.readouterr().err
     assert [printed.count(f"the worker of shard {number} died") for number in range(2)] == [1, 1]
 

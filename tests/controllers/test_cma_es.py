@@ -28,7 +28,8 @@ def test_it_learns_the_identity_task(tmp_path):
         vector(Identity), 0, folder, log=lambda step, scalars: logged.append(scalars)
     )
     random = make(RandomController, RandomConfig(), Identity).train(vector(Identity), 0, tmp_path / "random")
-    means, kept = ([scalars[key] for scalars in logged if key in scalars] for key in ("mean", "best_so_far"))
+    names = "population_return", "best_return"
+    means, kept = ([scalars[name] for scalars in logged if name in scalars] for name in names)
     assert np.mean(means[-5:]) > np.mean(means[:5]) + 2
     assert results["best_return"] > random["best_return"] + 3
     assert kept == sorted(kept) and kept[-1] == results["best_return"]

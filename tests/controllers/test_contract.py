@@ -14,6 +14,7 @@ from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
+from worldmodel.boards import BOARDS, tag_of
 
 SMALL = {
     "random": RandomConfig(dreams=8),
@@ -108,6 +109,9 @@ def test_training_ends_with_a_typed_reason_and_reports_on_its_way(name, tmp_path
     assert logged[-1][0] == results["env_steps"] > 0
     assert all(np.isfinite(value) for _, scalars in logged for value in scalars.values())
     assert progressed[-1][0] == progressed[-1][1]
+    names = {name for _, scalars in logged for name in scalars}
+    assert names >= BOARDS["train-controller"].first.keys()
+    assert all(tag_of("train-controller", name) for name in names)  # none is refused
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(name, tmp_path):

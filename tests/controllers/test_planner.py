@@ -204,7 +204,7 @@ def test_by_samples_it_learns_to_lose_first(tmp_path):
     planner = make(Planner, PlannerConfig(steps=2000), Sacrifice)
     logged = []
     results = planner.train(
-        vector(Sacrifice), 0, tmp_path, log=lambda step, scalars: logged.append(scalars["best_so_far"])
+        vector(Sacrifice), 0, tmp_path, log=lambda step, scalars: logged.append(scalars["best_return"])
     )
     assert results["best_return"] == 2.0 and logged == sorted(logged)
     assert planner.plan.actions[:, 0].tolist() == [1, 2]

@@ -29,7 +29,7 @@ def test_it_learns_to_lose_first(tmp_path, policy):
     assert results["best_return"] == 2.0
     assert results["stop_reason"] == "budget"
     assert logged[-1]["explained_variance"] > 0.9
-    assert {"approx_kl", "clipfrac", "entropy", "mean_return", "policy_loss", "value_loss"} <= set(logged[-1])
+    assert {"approx_kl", "clipfrac", "entropy", "sampled_return", "policy_loss", "value_loss"} <= set(logged[-1])
 
 
 def test_gae_by_hand():

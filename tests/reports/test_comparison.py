@@ -13,8 +13,7 @@ from rlflow.reports.comparison import FIGURES, candidate_rows, mean_interval, re
 from rlflow.reports.comparison_report import interval_text, write_comparison
 from tests.commands import in_process
 from tests.reports.test_html import Page
-from worldmodel.curves import read_curves
-from worldmodel.monitor import EventWriter
+from worldmodel.boards import StageWriter, training_curves
 
 EVIL = "<script>alert(1)|x"
 
@@ -43,9 +42,9 @@ def make_run(
         {"task": {"seed": seed, "shapes": {}, "env": {"max_steps": 60}, "cost": {"name": "analytic"}}},
     )
     write_text(folder / "config.yaml", json.dumps({"model": model, "seed": seed, "controller": {"name": controller}}))
-    with EventWriter(folder / "tensorboard" / f"{controller}-1") as writer:
+    with StageWriter(folder / "tensorboard" / f"{controller}-1", "train-controller") as writer:
         for step in range(3):
-            writer.scalars(step, {"mean_return": seed + step, "value_loss": 0.5})
+            writer.scalars(step, {"return": seed + step, "value_loss": 0.5})
     return folder
 
 
@@ -80,7 +79,7 @@ def test_mean_and_interval_of_known_numbers():
 
 
 def test_runs_of_a_model_and_controller_are_summed_up_and_estimated_and_measured_apart(folders):
-    runs = read_runs(folders, read_curves)
+    runs = read_runs(folders, training_curves)
     result = {
         (e["model"], e["controller"], e["candidate"]): e
         for e in summary([row for run in runs for row in candidate_rows(run)])
@@ -93,12 +92,12 @@ def test_runs_of_a_model_and_controller_are_summed_up_and_estimated_and_measured
 
 
 def test_the_heatmap_counts_the_controller_where_there_is_one_else_what_was_delivered(folders):
-    counts = rule_counts(read_runs(folders, read_curves))
+    counts = rule_counts(read_runs(folders, training_curves))
     assert counts == {("fuse", "a.onnx"): 1.0, ("merge", "a.onnx"): 2.0, ("fuse", EVIL): 4.0}
 
 
 def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
-    result = write_comparison(tmp_path / "out", read_runs(folders, read_curves))
+    result = write_comparison(tmp_path / "out", read_runs(folders, training_curves))
     assert read_json(tmp_path / "out" / "comparison.json") == result
     for name in ("runs", "times", "rules"):
         with open(tmp_path / "out" / f"{name}.csv", newline="") as file:
@@ -121,7 +120,7 @@ def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
 
 
 def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
-    result = write_comparison(tmp_path / "out", read_runs(folders, read_curves))
+    result = write_comparison(tmp_path / "out", read_runs(folders, training_curves))
     markdown, page = ((tmp_path / "out" / name).read_text() for name in ("report.md", "report.html"))
     for entry in result["summary"]:
         for text in (
@@ -138,13 +137,14 @@ def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
     assert "\\|x" in markdown and not Page(page).all("script") and Page(page).all("section")
     for plot in ("gains.png", "rules.png", "curve-0.png"):
         assert (tmp_path / "out" / plot).read_bytes().startswith(b"\x89PNG") and plot in markdown
-    assert len(Page(page).all("svg")) == 4 and "value_loss" not in page and "mean_return" in page
+    assert len(Page(page).all("svg")) == 4 and "value_loss" not in page
+    assert "return (reward) by environment steps" in page
 
 
 def test_what_cannot_be_compared_is_refused_with_one_line(folders, tmp_path, capsys):
     def refused(*runs) -> str:
         with pytest.raises(RLFlowError) as caught:
-            read_runs(list(runs), read_curves)
+            read_runs(list(runs), training_curves)
         return str(caught.value)
 
     assert "named twice" in refused(folders[0], folders[0].parent / "." / folders[0].name)

@@ -9,6 +9,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.tasks import TASKS
 from tests.commands import TINY, in_process
+from tests.events import always, tags_of
 from tests.toys.template import register
 
 WORD = ("--model", "abbacabba", *TINY, "task.name=word")
@@ -62,6 +63,7 @@ def test_jobs_are_learnt_and_decided(tmp_path, capsys):
     control, learnt = (outcome["candidates"][name]["objective"] for name in ("control", "controller"))
     assert outcome["lower_bound"] <= learnt < control == outcome["original"]["objective"]
     assert outcome["delivered"] in ("controller", "random") and (tmp_path / "run" / "eval" / "receipt.json").exists()
+    assert tags_of(tmp_path / "run" / "tensorboard") == always("train-controller")
 
 
 def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):

@@ -22,6 +22,12 @@ def test_what_was_written_is_read_and_a_restart_counts(tmp_path):
     assert read_curves(tmp_path / "none") == {}
 
 
+def test_files_of_one_second_are_read_in_the_order_in_which_they_were_written(tmp_path):
+    for k in range(12):
+        write(tmp_path, {0: {"x": float(k)}})
+        assert read_curves(tmp_path)["."]["x"] == [(0, k)]
+
+
 @pytest.mark.parametrize("lost", [1, 20])
 def test_a_file_that_a_kill_cut_off_gives_what_is_whole(tmp_path, lost):
     write(tmp_path / "a", {k: {"x": float(k)} for k in range(5)})

@@ -28,7 +28,7 @@ def train(
     model.save(folder)
     results = {"interactions": sum(episode.interactions for episode in source)} | _sizes_of(model)
     if log is not None:
-        log(1, {f"edits/{name}": float(value) for name, value in results.items()})
+        log(1, {name: float(value) for name, value in results.items()})
     if progress is not None:
         progress.update(1)
     return Trained(model, held_out, results)

@@ -217,7 +217,7 @@ class _Run:
         if time.monotonic() - self.written >= self.trainer.model.config.checkpoint_seconds:
             self.write_checkpoint()
         if self.log is not None and self.step % LOG_EVERY == 0:
-            self.log(self.step, metrics)
+            self.log(self.step, {"loss" if name == "dynamics/loss" else name: value for name, value in metrics.items()})
         if self.progress is not None:
             losses = {name: f"{value:.3g}" for name, value in metrics.items() if "/loss" in name}
             self.progress.set_postfix(losses, refresh=False)
@@ -252,7 +252,7 @@ class _Run:
         else:
             trainer.stale.assign_add(1)
         if self.log is not None:
-            self.log(self.step, {"holdout/dynamics_loss": loss})
+            self.log(self.step, {"held_out_loss": loss})
 
     def write_checkpoint(self) -> None:
         texts = {"description": np.array(self.description), "losses": np.array(json.dumps(self.losses))}

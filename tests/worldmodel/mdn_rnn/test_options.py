@@ -12,6 +12,7 @@ import tensorflow as tf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays
 from tests.toys import letters as toy
+from worldmodel.boards import StageWriter
 from worldmodel.config import MDNRNNConfig
 from worldmodel.latent_env import LatentEnv
 from worldmodel.mdn_rnn import training
@@ -57,9 +58,12 @@ def learnt(folder, episodes=None, **options) -> Learnt:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "Trainer", Watched)
-        results = train(
-            dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0
-        ).results
+        patch.setattr(training, "LOG_EVERY", 1)
+        with StageWriter(folder / "tensorboard", "train-wm") as writer:  # which refuses curves that are not declared
+            results = train(
+                dataclasses.replace(TINY, **options), toy.SPEC, episodes or toy.episodes(12), folder, seed=0,
+                log=writer.scalars,
+            ).results  # fmt: skip
     return Learnt(load(folder), results, made[0], folder)
 
 
@@ -212,7 +216,7 @@ def watched(folder, **options) -> tuple[dict, dict]:
     evaluations = {}
 
     def log(step, values):
-        evaluations.update({step: values["holdout/dynamics_loss"]} if "holdout/dynamics_loss" in values else {})
+        evaluations.update({step: values["held_out_loss"]} if "held_out_loss" in values else {})
 
     config = dataclasses.replace(TINY, **(IMPATIENT | options))
     return evaluations, train(config, toy.SPEC, toy.episodes(20), folder, seed=0, log=log).results

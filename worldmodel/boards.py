@@ -1,0 +1,266 @@
+"""What TensorBoard shows of a run: which curves a stage has, under which tags, and what they mean.
+
+Whoever learns logs plain names ("return", "entropy"). This file alone says which names a stage has; another one is
+refused, so that the curves of all controllers, and of all world models, are named alike. TensorBoard sorts groups of
+tags by name and unfolds the first two: the groups of what matters carry a number, the most telling one first, and
+diagnostics, which carry none, stand behind them. One chart holds a line of every folder of events that has its tag.
+So what is to be compared has one tag in several folders: dream and reality, a model and its baselines.
+
+The page that TensorBoard shows as text, and the charts under "Custom Scalars", are made of the same table.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import NamedTuple
+
+from rlflow.common.errors import RLFlowError
+from worldmodel.curves import Curve, read_curves
+from worldmodel.monitor import EventWriter
+
+PAGE, PAGE_FOLDER = "read me first", "about"  # the tag of the text, the folder of its events
+
+
+class Meaning(NamedTuple):
+    """Of a curve that matters.
+
+    along: what its horizontal axis counts. unit: of its values. better: which values are: "higher", "lower" or neither.
+    """
+
+    along: str
+    unit: str
+    better: str
+    text: str
+
+
+class Board(NamedTuple):
+    """The curves of one stage.
+
+    group: of the tags of `first`. about: Markdown; the folders of events, and how to read the curves.
+    first: name → meaning, of those to look at first. diagnostics: name → meaning, of those that say why.
+    """
+
+    group: str
+    about: str
+    first: dict[str, Meaning]
+    diagnostics: dict[str, str]
+
+
+BOARDS = {
+    "eval": Board(
+        "1 dream and reality",
+        "One controller, its greedy episode, twice: `eval-dream-τ` is what it dreams at temperature τ, `eval-real-τ` "
+        "what it then earns on the real graph. **Good:** both lines rise, and lie close together. **Bad:** the dream "
+        "climbs away from reality: the world model promises what is not there. Then look at its errors by horizon, "
+        "collect more episodes, or learn in iterations. Both flat: the controller has learnt nothing. "
+        "`eval-controller`, `eval-greedy`, `eval-random` … are what the candidates did to the estimated runtime.",
+        {
+            "return": Meaning("step of the episode", "reward", "higher", "Reward so far, dreamt and real."),
+            "runtime_estimated_ms": Meaning(
+                "rewrite", "ms", "lower", "Estimated runtime after so many rewrites, of every candidate."
+            ),
+        },
+        {},
+    ),
+    "train-wm": Board(
+        "2 world model",
+        "Episodes that were kept from the training are predicted from one graph and the actions alone, ever more steps "
+        "ahead. `fidelity-model` is the world model; `fidelity-no-change` expects that nothing happens, "
+        "`fidelity-rule-mean` of each rule its mean reward. **Good:** the model lies far below both baselines in error "
+        "and above them in masks, and hardly gets worse with the horizon. **Bad:** it meets a baseline at a horizon: "
+        "dreams longer than that are worth nothing. `train-wm` has the losses, of models that descend gradients: a "
+        "held-out loss that rises while the loss falls says that there are too few episodes.",
+        {
+            "error_by_horizon": Meaning(
+                "steps ahead", "units of the mean real sum", "lower",
+                "Error of the reward summed over so many steps. 1 is as wrong as to expect no reward.",
+            ),
+            "masks_exact_by_horizon": Meaning(
+                "steps ahead", "a share of the states", "higher",
+                "How often the mask of valid rules is right in every entry after so many steps.",
+            ),
+            "loss": Meaning(
+                "training step", "the sum of its parts", "lower", "What the dynamics descend, on training episodes."
+            ),
+            "held_out_loss": Meaning(
+                "training step", "the sum of its parts", "lower", "The same, on held-out episodes."
+            ),
+        },
+        {
+            "loss": "of the encoder, or of a further member of the ensemble",
+            "z": "part of the loss: negative log-likelihood of the next latent",
+            "reward": "part of the loss: squared error of the standardised reward",
+            "termination": "part of the loss: cross-entropy of the end of an episode",
+            "counts": "part of the loss: how many locations each rule has",
+            "xfer_mask": "part of the loss: which rules are valid",
+            "costs": "part of the encoder's loss: the graph's costs",
+            "operators": "part of the encoder's loss: how often each operator occurs",
+            "encoder_loss": "of an encoder that is trained jointly with the dynamics",
+            "gradient_norm": "before it is clipped",
+            "encoder_gradient_norm": "the same, of an encoder that is trained jointly",
+            "learning_rate": "as it decays",
+            "interactions": "real steps that the model learnt from, those held out included",
+            "patterns": "match patterns that `edits` learnt",
+            "signatures": "signatures with which these patterns apply",
+            "effects": "signatures of which the effect is known",
+        },
+    ),
+    "train-controller": Board(
+        "3 controller",
+        "One folder a training: `ppo-1` learnt in dreams of temperature 1, `ppo-real` on the real graph. **Good:** "
+        "`best_return` rises early and then levels off. **Bad:** it stays where random play (`5 random play`) is, or "
+        "still rises steeply at the end: more updates, generations or steps. What it is worth, only `1 dream and "
+        "reality` says.",
+        {
+            "return": Meaning(
+                "environment steps", "reward", "higher",
+                "Mean return of the controller as it now is: PPO's greedy policy, the mean of CMA-ES's search, the "
+                "plan that the planner's last search found. Of one-shot tasks percent below the control.",
+            ),
+            "best_return": Meaning(
+                "environment steps", "reward", "higher", "Return of the best controller so far, which is what is kept."
+            ),
+        },
+        {
+            "episode_length": "steps of the episodes that ended",
+            "sampled_return": "mean return of the episodes that ended, whose actions were sampled",
+            "policy_loss": "PPO's clipped objective, negated",
+            "value_loss": "squared error of the predicted returns, in scaled rewards",
+            "entropy": "of the policy, in nats; near 0 it explores no more",
+            "approx_kl": "how far an update moved the policy; above about 0.05 it moves too fast",
+            "clipfrac": "share of the actions at which the update was clipped",
+            "gradient_norm": "before it is clipped",
+            "explained_variance": "share of the variance of returns that is predicted; 1 is all, 0 none",
+            "learning_rate": "as it decays",
+            "reward_scale": "what rewards are divided by",
+            "best_individual": "highest return of a generation",
+            "population_return": "mean return of a generation",
+            "sigma": "step size of the search; it shrinks as the search converges",
+            "starts": "how often the search began",
+            "generation": "generations so far, in units of popsize individuals",
+            "best_runtime_ms": "predicted runtime of the best dreamt graph so far, as a search finds it",
+        },
+    ),
+    "iterations": Board(
+        "4 iterations",
+        "Of `train-wm --iterations N`. `iterations-dream` is what the controller of an iteration dreamt, "
+        "`iterations-real` what its greedy episode then earned; `iterations-before` is the world model that it learnt "
+        "in, `iterations-after` the one that learnt from its episodes too. **Good:** dream and reality come together, "
+        "and the error falls. **Bad:** every new controller finds another way to fool the model: more interactions, "
+        "or an uncertainty limit in the dream.",
+        {
+            "return": Meaning("iteration", "reward", "higher", "Dreamt return, and real return of the greedy episode."),
+            "world_model_error": Meaning(
+                "iteration", "units of the mean real gain", "lower",
+                "How far the world model is off about what the controller's whole episodes gain.",
+            ),
+        },
+        {},
+    ),
+    "collect": Board(
+        "5 random play",
+        "What random play meets (`collect`). **Good:** episodes that gain something, and episodes that lose. **Bad:** "
+        "all returns alike: there is little to learn from; let episodes be longer, or allow more rules.",
+        {
+            "return": Meaning("episode", "reward", "higher", "Return of the episode."),
+            "best_gain": Meaning(
+                "episode", "percent of the first cost", "higher", "Estimated gain of the best graph met so far."
+            ),
+            "episode_length": Meaning("episode", "steps", "", "Short ones ended by NO-OP, or where no rule applied."),
+        },
+        {"interactions": "real steps so far"},
+    ),
+}  # fmt: skip
+
+
+def tag_of(stage: str, name: str) -> str:
+    """The tag of a curve. A diagnostic may say before a slash which part it is of: "encoder/loss".
+
+    Raises RLFlowError if the stage has no such curve.
+    """
+    board = BOARDS[stage]
+    if name in board.first:
+        return f"{board.group}/{name}"
+    if name.rpartition("/")[2] in board.diagnostics:
+        return f"diagnostics of {stage}/{name}"
+    raise RLFlowError(f"'{name}' is no curve of the stage '{stage}': declare it in worldmodel/boards.py")
+
+
+class StageWriter(EventWriter):
+    """Writes curves of one stage by name."""
+
+    def __init__(self, folder: Path | str, stage: str):
+        super().__init__(folder)
+        self.stage = stage
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        super().scalars(step, {tag_of(self.stage, name): value for name, value in values.items()})
+
+
+def draw(folder: Path | str, stage: str, curves: Mapping[str, Curve]) -> None:
+    """Writes curves that are known as a whole, by name, instead of what the folder of events held before."""
+    rmtree(folder, ignore_errors=True)
+    with StageWriter(folder, stage) as writer:
+        for name, curve in curves.items():
+            for step, value in curve:
+                writer.scalars(step, {name: value})
+
+
+def training_curves(folder: Path) -> dict[str, dict[str, Curve]]:
+    """What reports show of the trainings in a folder of events: name → title → curve."""
+    titles = {}
+    for stage in ("train-wm", "train-controller"):
+        for name, meaning in BOARDS[stage].first.items():
+            titles[tag_of(stage, name)] = f"{name} ({meaning.unit}) by {meaning.along}"
+    result = {}
+    for name, curves in read_curves(folder).items():
+        if shown := {titles[tag]: curve for tag, curve in curves.items() if tag in titles}:
+            result[name] = shown
+    return result
+
+
+# -- the page and the charts -----------------------------------------------------------------------
+
+
+def explain(folder: Path | str) -> None:
+    """Writes the page and the layout of the charts beside the events of a run, once."""
+    about = Path(folder) / PAGE_FOLDER
+    if about.exists():
+        return
+    with EventWriter(about) as writer:
+        writer.text(PAGE, page())
+        writer.layout(charts())
+
+
+def page() -> str:
+    """Which curves to look at first, what they mean, what is good and what is bad; Markdown."""
+    parts = [
+        "# Which curves to look at first",
+        "Groups with a number hold them, the most telling group first; *Custom Scalars* shows them alone. Diagnostics "
+        "say why something learns badly. All controllers, and all world models, use the same names. Most curves are "
+        "short: set *Smoothing* to 0.",
+    ]
+    for stage, board in BOARDS.items():
+        rows = ["| curve | along | what it says |", "| --- | --- | --- |"]
+        for name, meaning in board.first.items():
+            scale = f"In {meaning.unit}" + (f"; {meaning.better} is better." if meaning.better else ".")
+            rows.append(f"| `{tag_of(stage, name)}` | {meaning.along} | {meaning.text} {scale} |")
+        parts += [f"## {stage}", board.about, "\n".join(rows)]
+    parts.append("# Diagnostics")
+    for stage, board in BOARDS.items():
+        if board.diagnostics:
+            lines = [f"- `{name}`: {text}" for name, text in board.diagnostics.items()]
+            parts += [f"## diagnostics of {stage}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def charts() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The charts of "Custom Scalars": (title, [(title of a chart, pattern of its tags)]), a stage after the other."""
+    result = []
+    for stage, board in BOARDS.items():
+        shown = []
+        for name, meaning in board.first.items():
+            shown.append((f"{name} ({meaning.unit})", f"^{re.escape(tag_of(stage, name))}$"))
+        result.append((f"{board.group}: {stage}", shown))
+    return result
