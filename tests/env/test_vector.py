@@ -1,5 +1,8 @@
 """Many real environments at once, and the one that Gymnasium makes by its name."""
 
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -86,9 +89,16 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
     env.close()
 
 
+@pytest.mark.parametrize("imports", ["gymnasium, rlflow", "rlflow, gymnasium", "rlflow, gymnasium.spaces, gymnasium"])
+def test_the_name_is_known_in_either_order_of_imports(imports):
+    code = f"import {imports}; print(gymnasium.spec('rlflow/GraphRewrite-v0').entry_point)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "rlflow.env.vector:make_by_name\n", "")
+
+
 def test_gymnasium_makes_it_by_name():
     env = gym.make(
-        "rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
+        "rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
         max_locations=6, reward="incremental", render_mode="ansi", cost="analytic",
     )  # fmt: skip
     observation, _ = env.reset(seed=1)
@@ -106,4 +116,4 @@ def test_a_path_or_a_zoo_name_gives_the_same_environment(tmp_path):
     by_name, _ = make_env(EnvSpec("tiny_resnet18", cost="analytic")).reset()
     assert all(np.array_equal(by_path[key], by_name[key]) for key in by_path)
     with pytest.raises(RLFlowError, match="no such file: tiny_resnet19"):
-        gym.make("rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_resnet19")
+        gym.make("rlflow/GraphRewrite-v0", model="tiny_resnet19")
