@@ -25,8 +25,11 @@ setup(
         "gymnasium>=1.1,<2",
         "omegaconf>=2.3,<3",
         "tqdm>=4.66,<5",
+        "filelock>=3.30,<5",
+        "psutil>=6,<8",
         "matplotlib>=3.9,<4",
-        "tensorflow-cpu>=2.20,<3",
+        "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
+        "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # where the other has no wheel
         "dm-sonnet>=2.0.2,<3",
         "graph_nets>=1.1,<2",
         "cma>=4.0,<5",
@@ -43,6 +46,7 @@ setup(
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
         # models as people export them, for benchmarks.published
         "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],
+        "platforms": ["uv>=0.9,<1"],  # for benchmarks.platforms
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
     },
 )  # fmt: skip
