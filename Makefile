@@ -25,11 +25,11 @@ $(BIN)/pip:
 	"$(PYTHON)" -m venv .venv
 
 .venv/ready: setup.py constraints.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[learn]'
 	@touch $@
 
 .venv/ready-test: .venv/ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[learn,test]'
 	@touch $@
 
 clean:

@@ -1,4 +1,4 @@
-from setuptools import setup
+from setuptools import find_packages, setup
 
 setup(
     name="rlflow",
@@ -6,15 +6,12 @@ setup(
     description="Makes ONNX models faster by proved rules, and learns how in a dream.",
     license="MIT",
     python_requires=">=3.11,<3.14",
-    packages=[
-        "rlflow", "rlflow.cli", "rlflow.collect", "rlflow.common", "rlflow.costs", "rlflow.deliver",
-        "rlflow.deliver.validate",
-        "rlflow.env", "rlflow.graph", "rlflow.reports", "rlflow.rules", "rlflow.rules.generator",
-        "rlflow.rules.prover", "rlflow.runs", "rlflow.runs.sweeps", "rlflow.search", "rlflow.search.saturation",
-        "rlflow.tasks", "rlflow.zoo", "worldmodel", "worldmodel.edits", "worldmodel.mdn_rnn", "controllers", "configs",
-    ],
+    # In a checkout the shipped configs lie in configs/; installed, they are the package rlflow.configs.
+    packages=[*find_packages(include=["rlflow*", "worldmodel*", "controllers*"]), "rlflow.configs"],
+    package_dir={"rlflow.configs": "configs"},
     package_data={
-        "rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"], "configs": ["*.yaml", "sweeps/*.yaml"],
+        "rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"],
+        "rlflow.configs": ["*.yaml", "sweeps/*.yaml"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.
@@ -28,21 +25,21 @@ setup(
         "filelock>=3.30,<5",
         "psutil>=6,<8",
         "matplotlib>=3.9,<4",
-        "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
-        "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # where the other has no wheel
-        "dm-sonnet>=2.0.2,<3",
-        "graph_nets>=1.1,<2",
-        "cma>=4.0,<5",
-        "tensorboard>=2.20,<3",
-        "optuna>=5,<6",
+        "scipy>=1.15,<2",
+        "tensorboard>=2.20,<3",  # every run keeps its curves as event files
     ],
     extras_require={
+        # the learners that are neural networks or evolve, and sweeps
+        "learn": [
+            "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
+            "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # the other has no wheel
+            "dm-sonnet>=2.0.2,<3", "graph_nets>=1.1,<2", "cma>=4.0,<5", "optuna>=5,<6",
+        ],
         "test": [
             "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3",
-            "z3-solver>=4.13,<6", "scipy>=1.15,<2",
+            "z3-solver>=4.13,<6", "setuptools>=77",  # which builds the wheel
         ],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
-        "bound": ["scipy>=1.15,<2"],  # how far from the best a result is
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
         # models as people export them, for benchmarks.published
         "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],

@@ -24,6 +24,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from controllers.config import LearnerConfig
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 
@@ -104,10 +105,9 @@ class Learner:
     """
 
     name: str  # as registered in controllers/__init__.py
-    Config: type  # its dataclass of options
+    Config: type[LearnerConfig]  # its dataclass of options
     observes: Observes
     BUDGET: tuple[str, ...] = ()  # the options that a resumed training may change
-    uses_tensorflow = False
 
     def __init__(self, config, shapes, seed: int = 0):
         self.config, self.shapes, self.seed = config, shapes, seed

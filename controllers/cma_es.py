@@ -33,7 +33,6 @@ class CMAES(Controller):
     name = "cma-es"
     Config = CMAESConfig
     BUDGET = ("generations",)
-    uses_tensorflow = True
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)

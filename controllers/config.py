@@ -54,8 +54,17 @@ class ControllerOptions:
     )
 
 
+class LearnerConfig:
+    """What the options of any controller say besides.
+
+    needs: what it imports of the extra `learn`.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+
 @dataclass(frozen=True)
-class RandomConfig:
+class RandomConfig(LearnerConfig):
     """Every valid action alike."""
 
     dreams: int = option(64, "episodes whose mean return is reported")
@@ -66,8 +75,10 @@ class RandomConfig:
 
 
 @dataclass(frozen=True)
-class CMAESConfig:
+class CMAESConfig(LearnerConfig):
     """Evolution of the weights of a small policy."""
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "cma")
 
     generations: int = option(
         40, "budget; after a new start with twice as many individuals each counts as 2, then 4, …"
@@ -90,8 +101,10 @@ class CMAESConfig:
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(LearnerConfig):
     """Gradients of the policy."""
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
 
     policy: str = option(
         "match-classes",
@@ -131,7 +144,7 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
-class PlannerConfig:
+class PlannerConfig(LearnerConfig):
     """The searches of the groups search.beam and search.annealing, in the dream."""
 
     steps: int = option(10_000, "rewrites that may be tried in the dream")
@@ -147,8 +160,10 @@ class PlannerConfig:
 
 
 @dataclass(frozen=True)
-class LinearScoresConfig:
+class LinearScoresConfig(LearnerConfig):
     """Evolution of a linear score of each node's options, for one-shot tasks."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cma",)
 
     generations: int = option(60, "budget; after a new start with twice as many individuals each is twice as large")
     popsize: int = option(16, "individuals in a generation of the first start", at_least=4)

@@ -58,7 +58,6 @@ class PPO(Controller):
     name = "ppo"
     Config = PPOConfig
     BUDGET = ("updates",)
-    uses_tensorflow = True
 
     def __init__(self, config, observation_space, action_space, seed=0):
         super().__init__(config, observation_space, action_space, seed)

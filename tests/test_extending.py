@@ -35,5 +35,5 @@ def test_the_script_trains_an_agent_and_writes_an_equal_model(number, needs, lea
 
 def test_there_are_two_scripts_and_the_first_needs_nothing_more():
     assert len(SCRIPTS) == 2
-    assert re.findall(r"^(?:from|import) (\w+)", SCRIPTS[0], re.MULTILINE) == ["gymnasium", "numpy", "rlflow"]
+    assert re.findall(r"^(?:from|import) (\w+)", SCRIPTS[0], re.MULTILINE) == ["gymnasium", "numpy", "rlflow", "rlflow"]
     assert "sb3_contrib" in SCRIPTS[1]

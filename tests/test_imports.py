@@ -16,7 +16,9 @@ from worldmodel import WORLD_MODELS
 
 ROOT = Path(__file__).parent.parent
 LEARNING = {"tensorflow", "sonnet", "graph_nets", "tensorboard", "keras", "torch", "cma"}
+HEAVY = LEARNING | {"onnx", "onnxruntime", "matplotlib", "scipy", "omegaconf", "optuna"}
 ROOF = "rlflow.cli"  # the only one that sees all packages, and that none of them imports
+FRONT_DOOR = ROOT / "rlflow" / "__init__.py"  # of the roof: what it offers is imported when somebody asks for it
 ABOVE = {ROOF, "run", "benchmarks", "tests"}
 FORBIDDEN = {  # package: what none of its files may import, at the top or inside a function
     "rlflow": {"worldmodel", "controllers", *ABOVE, *LEARNING},
@@ -45,9 +47,11 @@ def imported(path: Path) -> set[str]:
 
 
 def files_of(package: str) -> list[Path]:
-    """All of a package but for the roof, which is a package of its own here."""
+    """All of a package but for the roof, which with the front door is a package of its own here."""
     folder, roof = (ROOT.joinpath(*name.split(".")) for name in (package, ROOF))
-    return sorted(path for path in folder.rglob("*.py") if folder == roof or roof not in path.parents)
+    if folder == roof:
+        return [FRONT_DOOR, *sorted(folder.rglob("*.py"))]
+    return sorted(path for path in folder.rglob("*.py") if path != FRONT_DOOR and roof not in path.parents)
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
@@ -130,18 +134,46 @@ def test_run_py_only_calls_the_roof():
     assert imported(ROOT / "run.py") == {"sys", f"{ROOF}.main", f"{ROOF}.main.main"} and len(text.splitlines()) <= 15
 
 
+IMPORTS = "import sys\n{}\nprint(*sorted(sys.modules))"  # a program that says what was imported
+
+
+def imported_by(statement: str) -> set[str]:
+    """Names of the modules that a fresh process has after the statement."""
+    command = [sys.executable, "-c", IMPORTS.format(statement)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def of_rlflow(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.split(".")[0] in ("rlflow", "worldmodel", "controllers")}
+
+
+def test_the_front_door_imports_nothing_that_it_offers():
+    modules = imported_by("import rlflow")
+    assert of_rlflow(modules) == {"rlflow", "rlflow.common", "rlflow.common.errors"}
+    assert not modules & HEAVY
+    offered = imported_by("import rlflow\nfor name in rlflow.__all__: getattr(rlflow, name)")
+    assert "rlflow.cli.library" in offered and not offered & LEARNING
+
+
+def test_help_waits_for_nothing_that_only_commands_need():
+    ended = "\n".join(["from rlflow.cli.main import main", "try: main(['--help'])", "except SystemExit: pass"])
+    modules = imported_by(ended)
+    assert "rlflow.cli.optimise" in modules
+    assert not modules & HEAVY
+    rooms = {name for name in of_rlflow(modules) if not name.startswith((ROOF, "rlflow.common"))}
+    assert rooms == {"rlflow"}
+
+
 def test_importing_all_of_rlflow_the_roof_the_registries_and_what_serves_every_world_model_brings_no_tensorflow():
     modules = [module_of(path) for package in ("rlflow", ROOF) for path in files_of(package)]
     generic = [
         f"worldmodel.{name}"
         for name in ("base", "config", "description", "spaces", "dream", "latent_env", "training", "mdn_rnn")
     ]
-    code = (
-        f"import importlib, sys\nfor name in {[*modules, *generic, 'controllers', 'run']!r}:\n"
-        f"    importlib.import_module(name)\nprint(sorted(set(sys.modules) & {LEARNING!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    names = [*modules, *generic, "controllers", "run"]
+    assert not imported_by(f"import importlib\nfor name in {names!r}: importlib.import_module(name)") & LEARNING
 
 
 @pytest.mark.parametrize("registry", [COSTS, EXECUTORS, REWARDS, ZOO, WORLD_MODELS, CONTROLLERS], ids=lambda r: r.kind)

@@ -17,7 +17,7 @@ CONFIGS = Registry(
 class WorldModelConfig:
     """The world model."""
 
-    uses_tensorflow: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()  # what it imports of the extra `learn`
     groups: ClassVar[Registry] = CONFIGS
 
     name: str = option(
@@ -48,7 +48,7 @@ class WorldModelConfig:
 class MDNRNNConfig(WorldModelConfig):
     """The paper's, with its value where it states one (sections 3.3, 4.7)."""
 
-    uses_tensorflow: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet", "graph_nets")
 
     name: str = "mdn-rnn"
     latent: int = option(32, "Z, dimensions of the latent state z")

@@ -2,6 +2,8 @@
 
 import argparse
 
+from rlflow.common.program import as_called
+
 ITERATIONS = """.
 
 --iterations N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
@@ -19,7 +21,7 @@ def add_command(commands, name: str, function, text: str, page: str | None = Non
       function: parsed arguments → results, which --json writes.
       text: what it does, in a line.  page: the same at length, shown by --help as it stands.
     """
-    command = commands.add_parser(name, help=text, description=page or text)
+    command = commands.add_parser(name, help=text, description=as_called(page or text))
     if page:
         command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.set_defaults(function=function)

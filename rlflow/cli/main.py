@@ -21,6 +21,7 @@ from rlflow.cli import (
 )
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, write_json
+from rlflow.common.program import as_called, program
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate, rules,
@@ -81,7 +82,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(), description=as_called(DESCRIPTION), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

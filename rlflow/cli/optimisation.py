@@ -4,18 +4,18 @@ import time
 from pathlib import Path
 
 from controllers.config import controller_config
-from rlflow.cli.outcome import copy_fault_report, write_up
+from rlflow.cli.outcome import copy_delivery, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
-from rlflow.graph.onnx_copy import copy_model
 
 
-def optimise(run, out: Path, started: float | None = None) -> dict:
+def optimise(run, out: Path | None, started: float | None = None) -> dict:
     """Optimises the model of a run folder and writes the best file to `out`, when stopped too.
 
     Args:
+      out: None leaves it in the run folder.
       started: the clock (time.monotonic) when the budget `optimise.seconds` began to run; None for now.
 
     Returns:
@@ -23,7 +23,8 @@ def optimise(run, out: Path, started: float | None = None) -> dict:
     """
     started = time.monotonic() if started is None else started
     check_rewriting(run, "optimise")
-    check_apart(run.source, out)
+    if out is not None:
+        check_apart(run.source, out)
     config, options, results = run.config, run.config.optimise, {}
     if options.learn:
         controller_config(config)  # what is wrong with it is said now
@@ -49,7 +50,6 @@ def optimise(run, out: Path, started: float | None = None) -> dict:
         say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
         results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
         _copy_out(results["eval"], out)
-    say(f"copied to {out}")
     if "train-wm" not in results:  # else `evaluate` has done so; the file comes before the pages about it
         write_up(run, results["eval"])
     return results
@@ -72,15 +72,18 @@ def _choose(run, best, measure_seconds: float, go_on) -> dict:
     return run.stage("eval", work)
 
 
-def _copy_out(outcome: dict, out: Path) -> None:
-    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
-    copy_fault_report(outcome, out)
+def _copy_out(outcome: dict, out: Path | None) -> None:
+    if out is not None:
+        copy_delivery(outcome, out)
+        say(f"copied to {out}")
 
 
-def _return_original(run, out: Path, stopped: str) -> dict:
+def _return_original(run, out: Path | None, stopped: str) -> dict:
     """Where not even the model's own cost is known."""
     reason = f"{stopped} before all operators of the model were timed; the original is returned"
-    copy_model(run.source, out, same=True)
-    say(f"{reason}, in {out}; the same command goes on from there")
-    outcome = {"candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source)}
+    say(f"{reason}; the same again goes on from there")
+    outcome = {
+        "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
+    }  # fmt: skip
+    _copy_out(outcome, out)
     return {"eval": outcome}

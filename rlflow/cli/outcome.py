@@ -5,6 +5,7 @@ from pathlib import Path
 from rlflow.cli.wiring import events
 from rlflow.common.files import copy_file, read_json
 from rlflow.common.progress import say
+from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_runtime import machine
 from rlflow.reports.comparison import STAGES
 
@@ -25,6 +26,21 @@ def write_up(run, outcome: dict) -> None:
     }  # fmt: skip
     for line in run.spec.report(run.task, results, folder):
         say(line)
+
+
+def copy_delivery(outcome: dict, out: Path) -> None:
+    """Copies what was delivered to `out`, external weights and its fault report with it."""
+    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
+    copy_fault_report(outcome, out)
+
+
+def copy_receipt(outcome: dict, out: Path) -> None:
+    """Puts the receipt beside the file that is delivered, and takes away that of an earlier one."""
+    beside = out.with_suffix(".receipt.json")
+    if outcome["delivered"] == "original":
+        beside.unlink(missing_ok=True)
+    else:
+        copy_file(Path(outcome["optimised"]).with_name("receipt.json"), beside)
 
 
 def copy_fault_report(outcome: dict, out: Path) -> None:

@@ -55,10 +55,8 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
 
     measure: against the original, for `eval.measure_seconds`; a slower result is not delivered.
     """
-    from rlflow.cli.outcome import copy_fault_report
-    from rlflow.common.files import copy_file
+    from rlflow.cli.outcome import copy_delivery, copy_receipt
     from rlflow.deliver.candidates import Candidate
-    from rlflow.graph.onnx_copy import copy_model
     from rlflow.search.search import Limits, run_search
 
     check_rewriting(run, "search")
@@ -70,10 +68,8 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
     seconds = config.eval.measure_seconds if measure else 0.0
     outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
-    copy_model(Path(outcome["optimised"]), out, same=outcome["delivered"] == "original")
-    copy_fault_report(outcome, out)
-    if outcome["delivered"] != "original":
-        copy_file(run.path / "receipt.json", out.with_suffix(".receipt.json"))
+    copy_delivery(outcome, out)
+    copy_receipt(outcome, out)
     say_result(method, answer, outcome, out)
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]
     return {"method": method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}

@@ -6,9 +6,9 @@ from pathlib import Path
 from rlflow.cli.arguments import add_command
 from rlflow.cli.wiring import check_names
 from rlflow.common.files import check_writable
+from rlflow.common.program import ROOT
 from rlflow.common.progress import say
 
-ROOT = Path(__file__).parents[2]  # of the checkout, or of the installed packages
 TEXT = "compare options: every combination, or what a sampler proposes, over several seeds"
 PAGE = """\
 Runs a sweep: every combination of some options (or so many that a sampler proposes), each with several seeds.
@@ -28,7 +28,7 @@ DIR/report.md has the table and plots, trials.csv and trials.json one row a run,
 
 def add(commands) -> None:
     command = add_command(commands, "sweep", run, TEXT, PAGE)
-    command.add_argument("file", metavar="SWEEP.yaml", help="configs/sweeps/ has examples")
+    command.add_argument("file", metavar="SWEEP.yaml", help="for example one of configs/sweeps/")
     command.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep; everything goes there")
 
 

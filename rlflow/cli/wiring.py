@@ -4,6 +4,7 @@ Whatever is heavy is imported inside the functions, so that `--help` and the sma
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
@@ -26,6 +27,7 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
 def check_names(config) -> None:
     """Refuses what names nothing before anything is done with it. Imports no TensorFlow."""
     from controllers import CONTROLLERS
+    from controllers.config import CONFIGS as CONTROLLER_CONFIGS
     from rlflow.collect.executors import EXECUTORS
     from rlflow.costs import COSTS
     from rlflow.env.rewards import REWARDS
@@ -41,11 +43,20 @@ def check_names(config) -> None:
     EXECUTORS.check(config.collect.executor)
     WORLD_MODELS.check(config.world_model.name)
     load_rules(list(config.env.rules))
-    world_model_config(config.world_model)
+    check_installed(f"the world model '{config.world_model.name}'", world_model_config(config.world_model).needs)
+    kind = CONTROLLER_CONFIGS.get(config.controller.name)
+    check_installed(f"the controller '{config.controller.name}'", kind.needs)
     if config.iterations.count > 1 and config.world_model.mode == "online":
         raise RLFlowError("iterations need episodes on disk: world_model.mode=offline")
     if config.iterations.count > 1 and config.controller.train_on == "real":
         raise RLFlowError("in iterations controllers learn in the dream: controller.train_on=dream")
+
+
+def check_installed(who: str, needs: Sequence[str]) -> None:
+    """Raises RLFlowError if one of the modules of the extra `learn` that somebody needs is not there."""
+    missing = [name for name in needs if find_spec(name) is None]
+    if missing:
+        raise RLFlowError(f"{who} needs {missing[0]}, which is not installed: pip install 'rlflow[learn]'")
 
 
 def check_rewriting(run, command: str) -> None:
@@ -85,7 +96,7 @@ def load_world_model(run, folder: Path | None = None):
     from worldmodel.training import load, prepare_tensorflow
 
     wanted = world_model_config(run.config.world_model)
-    if wanted.uses_tensorflow:
+    if "tensorflow" in wanted.needs:
         prepare_tensorflow(run.config.seed, wanted.threads)
     model = load((folder or run.path) / "world-model", run.task.encoding_spec)
     for name, value in model.config.to_dict().items():
@@ -113,9 +124,9 @@ def make_controller(run, model):
 
     kind = CONTROLLERS.get(run.config.controller.name)
     check_observes(kind, Observes.LATENT, "step by step")
-    if kind.uses_tensorflow:
-        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
     config, observation_space = controller_config(run.config), spaces.observation_space(model)
+    if "tensorflow" in config.needs:
+        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
     return kind(config, observation_space, spaces.action_space(model.spec), run.config.seed)
 
 

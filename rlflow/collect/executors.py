@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.processes import fresh_processes
 from rlflow.common.progress import say
 from rlflow.common.registry import Registry
 
@@ -141,8 +142,7 @@ class LocalExecutor:
 
 
 def _process() -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # a fork would inherit ONNX Runtime's threads
-    return ProcessPoolExecutor(1, context, _die_with_parent)
+    return fresh_processes(1, _die_with_parent)
 
 
 def _die_with_parent() -> None:

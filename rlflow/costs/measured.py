@@ -1,10 +1,8 @@
 """The measured cost: two models end to end, as a user runs them, and what may be said about the difference."""
 
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +12,7 @@ import onnx
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.processes import fresh_processes
 from rlflow.common.system import interruptions, peak_while, resident_memory
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_runtime import machine, random_inputs, run, session
@@ -159,7 +158,7 @@ def run_memory(model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray
         if isinstance(model, onnx.ModelProto):
             save_model(model, path)
         try:
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            with fresh_processes(1) as process:
                 return process.submit(_added_memory, path, inputs, threads).result()
         except BrokenProcessPool as error:
             raise RLFlowError("the process that measured a model's memory died; out of memory?") from error

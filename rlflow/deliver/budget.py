@@ -1,6 +1,7 @@
 """The seconds of one command: what they are for, and how a command is stopped when they are over or somebody asks."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,13 @@ class Stop(KeyboardInterrupt):
 
 @contextmanager
 def stoppable(seconds: float | None = None) -> Iterator[None]:
-    """In the block Ctrl-C, SIGTERM and the end of so many seconds (None: no end) raise Stop."""
+    """In the block Ctrl-C, SIGTERM and the end of so many seconds (None: no end) raise Stop.
+
+    Only in the main thread, where Python delivers signals; in another one nothing ends the block early.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def stop(number, _):
         raise Stop("the time is up" if number == ALARM else "interrupted")

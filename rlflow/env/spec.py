@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import onnx
+
 from rlflow.costs import COSTS
 from rlflow.costs.options import CostOptions
 from rlflow.env.options import EnvOptions
@@ -33,8 +35,11 @@ class EnvSpec(EnvOptions):
     database: str | None = field(default=CostOptions.database, kw_only=True)
 
     def make_task(self) -> Task:
+        return self.open(load(self.model) if self.model in ZOO else self.model)
+
+    def open(self, source: Path | str | onnx.ModelProto) -> Task:
+        """The task of another model (see `load_graph`) with the same options."""
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
-        source = load(self.model) if self.model in ZOO else self.model
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules

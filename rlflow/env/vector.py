@@ -1,12 +1,12 @@
 """The real environment for agents of any kind: many copies at once, or one line of `gymnasium.make`.
 
-    env = gymnasium.make("rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_resnet18", max_steps=30)
+    import gymnasium, rlflow
+    env = gymnasium.make("rlflow/GraphRewrite-v0", model="tiny_resnet18", max_steps=30)
 """
 
 from collections.abc import Mapping
 from functools import partial
 
-import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlflow.env.rewriting import GraphRewriteEnv
@@ -33,11 +33,8 @@ def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
     return AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def _make_by_name(
+def make_by_name(
     model: str, shapes: Mapping | None = None, rules=(), render_mode: str | None = None, **options
 ) -> GraphRewriteEnv:
     """What `gymnasium.make` calls. The options are those of `EnvSpec`."""
     return make_env(EnvSpec(model, tuple((shapes or {}).items()), rules=tuple(rules), **options), render_mode)
-
-
-gym.register("rlflow/GraphRewrite-v0", entry_point=_make_by_name)

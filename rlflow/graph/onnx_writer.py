@@ -46,7 +46,7 @@ def save_graph(graph: Graph, path: Path | str) -> None:
 
 def save_model(model: onnx.ModelProto, path: Path | str) -> None:
     """Writes the model atomically. Raises RLFlowError above protobuf's 2 GiB."""
-    write_bytes(path, _serialised(model))
+    write_bytes(path, serialised(model))
 
 
 def model_hash(graph: Graph) -> str:
@@ -57,11 +57,12 @@ def model_hash(graph: Graph) -> str:
     digest, writer = hashlib.sha256(), _Writer(graph)
     whole = writer.fits_into_one_file
     model = writer.with_weights() if whole else writer.with_weights_outside("", digest.update)
-    digest.update(_serialised(model))
+    digest.update(serialised(model))
     return digest.hexdigest()
 
 
-def _serialised(model: onnx.ModelProto) -> bytes:
+def serialised(model: onnx.ModelProto) -> bytes:
+    """The content of its file. Raises RLFlowError above protobuf's 2 GiB."""
     try:
         return model.SerializeToString(deterministic=True)
     except (google.protobuf.message.EncodeError, ValueError) as error:

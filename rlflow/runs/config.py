@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.runs.options import Group, all_options, tree
+from rlflow.runs.options import Group, all_options, shipped, tree
 
 
 def load_config(
@@ -47,9 +47,12 @@ def groups_of(files: Iterable[Path | str], overrides: Iterable[str]) -> set[str]
 
 
 def read_options(path: Path | str) -> DictConfig:
-    """A YAML file that is a mapping, nothing of it checked. Raises RLFlowError for anything else."""
+    """A YAML file that is a mapping, nothing of it checked. Raises RLFlowError for anything else.
+
+    path: of the user's file, or such as configs/demo.yaml, which is there wherever the command is called.
+    """
     try:
-        config = OmegaConf.load(path)
+        config = OmegaConf.load(shipped(path))
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     except (OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:

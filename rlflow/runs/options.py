@@ -4,6 +4,9 @@ A group is a dataclass (rlflow/common/options.py). Those of world models and con
 one: they are known here by their names alone, as entries of a registry, and looked up when a config is read.
 
     python -m benchmarks.pages            writes the page
+
+The shipped files lie in configs/ of a checkout, and in the package rlflow.configs of an installation. People write
+`configs/demo.yaml` in both (`shipped`).
 """
 
 import math
@@ -18,7 +21,9 @@ from typing import ClassVar, NamedTuple
 from rlflow.common.options import Option, groups_from, option, options_of
 from rlflow.common.registry import Registry
 
-PAGE = Path(__file__).parents[2] / "configs" / "default.yaml"
+ROOM = Path(__file__).parents[1]  # rlflow/
+CONFIGS = ROOM / "configs" if (ROOM / "configs").is_dir() else ROOM.parent / "configs"
+PAGE = CONFIGS / "default.yaml"
 INDENT, COMMENTS, WIDTH = 2, 28, 120  # of a group; the column in which comments begin; of a line
 HEADER = """\
 # Every option of RLFlow with its default. A small YAML file (--config FILE) or `key=value` on the command
@@ -108,6 +113,15 @@ def _group(kind: type) -> Group:
             group = Group(group.kind, {key: entry for key, entry in group.entries.items() if key not in own})
         entries[name] = group
     return Group(kind, entries)
+
+
+def shipped(path: Path | str) -> Path:
+    """The path; but where configs/NAME leads nowhere, the file of that name that RLFlow brings along."""
+    path = Path(path)
+    if path.exists() or path.parts[:1] != ("configs",):
+        return path
+    brought = CONFIGS.joinpath(*path.parts[1:])
+    return brought if brought.is_file() else path
 
 
 # -- the page --------------------------------------------------------------------------------------

@@ -18,9 +18,7 @@ The e-graph holds more: also mixtures that no sequence of rewrites may give. Tha
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
-from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
@@ -78,10 +76,8 @@ def lower_bound(
       progress: called with (whole iterations, operators) after each.
 
     Raises:
-      RLFlowError: the cost is not one of single operators, a rule asks who else reads a tensor, or scipy is missing.
+      RLFlowError: the cost is not one of single operators, or a rule asks who else reads a tensor.
     """
-    if find_spec("scipy") is None:
-        raise RLFlowError("a bound needs scipy; install it with: pip install 'rlflow[bound]'")
     started = time.monotonic()
     end = started + seconds
     egraph = EGraph(task.graph)

@@ -88,7 +88,7 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
 
 def test_gymnasium_makes_it_by_name():
     env = gym.make(
-        "rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
+        "rlflow/GraphRewrite-v0", model="tiny_squeezenet1_1", rules=["fusion"], max_steps=3,
         max_locations=6, reward="incremental", render_mode="ansi", cost="analytic",
     )  # fmt: skip
     observation, _ = env.reset(seed=1)
@@ -106,4 +106,4 @@ def test_a_path_or_a_zoo_name_gives_the_same_environment(tmp_path):
     by_name, _ = make_env(EnvSpec("tiny_resnet18", cost="analytic")).reset()
     assert all(np.array_equal(by_path[key], by_name[key]) for key in by_path)
     with pytest.raises(RLFlowError, match="no such file: tiny_resnet19"):
-        gym.make("rlflow.env.vector:rlflow/GraphRewrite-v0", model="tiny_resnet19")
+        gym.make("rlflow/GraphRewrite-v0", model="tiny_resnet19")

@@ -165,6 +165,16 @@ def test_a_small_file_on_top(tmp_path):
     assert load_config([tmp_path / "small.yaml"]).controller["cma-es"].sigma0 == 0.5
 
 
+def test_a_shipped_file_is_there_wherever_the_command_is_called_and_the_users_own_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_config(["configs/demo.yaml"]) == load_config([ROOT / "configs" / "demo.yaml"]) != load_config()
+    assert "cannot read configs/other.yaml: No such file" in refusal(files=["configs/other.yaml"])
+    assert "cannot read demo.yaml: No such file" in refusal(files=["demo.yaml"])
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "demo.yaml").write_text("seed: 5\n")
+    assert load_config(["configs/demo.yaml"]).seed == 5
+
+
 def test_shapes_are_the_users_own_keys():
     config = load_config([PAGE], changes={"shapes": {"input": [1, 8], "batch": 2}})
     assert config.shapes == {"input": [1, 8], "batch": 2}

@@ -7,11 +7,9 @@ found is made minimal once more, all together, and written down (`text`).
 """
 
 import json
-import multiprocessing
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +20,7 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_text
+from rlflow.common.processes import fresh_processes
 from rlflow.rules.generator.derive import THOROUGH, derivable, instance, reachable
 from rlflow.rules.generator.generalise import generalise
 from rlflow.rules.generator.graphs import Graphs, World
@@ -106,7 +105,7 @@ def enumerate_rules(
         if workers == 1:
             states = [_explore(*job) for job in jobs]
         else:
-            with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            with fresh_processes(workers) as pool:
                 states = [future.result() for future in [pool.submit(_explore, *job) for job in jobs]]
     report = Report([state["report"] for state in states], all(state["finished"] for state in states))
     if report.finished:

@@ -115,7 +115,7 @@ class Study:
         try:
             import optuna
         except ImportError as error:
-            raise RLFlowError("sweeps need Optuna: pip install optuna") from error
+            raise RLFlowError("sweeps need Optuna: pip install 'rlflow[learn]'") from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.optuna, self.sweep = optuna, sweep
         self._study = optuna.create_study(direction=sweep.direction)

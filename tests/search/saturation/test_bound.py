@@ -130,9 +130,3 @@ def test_the_command_prints_the_gaps(tmp_path, capsys):
     assert results["scope"] in capsys.readouterr().out
     assert main(["bound", "--model", "tiny_resnet18", "--iterations", "0"]) == 1
     assert "at least 1" in capsys.readouterr().err
-
-
-def test_without_scipy_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("rlflow.search.bound.find_spec", lambda name: None)
-    with pytest.raises(RLFlowError, match="scipy"):
-        lower_bound(tiny_task("tiny_resnet18"), 10)

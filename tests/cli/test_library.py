@@ -1,0 +1,145 @@
+"""`rlflow.optimise` and `rlflow.load_task`, called in this process; tests/test_package.py calls them installed."""
+
+import threading
+from pathlib import Path
+
+import onnx
+import pytest
+
+import rlflow
+from rlflow.cli import optimisation
+from rlflow.common.files import read_json
+from rlflow.deliver.receipt import replay
+from rlflow.graph.onnx_writer import to_model
+from rlflow.zoo import load
+
+QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.annealing.restarts": 1}
+
+
+def quick(model, **arguments) -> rlflow.Optimised:
+    return rlflow.optimise(model, **{"seconds": 3, "options": QUICK, "quiet": True} | arguments)
+
+
+def symbolic() -> onnx.ModelProto:
+    """A model that the rules make cheaper, whose dimension `batch` is not bound."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        symbolic (float[batch, 4] x) => (float[batch, 4] y) { a = Relu(x) b = Relu(a) y = Relu(b) }"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.fixture(scope="module")
+def result() -> rlflow.Optimised:
+    return quick("tiny_resnet18")
+
+
+def test_the_result_has_the_model_its_receipt_and_what_is_known_of_it(result, tmp_path):
+    assert result.estimated_gain_percent > 0 and not result.is_original
+    assert (result.measured, result.ratio, result.interval, result.verdict) == (None, None, None, "not measured")
+    assert result.model == onnx.load(result.path)
+    original = tmp_path / "original.onnx"
+    onnx.save(load("tiny_resnet18"), original)
+    assert to_model(replay(result.receipt, original)) == result.model
+    assert result.report.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_person_reads_two_lines(result):
+    first, second = str(result).splitlines()
+    assert f"estimated {result.estimated_gain_percent:.2f} % lower" in first and "not measured" in first
+    assert f"{len(result.receipt['actions'])} rewrites by {result.delivered}" in second and result.reason in second
+    assert "\n" not in repr(result) and str(result.path) in repr(result)
+
+
+def test_the_measured_ratio_is_read_with_its_interval(result):
+    chosen = result.outcome["candidates"][result.delivered]
+    measured = {"ratio": 0.8, "interval": [0.75, 0.9], "verdict": "faster"}
+    outcome = result.outcome | {"candidates": {result.delivered: chosen | {"measured": measured}}}
+    shown = rlflow.Optimised(result.source, result.run, outcome)
+    assert (shown.ratio, shown.interval, shown.verdict) == (0.8, (0.75, 0.9), "faster")
+    assert str(shown).startswith("measured 0.800 of the original's latency (0.750 to 0.900): faster;")
+
+
+def test_save_writes_the_model_and_its_receipt_and_never_over_the_original(result, tmp_path):
+    result.save(tmp_path / "deep" / "faster.onnx")
+    assert (tmp_path / "deep" / "faster.onnx").read_bytes() == result.path.read_bytes()
+    assert read_json(tmp_path / "deep" / "faster.receipt.json") == result.receipt
+    with pytest.raises(rlflow.RLFlowError, match="the model itself, which is never overwritten"):
+        result.save(result.source)
+
+
+def test_a_temporary_run_lives_as_long_as_its_result():
+    result = quick("tiny_squeezenet1_1")
+    folder = result.run
+    assert result.path.is_relative_to(folder) and folder.is_dir()
+    del result
+    assert not folder.exists()
+
+
+def test_a_model_in_memory_stays_as_it_is_and_its_shapes_are_bound(tmp_path):
+    model = symbolic()
+    before = model.SerializeToString()
+    for shapes in ({"batch": 2}, {"x": (2, 4)}):
+        result = quick(model, shapes=shapes)
+        assert len(result.model.graph.node) < 3 and model.SerializeToString() == before
+    with pytest.raises(rlflow.RLFlowError, match="batch"):
+        quick(model)
+    state = rlflow.load_task(model, cost="analytic", shapes={"batch": 2}).initial
+    assert state.follow(state.matches[0]).runtime_ms < state.runtime_ms
+
+
+def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
+    first = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
+    monkeypatch.setattr("rlflow.deliver.anytime.run_search", None)  # nothing is searched twice
+    again = quick(symbolic(), shapes={"batch": 2}, run=tmp_path / "run")
+    assert again.model == first.model and again.run == tmp_path / "run"
+    with pytest.raises(rlflow.RLFlowError, match="belongs to the model"):
+        quick(load("tiny_resnet18"), run=tmp_path / "run")
+
+
+def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
+    """What a run is opened with; the search itself is left out."""
+    outcome = {"delivered": "original", "reason": "", "optimised": "x", "candidates": {}, "fault_report": None}
+    monkeypatch.setattr(optimisation, "optimise", lambda run, *_: {"eval": outcome | {"reason": run.config}})
+
+    def config(**arguments):
+        return rlflow.optimise("tiny_resnet18", **arguments).reason
+
+    chosen = config(seconds=7, threads=2, seed=3, exact=True, standard_operators_only=True)
+    assert (chosen.optimise.seconds, chosen.cost.threads, chosen.seed) == (7, 2, 3)
+    assert chosen.env.exact and chosen.env.standard_operators_only and not chosen.optimise.learn
+    assert config(learn=True).optimise.learn and config(options={"iterations.count": 2}).optimise.learn
+    said = config(options={"search.beam.width": 4, "eval.seeds": (1, 2), "cost.database": Path("d.db")})
+    assert (said.search.beam.width, list(said.eval.seeds), said.cost.database) == (4, [1, 2], "d.db")
+
+
+@pytest.mark.parametrize(
+    "model, arguments, message",
+    [
+        (3, {}, "a path, a zoo name or an onnx.ModelProto, not a int"),
+        ("tiny_resnet19", {}, "did you mean 'tiny_resnet18'"),
+        ("none.onnx", {}, "no such file: none.onnx"),
+        ("tiny_resnet18", {"seconds": 0}, "'optimise.seconds' must be above 0"),
+        ("tiny_resnet18", {"options": {"search.bem": 1}}, "did you mean 'search.beam'"),
+        ("tiny_resnet18", {"options": {"cost.name": "analytik"}}, "did you mean 'analytic'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_leaves_nothing(model, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(rlflow.RLFlowError, match=message) as caught:
+        rlflow.optimise(model, **arguments)
+    assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_another_thread_may_call_it():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(quick(symbolic(), shapes={"batch": 2})))
+    thread.start()
+    thread.join()
+    assert results and not results[0].is_original
+
+
+def test_quiet_says_nothing_and_progress_goes_to_standard_error(capfd):
+    quick(symbolic(), shapes={"batch": 2})
+    assert capfd.readouterr() == ("", "")
+    quick(symbolic(), shapes={"batch": 2}, quiet=False)
+    shown = capfd.readouterr()
+    assert not shown.out and "greedy stopped by" in shown.err

@@ -1,0 +1,57 @@
+"""The wheel, installed into an environment outside the checkout that has what setup.py declares and nothing else."""
+
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distribution, distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ("setup.py", "pyproject.toml", "LICENSE", "run.py", "rlflow", "worldmodel", "controllers", "configs")
+PIP = [sys.executable, "-m", "pip", "--quiet"]
+OFFLINE = ["--no-deps", "--no-index"]
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel of the checkout, made of a copy, in which no earlier build has left anything."""
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, sources)
+    command = [*PIP, "wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", folder, sources]
+    subprocess.run(command, check=True)
+    return next(folder.glob("*.whl"))
+
+
+def install(wheel: Path, environment: Path) -> Path:
+    """Makes an environment with the wheel and what it requires without extras; its folder site-packages.
+
+    The required packages are links to those of this environment, so that nothing is fetched.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    subprocess.run([*PIP, "--python", environment / "bin" / "python", "install", *OFFLINE, wheel], check=True)
+    site_packages = next(environment.glob("lib/python*/site-packages"))
+    for name in required(site_packages):
+        for file in distribution(name).files:
+            entry = site_packages / file.parts[0]
+            if file.parts[0] != ".." and not entry.exists():
+                entry.symlink_to(distribution(name).locate_file(file.parts[0]))
+    return site_packages
+
+
+def required(site_packages: Path) -> set[str]:
+    """Names of all distributions that those in the folder require, and that these require in turn."""
+    waiting = [line for found in distributions(path=[str(site_packages)]) for line in found.requires or ()]
+    names: set[str] = set()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if wanted and requirement.name not in names:
+            names.add(requirement.name)
+            waiting += distribution(requirement.name).requires or ()
+    return names
