@@ -4,14 +4,16 @@ For each of them uv resolves the requirements of setup.py (what everybody needs,
 constraints.txt. uv evaluates environment markers (`sys_platform == "win32"`) as they are there, of dependencies of
 dependencies too, which pip cannot: it takes those of the machine that it runs on. What comes out, package by package,
 pip then has to have a wheel for: `pip install --dry-run --no-deps --only-binary=:all: --platform …` chooses files as
-`pip download` would, and reads their metadata without fetching them. The other extras are resolved on top, by uv alone.
+`pip download` would, and reads their metadata without fetching them. The other extras are resolved on top, by uv alone:
+together, or one by one where that fails.
 
 Nothing is installed and nothing is run: that a set resolves does not show that it works.
 
 graph_nets has published no wheel. It is pure Python; its wheel is built here, once, and handed to both.
+
+Resumable: with --folder, what each system and Python gave lies there, apart for every setup.py and constraints.txt.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -20,9 +22,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.harness import SHORT, bar, each, finish, markdown, parser
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json, write_text
+from rlflow.common.files import file_hash, read_json, write_text
+
+JUDGES = ("setup.py", "constraints.txt")
 
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -60,19 +64,15 @@ TARGETS = (
 
 
 def table(figures: dict) -> str:
-    """For each system and Python how many packages are found, or why they are not; then which extras resolve."""
-    extras = list(dict.fromkeys(extra for one in figures["resolved"] for extra in one["extras"]))
-    rows, reasons = [], []
-    for one in figures["resolved"]:
-        wrong = {"": one["error"], **one["extras"]}
-        rows.append([
-            one["system"], one["python"], "**no**" if one["error"] else f"{len(one['packages'])} packages",
-            *("**no**" if one["extras"][extra] else "yes" for extra in extras),
-        ])  # fmt: skip
-        reasons += [reason for reason in wrong.values() if reason]
-    heads = ["system", "Python", "base and `learn`", *(f"`{extra}`" for extra in extras)]
-    lines = [markdown(heads, rows, words=len(heads))]
-    return "\n\n".join([*lines, *(f"- {reason}" for reason in dict.fromkeys(reasons))])
+    """For each system and Python how many wheels, or why there are none, and which other extras resolve."""
+    rows, reasons = [], {}
+    for one in figures["resolved"].values():
+        missing = ", ".join(f"`{extra}`" for extra in one["extras"])
+        count = "**no**" if one["error"] else f"{len(one['wheels'])} wheels"
+        rows.append([one["system"], one["python"], count, f"all but {missing}" if missing else "all"])
+        reasons |= {reason: None for reason in (one["error"], *one["extras"].values()) if reason}
+    heads = ["system", "Python", "base and `learn`", "other extras that resolve"]
+    return "\n".join([markdown(heads, rows, words=len(heads)), "", *(f"- {reason}" for reason in reasons)])
 
 
 def requirements() -> dict[str, list[str]]:
@@ -131,12 +131,12 @@ def pinned() -> set[str]:
 
 
 def looked_into(target: Target, python: str, wheels: Path) -> dict:
-    """What becomes of base and `learn` for a system and a Python, and whether each other extra resolves with them.
+    """What becomes of base and `learn` for a system and a Python, and which other extras do not resolve with them.
 
-    "error": None, or why they do not; "extras": the same of each.
+    "error": why base and `learn` do not, or None; "extras": extra → why it does not.
     """
     parts = requirements()
-    wanted = parts.pop("") + parts.pop(LEARN, [])
+    wanted = parts.pop("") + parts.pop(LEARN)
     result = {"system": target.name, "python": python, "packages": [], "unpinned": [], "wheels": {}, "error": None}
     try:
         result["packages"] = resolved(wanted, target, python, wheels)
@@ -144,40 +144,45 @@ def looked_into(target: Target, python: str, wheels: Path) -> dict:
         result["wheels"] = wheels_of(result["packages"], target, python, wheels)
     except RLFlowError as error:
         result["error"] = str(error)
-    result["extras"] = {}
-    for extra, lines in parts.items():
+    return result | {"extras": refused(wanted, parts, target, python, wheels)}
+
+
+def refused(wanted: list[str], extras: dict[str, list[str]], target: Target, python: str, wheels: Path) -> dict:
+    """Extra → why it does not resolve together with what is wanted; those that do are left out."""
+    try:
+        resolved([*wanted, *(line for lines in extras.values() for line in lines)], target, python, wheels)
+        return {}
+    except RLFlowError:
+        pass  # one of them, or two that do not go together
+    result = {}
+    for extra, lines in extras.items():
         try:
             resolved(wanted + lines, target, python, wheels)
-            result["extras"][extra] = None
         except RLFlowError as error:
-            result["extras"][extra] = str(error)
+            result[extra] = str(error)
     return result
 
 
 def bars_of(results: list[dict]) -> list[dict]:
-    return [
-        bar(
-            f"{one['system']}, Python {one['python']}", len(one["wheels"]), "wheels", "all pinned, one a package",
-            not one["error"] and not one["unpinned"] and len(one["wheels"]) == len(one["packages"]) > 0,
-        )
-        for one in results
-    ]  # fmt: skip
+    bars = []
+    for one in results:
+        holds = not one["error"] and not one["unpinned"] and len(one["wheels"]) == len(one["packages"]) > 0
+        name = f"{one['system']}, Python {one['python']}: the pinned set resolves"
+        bars.append(bar(name, len(one["wheels"]), "wheels", "one a package, all pinned", holds))
+    return bars
 
 
 def main() -> int:
-    arguments = parser(__doc__).parse_args()
+    arguments = parser(__doc__, "runs/platforms").parse_args()
     (version,) = [pin for pin in pinned() if pin.startswith(f"{BUILT.replace('_', '-')}==")]
+    kept = arguments.folder / file_hash(*(ROOT / name for name in JUDGES))[:SHORT]
+    wanted = {f"{target.uv}-{python}": (target, python) for target in TARGETS for python in PYTHONS}
     with tempfile.TemporaryDirectory() as folder:
-        wheels = Path(folder)
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, version]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        results = []
-        for target in TARGETS:
-            for python in PYTHONS:
-                results.append(looked_into(target, python, wheels))
-                print(json.dumps({key: results[-1][key] for key in ("system", "python", "error")}), file=sys.stderr)
+        results = each(list(wanted), kept, lambda name: looked_into(*wanted[name], Path(folder)))
     figures = {"resolved": results, "built here from source, pure Python": version}
-    return finish("platforms", arguments, figures, bars_of(results), by_rules=False)
+    return finish("platforms", arguments, figures, bars_of(list(results.values())), by_rules=False)
 
 
 if __name__ == "__main__":
