@@ -27,9 +27,8 @@ each of which imports only lower ones (docs/ARCHITECTURE.md); without the roof t
 
 from typing import TYPE_CHECKING
 
-import gymnasium
-
 from rlflow.common.errors import RLFlowError
+from rlflow.env import registration
 
 if TYPE_CHECKING:  # what an editor sees of what `__getattr__` gives
     from rlflow.cli.library import Optimised, load_task, optimise
@@ -38,7 +37,7 @@ if TYPE_CHECKING:  # what an editor sees of what `__getattr__` gives
 
 __all__ = ["Optimised", "RLFlowError", "load_task", "optimise"]
 
-gymnasium.register("rlflow/GraphRewrite-v0", entry_point="rlflow.env.vector:make_by_name")
+registration.register()
 
 
 def __getattr__(name: str):

@@ -46,7 +46,7 @@ def install(wheel: Path, environment: Path) -> Path:
 
 def required(site_packages: Path) -> set[str]:
     """Names of all distributions that those in the folder require, and that these require in turn."""
-    waiting = [line for found in distributions(path=[str(site_packages)]) for line in found.requires or ()]
+    waiting = [line for one in distributions(path=[str(site_packages)]) for line in one.requires or ()]
     names: set[str] = set()
     while waiting:
         requirement = Requirement(waiting.pop())

@@ -16,12 +16,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, BinaryIO
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.system import lock, remove_unlocked, replace
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def write_bytes(path: Path | str, data: bytes) -> None:
@@ -116,15 +117,19 @@ def read_json(path: Path | str):
         raise RLFlowError(f"{path} is not valid JSON: {error}") from error
 
 
-def write_arrays(path: Path | str, arrays: dict[str, np.ndarray]) -> None:
+def write_arrays(path: Path | str, arrays: "dict[str, np.ndarray]") -> None:
     """Writes an .npz. Equal arrays give equal bytes (NumPy stamps every member with one fixed date)."""
+    import numpy as np
+
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_bytes(path, buffer.getvalue())
 
 
-def read_arrays(path: Path | str) -> dict[str, np.ndarray]:
+def read_arrays(path: Path | str) -> "dict[str, np.ndarray]":
     """Reads an .npz without unpickling anything. Raises RLFlowError if it cannot be read whole."""
+    import numpy as np
+
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

@@ -4,8 +4,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 LOG_SECONDS = 10.0
 _silent = ContextVar("silent", default=False)
@@ -21,8 +23,10 @@ def silence() -> Iterator[None]:
         _silent.reset(before)
 
 
-def progress_bar(total: int, description: str, unit: str) -> tqdm:
+def progress_bar(total: int, description: str, unit: str) -> "tqdm":
     """A tqdm bar on standard error."""
+    from tqdm import tqdm
+
     terminal = sys.stderr.isatty()
     return tqdm(
         total=total, desc=description, unit=unit, file=sys.stderr, dynamic_ncols=terminal, disable=_silent.get(),
@@ -32,6 +36,8 @@ def progress_bar(total: int, description: str, unit: str) -> tqdm:
 
 def say(text: str) -> None:
     """A line for a person, on standard error so that standard output stays for results."""
+    from tqdm import tqdm
+
     if not _silent.get():
         tqdm.write(text, file=sys.stderr)
 

@@ -1,5 +1,8 @@
 """Many real environments at once, and the one that Gymnasium makes by its name."""
 
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -84,6 +87,13 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
         assert {tuple(action) for action in np.argwhere(masks).tolist()} == valid
         assert np.array_equal(observation["xfer_mask"][copy], masks.any(axis=1))
     env.close()
+
+
+@pytest.mark.parametrize("imports", ["gymnasium, rlflow", "rlflow, gymnasium", "rlflow, gymnasium.spaces, gymnasium"])
+def test_the_name_is_known_in_either_order_of_imports(imports):
+    code = f"import {imports}; print(gymnasium.spec('rlflow/GraphRewrite-v0').entry_point)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "rlflow.env.vector:make_by_name\n", "")
 
 
 def test_gymnasium_makes_it_by_name():
