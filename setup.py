@@ -22,6 +22,8 @@ setup(
         "gymnasium>=1.1,<2",
         "omegaconf>=2.3,<3",
         "tqdm>=4.66,<5",
+        "filelock>=3.30,<5",
+        "psutil>=6,<8",
         "matplotlib>=3.9,<4",
         "scipy>=1.15,<2",
         "tensorboard>=2.20,<3",  # every run keeps its curves as event files
@@ -29,7 +31,9 @@ setup(
     extras_require={
         # the learners that are neural networks or evolve, and sweeps
         "learn": [
-            "tensorflow-cpu>=2.20,<3", "dm-sonnet>=2.0.2,<3", "graph_nets>=1.1,<2", "cma>=4.0,<5", "optuna>=5,<6",
+            "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
+            "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # the other has no wheel
+            "dm-sonnet>=2.0.2,<3", "graph_nets>=1.1,<2", "cma>=4.0,<5", "optuna>=5,<6",
         ],
         "test": [
             "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3",
@@ -41,6 +45,7 @@ setup(
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
         # models as people export them, for benchmarks.published
         "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],
+        "platforms": ["uv>=0.9,<1"],  # for benchmarks.platforms
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
     },
 )  # fmt: skip

@@ -5,13 +5,15 @@
 
 import hashlib
 import os
-import resource
 import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from benchmarks import harness
 from rlflow.common.files import write_text
+from rlflow.common.system import largest_process
 from rlflow.rules.generator.enumerate import enumerate_rules
 from rlflow.rules.language import parse
 
@@ -55,13 +57,13 @@ def main() -> int:
     seconds = time.monotonic() - started
     if arguments.rules and report.finished:
         write_text(arguments.rules, report.rules)
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used, largest = psutil.Process().cpu_times(), largest_process()
     figures = {
         "rules": len(parse(report.rules, "generated")),
         "sha256": hashlib.sha256(report.rules.encode()).hexdigest(),
         "seconds": round(seconds, 1),
-        "seconds of the processors": round(sum(used.ru_utime + used.ru_stime for used in usage), 1),
-        "MB of the largest process": round(max(used.ru_maxrss for used in usage) / 1024),
+        "seconds of the processors": round(used.user + used.system + used.children_user + used.children_system, 1),
+        "MB of the largest process": None if largest is None else round(largest / 2**20),
         "worlds": report.worlds,
         "implied by other worlds": report.derived,
         "not written": dict(report.unwritten),

@@ -7,12 +7,10 @@ no immutable graph can do, are timed in the same run as the bound.
 
 import gc
 import math
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -20,6 +18,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
+from rlflow.common.system import resident_memory
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.env.rewriting import GraphRewriteEnv
@@ -88,19 +87,13 @@ def step_times(task: Task, steps: int, seed: int) -> dict:
     return {"step": milliseconds(stepping), "arrays": milliseconds(arrays), "copies": milliseconds(copies)}
 
 
-def resident() -> int:
-    """Bytes of memory that the process holds now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
-
-
 def memory(task: Task, steps: int, seed: int) -> dict:
     """Resident bytes after a tenth of the steps and at the end."""
     marks = []
     for step, _ in enumerate(play(task, steps, seed), start=1):
         if step in (steps // 10, steps):
             gc.collect()
-            marks.append(resident())
+            marks.append(resident_memory())
     return {"steps": steps, "early": marks[0], "late": marks[1], "growth": marks[1] / marks[0] - 1}
 
 

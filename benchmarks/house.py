@@ -23,7 +23,7 @@ ENTRIES, LINES, RUN_LINES, MINUTES = 14, 450, 15, 8.0
 
 
 def lines(path: Path) -> int:
-    return len(path.read_text().splitlines())
+    return len(path.read_text(encoding="utf-8").splitlines())
 
 
 def counts() -> dict:

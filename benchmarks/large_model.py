@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.harness import bar, finish, parser
@@ -90,7 +91,7 @@ class Peak(threading.Thread):
         started = time.monotonic()
         while self.process.poll() is None:
             tree = _tree(self.process.pid)
-            bound, anonymous = map(sum, zip(*map(_resident, tree), strict=True))
+            bound, anonymous = map(sum, zip((0, 0), *map(_resident, tree), strict=True))
             self.anonymous = max(self.anonymous, anonymous)
             if bound > self.total:  # a look at the PSS holds the process up, so only where it may be a new peak
                 total = sum(map(_proportional, tree))
@@ -100,44 +101,36 @@ class Peak(threading.Thread):
             time.sleep(0.05)
 
 
-def _tree(root: int) -> list[int]:
-    """Ids of a process and all its descendants."""
-    children: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue  # it has ended
-        children.setdefault(parent, []).append(int(status.parent.name))
-    result = [root]
-    for pid in result:
-        result += children.get(pid, [])
-    return result
-
-
-def _resident(pid: int) -> tuple[int, int]:
-    """Bytes of the resident set, of which pages that other processes share count in full, and of its anonymous part."""
-    fields = _fields(f"/proc/{pid}/status")
-    return sum(fields.get(key, 0) for key in ("RssAnon:", "RssFile:", "RssShmem:")), fields.get("RssAnon:", 0)
-
-
-def _proportional(pid: int) -> int:
-    """Bytes of the proportional set."""
-    return _fields(f"/proc/{pid}/smaps_rollup").get("Pss:", 0)
-
-
-def _fields(path: str) -> dict[str, int]:
-    """The fields in kB of a file under /proc, in bytes; none if the process has ended."""
+def _tree(root: int) -> list[psutil.Process]:
+    """A process and all its descendants; none if it has ended."""
     try:
-        with open(path) as file:
-            return {line.split()[0]: 1024 * int(line.split()[1]) for line in file if line.endswith(" kB\n")}
-    except OSError:
-        return {}
+        process = psutil.Process(root)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _resident(process: psutil.Process) -> tuple[int, int]:
+    """Bytes of the resident set, of which pages that other processes share count in full, and of its anonymous part;
+    0 if the process has ended."""
+    try:
+        memory = process.memory_info()
+    except psutil.NoSuchProcess:
+        return 0, 0
+    return memory.rss, memory.rss - memory.shared
+
+
+def _proportional(process: psutil.Process) -> int:
+    """Bytes of the proportional set; 0 if the process has ended."""
+    try:
+        return process.memory_full_info().pss
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def watched(command: list[str]) -> dict:
     """Runs a command; its peak memory and time. Raises RuntimeError with the last line of its errors."""
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         started = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         peak = Peak(process)

@@ -9,7 +9,6 @@ runs.
 Resumable: what each network gave lies in --folder.
 """
 
-import ctypes
 import multiprocessing
 import sys
 import time
@@ -21,6 +20,7 @@ import numpy as np
 
 from benchmarks.harness import bar, each, finish, parser
 from benchmarks.keras_models import NETWORKS, export, load_frozen
+from rlflow.common.system import peak_while, resident_memory
 from rlflow.costs.measured import ratio_of
 from rlflow.env.spec import EnvSpec
 from rlflow.graph.onnx_runtime import session
@@ -137,20 +137,16 @@ def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
     if side == "tensorflow":
         import tensorflow  # noqa: F401  before what it takes is counted
     image = given(side, pixels, seed)
-    before = _resident("VmRSS")
+    before = resident_memory()
     run = runner(side, path)
     if side == "tensorflow":
         run(image)  # its first run reads the graph and optimises it: what that leaves free is not the model's
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to what is resident now
-    for _ in range(3):
-        run(image)
-    return _resident("VmHWM") - before
 
+    def runs() -> None:
+        for _ in range(3):
+            run(image)
 
-def _resident(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(key)))
+    return peak_while(runs) - before
 
 
 def bars_of(name: str, result: dict) -> list[dict]:

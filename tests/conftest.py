@@ -1,6 +1,5 @@
 """Runs that several test files look at; each is made once, even when pytest-xdist has several processes."""
 
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import worldmodel  # noqa: F401 - first: it sets how TensorFlow rounds, which must not depend on the order of tests
+from rlflow.common.system import locked
 from tests.commands import TINY, in_its_own
 from tests.toys import letters
 from worldmodel.boards import StageWriter
@@ -25,8 +25,7 @@ def shared_folder(tmp_path_factory) -> Path:
 def once(folder: Path, name: str, make) -> Path:
     """Folder `name`, filled by make(folder) in the first process that asks."""
     path = folder / name
-    with open(folder / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / f"{name}.lock"):
         if not (path / "done").exists():
             path.mkdir(exist_ok=True)
             make(path)

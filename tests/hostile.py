@@ -5,10 +5,10 @@ A file that is accepted is also shown to the agent and written again.
 
 import json
 import os
-import resource
-import signal
 import sys
 import time
+
+import psutil
 
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.env.state import Task
@@ -16,7 +16,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
 
-SECONDS, BYTES = 60, 8 << 30  # where a process is ended, so that nothing else suffers
+SECONDS, BYTES = 60, 8 << 30  # of computing, of memory: where a process is ended, so that nothing else suffers
 LONG = 100_000  # operators; whoever asks for so many waits for the agent too
 
 
@@ -25,8 +25,9 @@ def tried(path: str, rules) -> dict:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(SECONDS)
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+        process = psutil.Process()
+        process.rlimit(psutil.RLIMIT_CPU, (SECONDS, SECONDS))
+        process.rlimit(psutil.RLIMIT_AS, (BYTES, BYTES))
         os.write(writer, json.dumps(outcome(path, rules)).encode())
         os._exit(0)
     os.close(writer)

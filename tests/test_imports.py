@@ -31,7 +31,7 @@ FORBIDDEN = {  # package: what none of its files may import, at the top or insid
 def imported(path: Path) -> set[str]:
     """Full names of everything that a file imports, wherever the statement stands."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -34,7 +34,7 @@ def dies_first(spec, seed, indices, path):
 
 def dies_of_shard_1(spec, seed, indices, path):
     if indices[0] == rollouts.SHARD_EPISODES:
-        with open(Path(path).parent.parent / "tries", "a") as tries:
+        with open(Path(path).parent.parent / "tries", "a", encoding="utf-8") as tries:
             tries.write("x")
         os._exit(1)
     return play_shard(spec, seed, indices, path)

@@ -5,7 +5,6 @@ disk at any moment leaves no half-written file under the final name. What a kill
 next writer of the same file removes.
 """
 
-import fcntl
 import glob
 import hashlib
 import io
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.system import lock, remove_unlocked, replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,8 +69,10 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(file.name, path)
+                replace(file, path)
             except BaseException:
+                with suppress(OSError):
+                    file.close()
                 with suppress(OSError):
                     os.unlink(file.name)
                 raise
@@ -84,7 +86,7 @@ def _temporary(path: Path) -> BinaryIO:
     while True:
         file = open(path.with_name(f".{path.name}.{secrets.token_hex(4)}.part"), "xb")
         with suppress(OSError):  # of disks without locks, where nothing is taken for abandoned
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
         if os.path.exists(file.name):
             return file
         file.close()  # another writer took it for abandoned before it was locked
@@ -93,9 +95,8 @@ def _temporary(path: Path) -> BinaryIO:
 def _remove_abandoned(path: Path) -> None:
     """Removes the temporary files of `path` whose writers were killed: nobody holds their lock."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
-        with suppress(OSError), open(left, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+        with suppress(OSError):
+            remove_unlocked(left)
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -109,7 +110,7 @@ def write_json(path: Path | str, value) -> None:
 def read_json(path: Path | str):
     """Raises RLFlowError if the file is missing or is not JSON."""
     try:
-        return json.loads(Path(path).read_text())
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

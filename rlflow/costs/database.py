@@ -5,7 +5,6 @@ A SQLite file that several processes may share; it is a cache, so that a file of
 
 import contextlib
 import csv
-import fcntl
 import io
 import os
 import re
@@ -20,6 +19,7 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_bytes, write_json
 from rlflow.common.progress import say
+from rlflow.common.system import locked
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
@@ -112,8 +112,7 @@ class TimingDatabase:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Only one process times at a time, so that timings do not disturb each other."""
-        with self._said_plainly(), open(self.path.with_name(f"{self.path.name}.lock"), "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._said_plainly(), locked(self.path.with_name(f"{self.path.name}.lock")):
             yield
 
     @contextlib.contextmanager

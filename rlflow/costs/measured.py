@@ -6,8 +6,6 @@ whichever file it holds; so each side is made first once, and the bootstrap draw
 others are had: a busy machine then widens the interval rather than move it.
 """
 
-import ctypes
-import resource
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +19,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.processes import fresh_processes
+from rlflow.common.system import interruptions, peak_while, resident_memory
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_runtime import machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_model
@@ -105,8 +104,8 @@ def measure(
       memory: whether `run_memory` of both is measured too, after the latencies; about a second a side.
 
     Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
-    within pairs), verdict, pairs, calm (share of runs from which no core was taken), sessions, session_ratios (the
-    median of each), side_by_side (false: one after the other), stopped, original_memory_bytes,
+    within pairs), verdict, pairs, calm (share of runs from which no core was taken; None: not known), sessions,
+    session_ratios (the median of each), side_by_side (false: one after the other), stopped, original_memory_bytes,
     candidate_memory_bytes (None: not measured), threads, seed, machine, onnxruntime.
 
     Raises:
@@ -130,6 +129,7 @@ def measure(
                 stopped = "the interval is clear"
                 break
     original_ms, candidate_ms = 1e3 * np.median(np.concatenate(times), axis=0)
+    calm = [run.calm for side in sides for run in side]
     return {
         "original_ms": float(original_ms),
         "candidate_ms": float(candidate_ms),
@@ -137,7 +137,7 @@ def measure(
         "interval": [ratio.low, ratio.high],
         "verdict": ratio.verdict,
         "pairs": sum(map(len, times)),
-        "calm": float(np.mean([run.calm for side in sides for run in side])),
+        "calm": None if None in calm else float(np.mean(calm)),
         "sessions": len(times),
         "session_ratios": [float(np.median(pairs[:, 1] / pairs[:, 0])) for pairs in times],
         "side_by_side": side_by_side,
@@ -172,22 +172,15 @@ def run_memory(model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray
 
 def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int) -> int | None:
     """In a fresh process: see `run_memory`."""
-    try:
-        before = _resident("VmRSS")
-        running = session(path, threads)
-        ctypes.CDLL(None).malloc_trim(0)  # what reading the file left free goes back to the system
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to what is resident now
+    before = resident_memory()
+    running = session(path, threads)
+
+    def runs() -> None:
         for _ in range(3):  # the first run allocates, the second may lay out anew what the first one needed
             run(running, inputs)
-        return _resident("VmHWM") - before
-    except (OSError, AttributeError):
-        return None
 
-
-def _resident(key: str) -> int:
-    """Bytes of this process's resident memory now (VmRSS), or at most until now (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(key)))
+    peak = peak_while(runs)
+    return None if peak is None else peak - before
 
 
 def _bytes(model: onnx.ModelProto | Path | str) -> int:
@@ -197,10 +190,10 @@ def _bytes(model: onnx.ModelProto | Path | str) -> int:
 
 
 class Run(NamedTuple):
-    """seconds: of one run.  calm: whether the system took no core from it meanwhile."""
+    """seconds: of one run.  calm: whether the system took no core from it meanwhile; None where it does not say."""
 
     seconds: float
-    calm: bool
+    calm: bool | None
 
 
 def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
@@ -255,8 +248,8 @@ def _run(running: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], t
     # ONNX Runtime's single thread is the caller's. Where that has a core for itself its time is the clock's; where
     # other processes take turns on the core, theirs is not counted.
     clock = time.thread_time if threads == 1 else time.perf_counter
-    interrupted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    interrupted = interruptions()
     start = clock()
     running.run(None, inputs)
     seconds = clock() - start
-    return Run(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == interrupted)
+    return Run(seconds, None if interrupted is None else interruptions() == interrupted)

@@ -5,7 +5,6 @@ ONNX Runtime optimises it as it would the whole graph; then the part before thos
 the outputs are cut away, and what is left is what the whole graph runs.
 """
 
-import resource
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from rlflow.common.errors import first_line
+from rlflow.common.system import interruptions
 from rlflow.costs.layout import block
 from rlflow.costs.optimised import NoTimingOfItsOwn, optimised
 from rlflow.costs.signature import has_content
@@ -188,7 +188,7 @@ def time_model(model: onnx.ModelProto, threads: int, budget_ms: float, optimise:
 
     So weights come from as far away as they do in a whole graph, and no session's memory layout decides. With one
     thread it is the thread's own time that counts, which other processes do not stop. Runs during which the system
-    took the core away do not count, where enough others are had for patience.
+    took the core away do not count, where it says so and enough others are had for patience.
 
     Raises CannotRunAlone if ONNX Runtime refuses.
     """
@@ -206,12 +206,12 @@ def time_model(model: onnx.ModelProto, threads: int, budget_ms: float, optimise:
     start = time.perf_counter_ns()
     while True:
         for run in runs:
-            switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+            interrupted = interruptions()
             before = clock()
             run()
             taken = clock() - before
             all_times.append(taken)
-            if resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == switches:
+            if interruptions() == interrupted:
                 calm.append(taken)
         spent = (time.perf_counter_ns() - start) / (1e6 * budget_ms)
         if spent > PATIENCE or (spent > 1 and len(calm) >= MIN_REPEATS):

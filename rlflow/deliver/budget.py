@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from rlflow.common.system import ALARM, alarm
+
 
 class Budget(NamedTuple):
     """What the seconds of one command are for; checks that have begun are finished.
@@ -49,13 +51,12 @@ def stoppable(seconds: float | None = None) -> Iterator[None]:
         return
 
     def stop(number, _):
-        raise Stop("the time is up" if number == signal.SIGALRM else "interrupted")
+        raise Stop("the time is up" if number == ALARM else "interrupted")
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, ALARM)}
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds or 0.0)
-        yield
+        with alarm(seconds):
+            yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in before.items():
             signal.signal(number, handler)

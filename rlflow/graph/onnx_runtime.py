@@ -1,7 +1,6 @@
 """ONNX Runtime: sessions, runs and random inputs, with errors that a person can read."""
 
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,6 +13,7 @@ import onnxruntime
 from onnx import helper
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.common.system import processor
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import bind_shapes
 from rlflow.graph.shapes import node_proto
@@ -180,13 +180,7 @@ def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
 
 def machine() -> str:
     """The processor's name and its number of cores, as one line."""
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as file:
-            name = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), name)
-    except OSError:
-        pass  # not Linux
-    return f"{name}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"
 
 
 def _label(model) -> str:

@@ -56,7 +56,7 @@ def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> R
         if name not in known:
             raise RLFlowError(f"unknown rule family '{name}'; known: {', '.join(known)}")
     chosen = [name for name in known if not names or name in names]
-    rules = [rule for name in chosen for rule in _parsed((folder / f"{name}.rules").read_text(), name)]
+    rules = [rule for name in chosen for rule in _parsed((folder / f"{name}.rules").read_text(encoding="utf-8"), name)]
     twice = {rule.name for rule in rules if sum(other.name == rule.name for other in rules) > 1}
     if twice:
         raise RLFlowError(f"two rules are named '{sorted(twice)[0]}'")

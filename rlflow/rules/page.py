@@ -67,7 +67,7 @@ def page(rules: RuleSet, proofs: Mapping[str, dict], measured: Mapping[str, dict
 def about(family: str) -> tuple[str, str | None]:
     """(what the head of a family's file says, the rule that it names as typical)."""
     lines, typical = [], None
-    for line in (RULES_FOLDER / f"{family}.rules").read_text().splitlines():
+    for line in (RULES_FOLDER / f"{family}.rules").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         if line.startswith("# Typical: "):

@@ -1,14 +1,13 @@
 """What all searches share: what they may spend, what they have spent, the best they have seen."""
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from rlflow.common.system import peak_memory
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
 from rlflow.tasks.base import LocalState, Match
@@ -62,7 +61,7 @@ class Search:
     ):  # fmt: skip
         self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
         self.best, self.best_path, self.interactions = start, None, 0
-        self._clock, self._began, self._peak, self._progress = clock, clock(), _peak_memory(), progress
+        self._clock, self._began, self._peak, self._progress = clock, clock(), peak_memory(), progress
         self.trace = [(0.0, 0, start.objective)]
 
     @property
@@ -75,7 +74,7 @@ class Search:
             raise LimitReached("interactions")
         if self.seconds >= self.limits.seconds:
             raise LimitReached("seconds")
-        if self.interactions % MEMORY_EVERY == 0 and _peak_memory() - self._peak > self.limits.memory:
+        if self.interactions % MEMORY_EVERY == 0 and peak_memory() - self._peak > self.limits.memory:
             raise LimitReached("memory")
         self.interactions += 1
         if self._progress is not None:
@@ -143,8 +142,3 @@ def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[t
         for xfer_id, location in actions:
             state = state.follow(state.match(xfer_id, location))
     return state, actions
-
-
-def _peak_memory() -> int:
-    """Bytes of memory that the process has had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

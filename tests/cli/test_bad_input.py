@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
@@ -335,7 +335,7 @@ def test_a_full_disk_loses_nothing_and_the_stage_goes_on_later(optimised, folder
 def test_a_real_limit_on_the_size_of_files(tmp_path):
     """As on a full disk, in a process of its own: shards do not fit, the small files do."""
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+        psutil.Process().rlimit(psutil.RLIMIT_FSIZE, (16384, 16384))
 
     command = [
         sys.executable,

@@ -116,7 +116,7 @@ def command(arguments: tuple[str, ...], death: Death, errors: Path) -> None:
             die()
 
     os.replace = dying if death.n else replace
-    sys.stderr = open(errors, "w")
+    sys.stderr = open(errors, "w", encoding="utf-8")
     sys.exit(main(list(arguments)))
 
 
@@ -124,7 +124,7 @@ def ends(processes, arguments: tuple[str, ...], errors: Path, death: Death = Dea
     process = processes.Process(target=command, args=(arguments, death, errors))
     process.start()
     process.join()
-    assert process.exitcode == (-signal.SIGKILL if death.n else 0), (death, errors.read_text())
+    assert process.exitcode == (-signal.SIGKILL if death.n else 0), (death, errors.read_text(encoding="utf-8"))
 
 
 def drawn(moments: dict[str, tuple[int, bool]], rng: np.random.Generator) -> list[Death]:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from rlflow.collect import rollouts
@@ -153,17 +154,11 @@ def test_a_shard_with_an_array_cut_short_is_refused(collected, tmp_path):
             read_shard(tmp_path / "s.npz")
 
 
-def alive(pid: int) -> bool:
+def alive(process: psutil.Process) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-
-
-def children(pid: int) -> list[int]:
-    return [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
 
 
 def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
@@ -178,7 +173,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
         while not list((folder / "episodes").glob("shard-*.npz")):
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.005)
-        workers = children(process.pid)
+        workers = psutil.Process(process.pid).children()
     finally:
         process.send_signal(signal.SIGKILL)
     process.wait()

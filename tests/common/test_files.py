@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from rlflow.common import files
+from rlflow.common import files, system
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import (
     check_writable,
@@ -93,24 +93,24 @@ def test_a_writer_that_lives_is_left_alone_and_the_last_one_wins(tmp_path):
 
 
 def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(tmp_path, monkeypatch):
-    path, flock = tmp_path / "a", files.fcntl.flock
+    path, lock = tmp_path / "a", files.lock
 
     def late(*arguments):
-        monkeypatch.setattr(files.fcntl, "flock", flock)
+        monkeypatch.setattr(files, "lock", lock)
         write_bytes(path, b"another's")
         assert os.listdir(tmp_path) == ["a"]
-        flock(*arguments)
+        lock(*arguments)
 
-    monkeypatch.setattr(files.fcntl, "flock", late)
+    monkeypatch.setattr(files, "lock", late)
     write_bytes(path, b"mine")
     assert path.read_bytes() == b"mine" and os.listdir(tmp_path) == ["a"]
 
 
 def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, left, monkeypatch):
-    def no_locks(*_):
+    def no_locks(*_, **__):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    monkeypatch.setattr(system, "lock_descriptor", no_locks)
     write_bytes(tmp_path / "a[1]", b"new")
     assert left.exists() and (tmp_path / "a[1]").read_bytes() == b"new"
 

@@ -100,7 +100,7 @@ def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
     result = write_comparison(tmp_path / "out", read_runs(folders, training_curves))
     assert read_json(tmp_path / "out" / "comparison.json") == result
     for name in ("runs", "times", "rules"):
-        with open(tmp_path / "out" / f"{name}.csv", newline="") as file:
+        with open(tmp_path / "out" / f"{name}.csv", encoding="utf-8", newline="") as file:
             back = list(csv.DictReader(file))
         assert (
             back == [{key: "" if value is None else str(value) for key, value in row.items()} for row in result[name]]
@@ -112,7 +112,7 @@ def test_the_tables_come_back_from_csv_and_json_as_they_are(tmp_path, folders):
             for key in row
             if type(row[key]) is float
         )
-    with open(tmp_path / "out" / "summary.csv", newline="") as file:
+    with open(tmp_path / "out" / "summary.csv", encoding="utf-8", newline="") as file:
         for back, entry in zip(csv.DictReader(file), result["summary"], strict=True):
             assert all(
                 back[f"{f}.{part}"] == ("" if v is None else str(v)) for f in FIGURES for part, v in entry[f].items()

@@ -114,7 +114,7 @@ def test_no_limit_is_passed(method, monkeypatch):
 
     grown = iter([0, 0, *itertools.repeat(5, 10)])
     monkeypatch.setattr(module, "MEMORY_EVERY", 10)
-    monkeypatch.setattr(module, "_peak_memory", lambda: next(grown))
+    monkeypatch.setattr(module, "peak_memory", lambda: next(grown))
     result = searched(method, start, Limits(memory=4))
     assert (result.stop, result.interactions) == ("memory", 10)
 

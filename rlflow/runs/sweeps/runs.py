@@ -8,13 +8,11 @@ So what was done once is found again, whatever the sweep is that asks for it: af
 another trial.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
+from rlflow.common.system import locked, wait_for, with_lock
 from rlflow.runs.config import load_config
 from rlflow.runs.folder import iteration_options, task_of
 from rlflow.runs.options import other_groups
@@ -79,22 +78,27 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
     """Does the stages that are not finished, each by `command STAGE …` in a process of its own; models that they make
     are not kept.
 
+    One process at a time works in the folder. A stage keeps the lock: should the sweep be killed, then the next one
+    waits for the stage that is still running, rather than start it twice.
+
     Returns None, or what went wrong in one line.
     """
     if run.parent is not None and not run.parent.finished:
         return f"its '{run.parent.stages[-1]}' failed"
-    with _locked(run.folder) as lock:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with locked(run.folder / "lock") as lock:
         for stage in run.stages:
+            options, log = run.folder / "options.yaml", run.folder / "log.txt"
+            arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
+            wait_for(arguments)
             if (run.folder / f"{stage}.json").exists():
                 continue
             if run.parent is not None:
                 _take_over(run.parent.folder, run.folder)
-            options, log = run.folder / "options.yaml", run.folder / "log.txt"
             write_text(options, OmegaConf.to_yaml(OmegaConf.create(run.options)))
             with open(log, "ab") as output:
-                arguments = [*command, stage, "--run", str(run.folder), "--config", str(options)]
                 done = subprocess.run(
-                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, pass_fds=[lock]
+                    arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, **with_lock(lock)
                 )
             if done.returncode:
                 return _error(log, stage, done.returncode)
@@ -139,16 +143,6 @@ def _decisive(config: DictConfig) -> dict:
     return options
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    """One process at a time works in the folder. The stage's process inherits the lock: should the sweep be killed,
-    then the next one waits for the stage that is still running, rather than start it twice."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
-
-
 def _take_over(source: Path, target: Path) -> None:
     """Hard links, where the disk has them: files are replaced, never changed (rlflow/common/files.py)."""
     for file in sorted(source.rglob("*")):
@@ -163,7 +157,8 @@ def _take_over(source: Path, target: Path) -> None:
 
 
 def _error(log: Path, stage: str, code: int) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = [line for line in said if line.startswith("error: ")]
     return (
         f"{stage}: {lines[-1].removeprefix('error: ')}"
         if lines and code > 0

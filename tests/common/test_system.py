@@ -1,0 +1,202 @@
+"""What each system gives, and that no other file asks for what only some of them have.
+
+Windows is played on this machine: the branch that it takes runs on what Python has everywhere.
+"""
+
+import ast
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlflow.common import system
+from rlflow.common.files import new_file, write_bytes
+from rlflow.costs import measured, timing
+from rlflow.deliver.budget import Stop, stoppable
+from rlflow.runs.sweeps.runs import Run, do
+
+ROOT = Path(__file__).parents[2]
+ONLY = ROOT / "rlflow" / "common" / "system.py"
+SOME_SYSTEMS = {"fcntl", "resource", "msvcrt", "winreg", "pwd", "grp", "termios"}  # modules
+THEIRS = {"SIGALRM", "SIGBREAK", "setitimer", "alarm", "pass_fds", "getrusage", "sched_getaffinity"}
+
+
+def sources() -> list[Path]:
+    rooms = [ROOT / name for name in ("rlflow", "worldmodel", "controllers", "benchmarks", "tests")]
+    return [ROOT / "run.py", ROOT / "setup.py", *(path for room in rooms for path in sorted(room.rglob("*.py")))]
+
+
+def of_some_systems(text: str) -> list[str]:
+    """What a source uses that only some systems have: modules, attributes of theirs, paths under /proc."""
+    used = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            used += [alias.name for alias in node.names if alias.name in SOME_SYSTEMS]
+        elif isinstance(node, ast.ImportFrom):
+            used += [node.module] if node.module in SOME_SYSTEMS else []
+            names = {alias.name for alias in node.names} if node.module in ("signal", "os") else set()
+            used += sorted(names & THEIRS)
+        elif isinstance(node, ast.Attribute) and node.attr in THEIRS:
+            used.append(node.attr)
+        elif isinstance(node, ast.keyword) and node.arg in THEIRS:
+            used.append(node.arg)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            said = node.value if isinstance(node.value, str) else node.value.decode(errors="replace")
+            used += ["/proc"] if said == "/proc" or "/proc/" in said else []
+            used += [said] if said in SOME_SYSTEMS | THEIRS else []
+    return used
+
+
+def test_only_one_file_uses_what_only_some_systems_have():
+    others = [path for path in sources() if path not in (ONLY, Path(__file__))]
+    used = {str(path.relative_to(ROOT)): of_some_systems(path.read_text(encoding="utf-8")) for path in others}
+    assert {name: what for name, what in used.items() if what} == {}
+    assert {"resource", "/proc", "setitimer", "SIGBREAK"} <= set(of_some_systems(ONLY.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("def f():\n    import fcntl", "fcntl"), ("from resource import getrusage", "resource"),
+        ("__import__('fcntl')", "fcntl"), ("import signal\nsignal.SIGALRM", "SIGALRM"),
+        ("from signal import SIGALRM", "SIGALRM"), ("getattr(signal, 'SIGALRM')", "SIGALRM"),
+        ("open('/proc/self/status')", "/proc"), ("open(f'/proc/{pid}/stat')", "/proc"), ("Path('/proc')", "/proc"),
+        ("run(command, pass_fds=[3])", "pass_fds"),
+    ],
+)  # fmt: skip
+def test_what_only_some_systems_have_is_seen_however_it_is_written(text, what):
+    assert of_some_systems(text) == [what]
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    monkeypatch.setattr(system, "WINDOWS", True)
+    monkeypatch.setattr(system, "LINUX", False)
+
+
+# -- the processor and the memory ------------------------------------------------------------------
+
+
+def test_memory_that_is_held_for_a_moment_is_seen_at_the_fullest_moment_alone():
+    def hold() -> None:
+        np.ones(100_000_000 // 8)
+
+    hold()
+    before, peak_before = system.resident_memory(), system.peak_memory()
+    during = system.peak_while(hold)
+    assert peak_before >= before
+    if during is None:
+        pytest.skip("this system does not let the high-water mark fall")
+    assert 80e6 < during - before < 150e6
+    assert system.peak_while(lambda: None) - system.resident_memory() < 20e6  # the mark fell again
+
+
+def test_where_the_system_does_not_say_nothing_is_claimed(windows):
+    assert system.interruptions() is system.largest_process() is system.peak_while(list) is None
+
+
+def test_timings_of_a_system_that_does_not_count_interruptions_are_all_kept_and_none_is_called_calm(windows):
+    model = timing.empty_model()
+    assert timing.time_model(model, 1, 5.0).repeats >= timing.MIN_REPEATS
+    result = measured.measure(model, model, sessions=2, seconds=0.2, memory=False)
+    assert result["calm"] is None and result["pairs"] >= measured.MIN_PAIRS
+
+
+def test_the_processor_has_a_name_of_one_line():
+    assert system.processor() and "\n" not in system.processor()
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_the_clock_stops_work_and_nothing_after_it(windows, monkeypatch):
+    monkeypatch.setattr(system, "WINDOWS", windows)
+    began, before = time.monotonic(), signal.getsignal(system.ALARM)
+    with pytest.raises(Stop, match="time is up"), stoppable(0.1):
+        while time.monotonic() - began < 5:
+            time.sleep(0.01)
+    with stoppable(0.1):
+        pass
+    with stoppable():
+        time.sleep(0.2)  # a clock that went on would end the test here
+    assert time.monotonic() - began < 3 and signal.getsignal(system.ALARM) is before
+
+
+# -- locks and files -------------------------------------------------------------------------------
+
+
+def test_files_are_written_and_what_was_left_is_removed_where_open_files_can_be_neither(tmp_path, windows, monkeypatch):
+    """Windows refuses to rename and to remove what is open."""
+    handles, path, really_open = [], tmp_path / "a", open
+
+    def opens(*arguments, **options):
+        handles.append(really_open(*arguments, **options))
+        return handles[-1]
+
+    def refuses(function):
+        def call(name, *arguments, **options):
+            if any(str(handle.name) == str(name) and not handle.closed for handle in handles):
+                raise PermissionError(13, "it is open", str(name))
+            return function(name, *arguments, **options)
+
+        return call
+
+    monkeypatch.setattr("builtins.open", opens)
+    monkeypatch.setattr(Path, "unlink", refuses(Path.unlink))
+    monkeypatch.setattr(system.os, "replace", refuses(system.os.replace))
+    left = tmp_path / ".a.01234567.part"
+    left.write_bytes(b"half")
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new" and not left.exists()
+    with new_file(path) as file:
+        file.write(b"last")
+        write_bytes(path, b"first")
+    assert path.read_bytes() == b"last" and [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+HOLDER = """if True:
+    import sys, time
+    from rlflow.common.system import locked
+    with locked(sys.argv[1]):
+        print("mine", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_lock_is_one_process_s_and_ends_with_it_however_it_ends(tmp_path):
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    holder = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "mine\n"
+    with open(path, "ab") as file:
+        assert not system.lock(file, wait=False)
+        holder.kill()
+        holder.wait()
+        assert system.lock(file, wait=False)
+    with system.locked(path):
+        pass
+
+
+def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_on_windows_too(tmp_path, windows):
+    """There it has not kept the lock: it is known by its arguments."""
+    run, begun = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun"
+    ended = run.folder / "collect.json"
+    stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(ended)!r}, 'w')"
+    command = (sys.executable, "-c", stage)
+    sweep = (
+        "from pathlib import Path; from rlflow.common import system; from rlflow.runs.sweeps.runs import Run, do; "
+        f"system.WINDOWS = True; do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", sweep], cwd=ROOT)
+    while not begun.exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    assert not run.finished and do(run, command, str(tmp_path)) is None
+    assert begun.read_text() == "x"
