@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from controllers.config import controller_config
-from rlflow.cli.outcome import copy_fault_report, write_up
+from rlflow.cli.ending import ending
+from rlflow.cli.outcome import copy_fault_report, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
 from rlflow.deliver import anytime, best_so_far
@@ -24,7 +25,7 @@ def optimise(run, out: Path, started: float | None = None) -> dict:
     started = time.monotonic() if started is None else started
     check_rewriting(run, "optimise")
     check_apart(run.source, out)
-    config, options, results = run.config, run.config.optimise, {}
+    config, options, results, go_on = run.config, run.config.optimise, {}, None
     if options.learn:
         controller_config(config)  # what is wrong with it is said now
     budget = Budget.of(options.seconds, options.learn, started)
@@ -44,14 +45,14 @@ def optimise(run, out: Path, started: float | None = None) -> dict:
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason = f"stopped ({str(stop) or 'interrupted'})"
+        go_on = ("optimise", config.model, "--out", out, "--run", run.path)
         if not run.task.cost_is_known:
-            return _return_original(run, out, reason)
+            return _return_original(run, out, reason, go_on)
         say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
         results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
         _copy_out(results["eval"], out)
-    say(f"copied to {out}")
-    if "train-wm" not in results:  # else `evaluate` has done so; the file comes before the pages about it
-        write_up(run, results["eval"])
+    lines = write_up(run, results["eval"])  # after the file: pages are made of what is delivered already
+    ending(lines | {"model": out}, *(go_on or following(run, results["eval"], out)))
     return results
 
 
@@ -77,10 +78,10 @@ def _copy_out(outcome: dict, out: Path) -> None:
     copy_fault_report(outcome, out)
 
 
-def _return_original(run, out: Path, stopped: str) -> dict:
+def _return_original(run, out: Path, stopped: str, go_on: tuple) -> dict:
     """Where not even the model's own cost is known."""
     reason = f"{stopped} before all operators of the model were timed; the original is returned"
     copy_model(run.source, out, same=True)
-    say(f"{reason}, in {out}; the same command goes on from there")
+    ending({"result": f"No gain: {reason}.", "model": out}, *go_on)
     outcome = {"candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source)}
     return {"eval": outcome}

@@ -1,10 +1,10 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.common.progress import say
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
 RECEIPT = "how B was made of A; names the rewrite at which outputs part"
@@ -38,6 +38,19 @@ def run(parsed) -> dict:
         parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
     )  # fmt: skip
     print(result)
-    failures, findings = len(result.failures()), len(result.findings)
-    say("the two are the same" if result.ok else f"the two are NOT the same: {failures} of {findings} findings failed")
+    end_with(result, parsed)
     return result.to_dict()
+
+
+def end_with(result, parsed) -> None:
+    failures, findings = len(result.failures()), len(result.findings)
+    if result.ok:
+        error = f"largest relative error {result.max_error:.1e}" if result.max_error else "no output differs"
+        lines = {"result": "the two are the same", "sure": f"{findings} findings, all ok; {error}"}
+        ending(lines, "bound", "--model", parsed.candidate, *shape_words(parsed))
+        return
+    text = f"the two are NOT the same: {failures} of {findings} findings failed"
+    if parsed.receipt:
+        ending({"result": text}, "replay", parsed.receipt, "--model", parsed.original, "--out", "replayed.onnx")
+    else:
+        ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shape_words(parsed))

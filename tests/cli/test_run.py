@@ -38,7 +38,7 @@ def model_of(path: Path) -> onnx.ModelProto:
 )
 def test_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
-    assert done.code == 0 and done.out.startswith("usage: run.py") and not done.err
+    assert done.code == 0 and done.out.startswith("usage: ") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
         "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug",
