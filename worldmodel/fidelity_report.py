@@ -45,9 +45,10 @@ def sentence(result: dict) -> str:
     entry = result["horizons"][str(steps)]
     errors = {name: entry[name]["cumulative_reward_relative"] for name in ("model", "rule_mean")}
     off = {name: "–" if error is None else f"{100 * error:.1f} %" for name, error in errors.items()}
+    exact = f"{100 * entry['model']['mask_exact']:.1f} % of the rule masks are exact"
     return (
-        f"on {result['episodes']} held-out episodes the reward of {steps} steps is {off['model']} off (of each rule's "
-        f"mean: {off['rule_mean']}), {100 * entry['model']['mask_exact']:.1f} % of the rule masks are exact"
+        f"on held-out episodes ({result['episodes']}) the reward of {steps} steps is {off['model']} off "
+        f"(of each rule's mean: {off['rule_mean']}), {exact}"
     )
 
 

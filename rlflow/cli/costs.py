@@ -1,7 +1,7 @@
 """`costs`: the timings that the profiled cost keeps on disk, and what is learned from measurements."""
 
 from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import ending
+from rlflow.cli.ending import EXAMPLE, counted, ending
 from rlflow.common.errors import RLFlowError
 
 TEXT = "the timings of the profiled cost: show, export, clear, calibrate"
@@ -47,8 +47,7 @@ def following_of(parsed, name: str) -> list[str]:
 
 def optimise_with(parsed, cost: str) -> list[str]:
     """The words of a command that estimates by this cost, on the same database."""
-    words = ["optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx", f"cost.name={cost}"]
-    return [*words, *([f"cost.database={parsed.database}"] if parsed.database else [])]
+    return [*EXAMPLE, f"cost.name={cost}", *([f"cost.database={parsed.database}"] if parsed.database else [])]
 
 
 def run_show(parsed) -> dict:
@@ -57,7 +56,7 @@ def run_show(parsed) -> dict:
     result = summary(TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine))
     print(summary_table(result))
     timings = sum(row["count"] for row in result)
-    lines = {"result": f"{timings} timings of {len(result)} kinds of kernels"}
+    lines = {"result": f"{counted(timings, 'timing')}, of {counted(len(result), 'kind')} of kernels"}
     ending(lines, *following_of(parsed, "export"), "--out", "timings.csv")
     return {"operators": result}
 
@@ -67,7 +66,7 @@ def run_export(parsed) -> dict:
 
     rows = TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine)
     export(rows, parsed.out)
-    ending({"result": f"{len(rows)} timings", "table": parsed.out}, *following_of(parsed, "show"))
+    ending({"result": counted(len(rows), "timing"), "table": parsed.out}, *following_of(parsed, "show"))
     return {"timings": len(rows)}
 
 
@@ -77,7 +76,7 @@ def run_clear(parsed) -> dict:
     if not parsed.yes and parsed.threads is None and parsed.machine is None:
         raise RLFlowError("this deletes every timing: say --yes, or choose with --threads or --machine")
     count = TimingDatabase(parsed.database).clear(parsed.threads, parsed.machine)
-    ending({"result": f"{count} timings deleted"}, *following_of(parsed, "show"))
+    ending({"result": f"{counted(count, 'timing')} deleted"}, *following_of(parsed, "show"))
     return {"deleted": count}
 
 

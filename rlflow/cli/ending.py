@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from rlflow.common.program import command
 from rlflow.common.progress import say
 
+EXAMPLE = ("optimise", "light_squeezenet", "--out", "light_squeezenet.faster.onnx")  # where no model was named
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
 
 def ending(lines: Mapping[str, object], *following: object) -> None:
     """Says the last lines of a command.

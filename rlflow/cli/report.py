@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import ending
+from rlflow.cli.ending import counted, ending
 from rlflow.common.files import check_writable
 
 TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
@@ -25,8 +25,9 @@ def run(parsed) -> dict:
     result = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], read_curves))
     models = {row["model"] for row in result["runs"]}
     lines = {
-        "result": f"{len(parsed.runs)} runs of {len(models)} models side by side", "report": folder / "report.html",
+        "result": f"{counted(len(parsed.runs), 'run')} of {counted(len(models), 'model')} side by side",
+        "report": folder / "report.html",
         "table": folder / "summary.csv",
-    }  # fmt: skip
+    }
     ending(lines, "bound", "--model", result["runs"][0]["model"])
     return result

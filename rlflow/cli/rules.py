@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from rlflow.cli.arguments import add_command, add_shape, shape_words
-from rlflow.cli.ending import ending
+from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.files import read_json
 
@@ -77,7 +77,7 @@ def run_explain(parsed) -> dict:
     in_full = bool(parsed.all or parsed.rule)
     print(explain.as_text(entries, whole=bool(parsed.rule)) if in_full else explain.overview(entries))
     fires = [entry["name"] for entry in entries if entry["locations"]]
-    result = {"result": f"{len(fires)} of {len(entries)} rules can be applied to {parsed.model}"}
+    result = {"result": f"{len(fires)} of {counted(len(entries), 'rule')} can be applied to {parsed.model}"}
     following = ["rules", "explain", parsed.model, "--all"]
     if in_full:
         following = ["optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx"]
@@ -130,7 +130,7 @@ def run_prove(parsed) -> dict:
     proofs = prove(rules, parsed.names, parsed.workers, store)
     kinds = Counter(proof.proof for proof in proofs)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    ending({"result": f"{len(proofs)} rules: {counts}"}, "rules", "docs", "--out", "RULES.md")
+    ending({"result": f"{counted(len(proofs), 'rule')}: {counts}"}, "rules", "docs", "--out", "RULES.md")
     return {"hash": rules.hash, "rules": [proof.record() for proof in proofs]}
 
 
@@ -142,8 +142,8 @@ def run_enumerate(parsed) -> dict:
 
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
     again = ["rules", "enumerate", "--operators", parsed.operators]
-    count = sum(line.startswith("rule ") for line in report.rules.splitlines())
-    lines = {"result": f"{count} rules" if report.finished else "not finished: the time is up"}
+    count = sum(line[:1].isalpha() for line in report.rules.splitlines())  # each begins with its name
+    lines = {"result": counted(count, "rule") if report.finished else "not finished: the time is up"}
     if not report.finished:
         ending(lines, *again, *(["--folder", parsed.folder] if parsed.folder else ["--seconds", 2 * parsed.seconds]))
     elif parsed.out:

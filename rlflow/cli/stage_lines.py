@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
+from rlflow.cli.ending import counted
 from rlflow.cli.wiring import controller_folder
 from rlflow.tasks.base import ONE_SHOT
 
 
 def collect_lines(run, results: Mapping) -> dict[str, object]:
-    played = f"{results['episodes']} random episodes, {results['interactions']} interactions"
+    played = f"{counted(results['episodes'], 'random episode')}, {results['interactions']} interactions"
     return {"result": f"{played}, {results['new_interactions']} of them new", "folder": run.path / "episodes"}
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from rlflow.cli.arguments import add_command
-from rlflow.cli.ending import ending
+from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import check_names
 from rlflow.common.files import check_writable
 
@@ -56,7 +56,8 @@ def run(parsed) -> dict:
 def end_with(rows: list[dict], folder: Path, file: str) -> None:
     states = Counter(row["state"] for row in rows)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
-    lines = {"result": f"{len(rows)} runs: {counts}", "report": folder / "report.md", "table": folder / "trials.csv"}
+    result = f"{counted(len(rows), 'run')}: {counts}"
+    lines = {"result": result, "report": folder / "report.md", "table": folder / "trials.csv"}
     if states["failed"]:
         ending(lines, "sweep", file, "--run", folder)  # which tries them again
     else:

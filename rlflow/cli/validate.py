@@ -8,11 +8,14 @@ from rlflow.common.files import read_json
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
 RECEIPT = "how B was made of A; names the rewrite at which outputs part"
+PAGE = """\
+Whether two models are the same: structure, interface, numerics on ordinary and special inputs, receipt. Prints a line
+for each kind of finding and each one that failed; the exit status is 1 if any did."""
 TOLERANCE = "largest relative error of an output (default: 1e-4)"
 
 
 def add(commands) -> None:
-    command = add_command(commands, "validate", run, TEXT)
+    command = add_command(commands, "validate", run, TEXT, PAGE)
     command.add_argument("original", metavar="A.onnx", help="the original: a path or a zoo name")
     command.add_argument("candidate", metavar="B.onnx", help="what must equal it: a path or a zoo name")
     command.add_argument("--receipt", metavar="R.json", help=RECEIPT)
@@ -22,6 +25,7 @@ def add(commands) -> None:
     command.add_argument("--tolerance", type=float, default=1e-4, metavar="X", help=TOLERANCE)
     command.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
     command.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    command.add_argument("--all", action="store_true", help="show every finding, not only those that failed")
     add_shape(command)
 
 
@@ -37,7 +41,7 @@ def run(parsed) -> dict:
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
         parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
     )  # fmt: skip
-    print(result)
+    print(result if parsed.all else result.in_short())
     end_with(result, parsed)
     return result.to_dict()
 
