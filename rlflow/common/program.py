@@ -27,8 +27,8 @@ def _words() -> list[str]:
 
 
 def _typed(name: str, path: Path) -> str:
-    """The name, if a shell finds that file by it; else its path, short if it lies in a folder of the working directory."""
-    found = shutil.which(name)
-    if found and os.path.abspath(found) == os.path.abspath(path):
+    """The name, if a shell finds that file by it; else its path, short if it lies in a folder of this one."""
+    by_name = shutil.which(name)
+    if by_name and os.path.abspath(by_name) == os.path.abspath(path):
         return name
     return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parent.parents else path)
