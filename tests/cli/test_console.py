@@ -3,20 +3,12 @@ next.
 """
 
 import json
-import re
 import shlex
 
 import pytest
 
+from benchmarks.demo import MOST, said
 from tests.commands import Done, in_process
-
-MOST = 25  # lines of a whole `optimise --learn`, progress left out
-PROGRESS = re.compile(r"\[\d+:\d\d(:\d\d)?[<,]")  # "[00:16<00:14" of a bar in a log
-
-
-def said(text: str) -> list[str]:
-    """The lines without progress."""
-    return [line for line in re.split(r"[\r\n]+", text) if line.strip() and not PROGRESS.search(line)]
 
 
 def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(optimised):
@@ -47,7 +39,7 @@ COMMANDS = [
     "search --method greedy --model tiny_squeezenet1_1 --out {tmp}/out.onnx cost.name=analytic",
     "validate {run}/model.onnx {run}/eval/optimised.onnx", "validate {run}/model.onnx tiny_squeezenet1_1",
     "replay {run}/eval/receipt.json --model {run}/model.onnx --out {tmp}/again.onnx",
-    "report {run} --out {tmp}/comparison",
+    "report {run} --out {tmp}/comparison", "rules enumerate --operators 2 --seconds 0 --workers 1",
 ]  # fmt: skip; the stages are in tests/cli/test_run.py, which runs them anyway
 
 
