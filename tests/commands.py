@@ -3,6 +3,8 @@ MDN-RNN but for EDITS.
 """
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 
+ENDING = re.compile(r"(?P<name>\w+): +(?P<text>.+)")
 TINY = ("--config", str(ROOT / "tests" / "tiny.yaml"))
 EDITS = (*TINY, "world_model.name=edits")
 
@@ -27,6 +30,24 @@ class Done(NamedTuple):
         assert "Traceback" not in self.err and "unexpected" not in lines[0], self.err
         assert self.err.rstrip().endswith(lines[0]), self.err  # nothing follows it
         return lines[0].removeprefix("error: ")
+
+    @property
+    def ending(self) -> dict[str, str]:
+        """The last lines, by name (`rlflow.cli.ending`); fails if the command did not end as each should, with one that
+        the program understands.
+        """
+        from rlflow.cli.main import parse
+
+        lines = self.err.splitlines()
+        named = [ENDING.fullmatch(line) for line in lines]
+        begins = max((k for k, line in enumerate(named) if line and line["name"] == "result"), default=None)
+        assert begins is not None and all(named[begins:]), self.err
+        result = {line["name"]: line["text"] for line in named[begins:]}
+        assert list(result)[-1] == "next", self.err
+        following = shlex.split(result["next"])
+        begins = [word.endswith(("run.py", "rlflow.cli")) for word in following].index(True) + 1
+        parse(following[begins:])  # which leaves the program where it does not understand
+        return result
 
 
 def in_process(capsys, *arguments) -> Done:

@@ -20,6 +20,8 @@ COLUMNS = {
 }
 PREDICTORS = {"model": "model", "certain": "model where certain", "no_change": "no change", "rule_mean": "rule mean"}
 STARTS = {"horizons": "any", "first": "first"}
+TABLE, PAGE_NAME = "fidelity.md", "world-model.md"  # of a training, in its folder; of what `write_fidelity` is given
+FAR = 10  # steps, of which a sentence speaks
 
 
 def markdown_table(result: dict) -> str:
@@ -37,12 +39,25 @@ def markdown_table(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sentence(result: dict) -> str:
+    """How far off the model is over FAR steps, or as many as there are, beside the baseline."""
+    steps = max(int(steps) for steps, entry in result["horizons"].items() if entry["starts"] and int(steps) <= FAR)
+    entry = result["horizons"][str(steps)]
+    errors = {name: entry[name]["cumulative_reward_relative"] for name in ("model", "rule_mean")}
+    off = {name: "–" if error is None else f"{100 * error:.1f} %" for name, error in errors.items()}
+    exact = f"{100 * entry['model']['mask_exact']:.1f} % of the rule masks are exact"
+    return (
+        f"on held-out episodes ({result['episodes']}) the reward of {steps} steps is {off['model']} off "
+        f"(of each rule's mean: {off['rule_mean']}), {exact}"
+    )
+
+
 def write_fidelity(folder: Path, outcome: dict[str, dict]) -> Path:
     """Writes world-model.md and world-model.png.
 
     outcome: a `fidelity` for each sort of episodes, some with "improvement".
     """
-    path = folder / "world-model.md"
+    path = folder / PAGE_NAME
     plot(outcome, folder / "world-model.png")
     sections = [
         "# Dream and reality",

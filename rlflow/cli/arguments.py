@@ -2,8 +2,6 @@
 
 import argparse
 
-from rlflow.common.program import as_called
-
 ITERATIONS = """.
 
 --iterations N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
@@ -21,7 +19,7 @@ def add_command(commands, name: str, function, text: str, page: str | None = Non
       function: parsed arguments → results, which --json writes.
       text: what it does, in a line.  page: the same at length, shown by --help as it stands.
     """
-    command = commands.add_parser(name, help=text, description=as_called(page or text))
+    command = commands.add_parser(name, help=text, description=page or text)
     if page:
         command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.set_defaults(function=function)
@@ -43,6 +41,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def add_shape(command: argparse.ArgumentParser, example: str = "") -> None:
     text = f"size of a symbolic dimension{example}; repeatable"
     command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
+
+
+def shape_words(parsed) -> list[str]:
+    """--shape as it was said, for the next command."""
+    return [word for shape in parsed.shape for word in ("--shape", shape)]
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:

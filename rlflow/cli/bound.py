@@ -1,11 +1,13 @@
 """`bound`: how far from the best a model is, on the analytic cost."""
 
 import time
+from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar, say
+from rlflow.common.progress import progress_bar
 
 TEXT = "how far from the best a model is: what no graph that the rules make costs less than"
 
@@ -44,7 +46,14 @@ def run(parsed) -> dict:
         result = lower_bound(task, left, [control.state.graph], parsed.iterations, progress=show)
     original, greedys = task.initial.cost.runtime_ps, control.state.cost.runtime_ps
     costs_ps = {"original": original, "greedy": greedys, "best": result.best_ps}
-    return results_of(result, costs_ps)
+    results = results_of(result, costs_ps)
+    effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
+    lines = {
+        "result": f"no graph in this scope is estimated to be more than {100 * result.gap(original):.1f} % faster",
+        "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
+    }
+    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(parsed))
+    return results
 
 
 def results_of(result, costs_ps: dict[str, int]) -> dict:
@@ -57,6 +66,4 @@ def results_of(result, costs_ps: dict[str, int]) -> dict:
         results[name] = {"cost_ps": cost_ps, "gap": result.gap(cost_ps)}
         print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {100 * result.gap(cost_ps):.3f} % from the best")
     print(f"bound     {result.lower_bound_ps / 1e9:12.6f} ms: {result.scope}")
-    effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
-    say(f"ended by '{result.stop}' after {effort}")
     return results

@@ -1,19 +1,28 @@
 """`collect`: random episodes of the real environment, on disk."""
 
 from rlflow.cli.arguments import add_stage
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "play random episodes of the real environment and store them"
+PAGE = """\
+Plays random episodes of the real environment and stores them in DIR/episodes: what a world model learns from.
+
+It is the first stage: --model names the model that the folder belongs to. After it: train-wm."""
 EXECUTOR = "local: processes of this machine; ray: the cluster of $RAY_ADDRESS, else one on this machine"
 
 
 def add(commands) -> None:
-    command = add_stage(commands, "collect", run, TEXT)
+    command = add_stage(commands, "collect", run, TEXT, PAGE)
     command.add_argument("--executor", metavar="NAME", help=EXECUTOR)
 
 
 def run(parsed) -> dict:
     from rlflow.cli import stages
+    from rlflow.cli.stage_lines import collect_lines
 
     chosen = [f"collect.executor={parsed.executor}"] if parsed.executor else []
-    return stages.collect(open_run(parsed, parsed.run, chosen))
+    opened = open_run(parsed, parsed.run, chosen)
+    results = stages.collect(opened)
+    ending(collect_lines(opened, results), "train-wm", "--run", opened.path)
+    return results

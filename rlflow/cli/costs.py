@@ -1,8 +1,8 @@
 """`costs`: the timings that the profiled cost keeps on disk, and what is learned from measurements."""
 
 from rlflow.cli.arguments import add_command
+from rlflow.cli.ending import EXAMPLE, counted, ending
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import say
 
 TEXT = "the timings of the profiled cost: show, export, clear, calibrate"
 SHOW = "how many kernels of each operator have a timing, and how long they take"
@@ -40,11 +40,24 @@ def add_choice(command) -> None:
     command.add_argument("--machine", metavar="TEXT", help="timings of machines whose name holds the text alone")
 
 
+def following_of(parsed, name: str) -> list[str]:
+    """The words of another of these commands, on the same database."""
+    return ["costs", name, *(["--database", parsed.database] if parsed.database else [])]
+
+
+def optimise_with(parsed, cost: str) -> list[str]:
+    """The words of a command that estimates by this cost, on the same database."""
+    return [*EXAMPLE, f"cost.name={cost}", *([f"cost.database={parsed.database}"] if parsed.database else [])]
+
+
 def run_show(parsed) -> dict:
     from rlflow.costs.database import TimingDatabase, summary, summary_table
 
     result = summary(TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine))
     print(summary_table(result))
+    timings = sum(row["count"] for row in result)
+    lines = {"result": f"{counted(timings, 'timing')}, of {counted(len(result), 'kind')} of kernels"}
+    ending(lines, *following_of(parsed, "export"), "--out", "timings.csv")
     return {"operators": result}
 
 
@@ -53,7 +66,7 @@ def run_export(parsed) -> dict:
 
     rows = TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine)
     export(rows, parsed.out)
-    say(f"{len(rows)} timings in {parsed.out}")
+    ending({"result": counted(len(rows), "timing"), "table": parsed.out}, *following_of(parsed, "show"))
     return {"timings": len(rows)}
 
 
@@ -63,7 +76,7 @@ def run_clear(parsed) -> dict:
     if not parsed.yes and parsed.threads is None and parsed.machine is None:
         raise RLFlowError("this deletes every timing: say --yes, or choose with --threads or --machine")
     count = TimingDatabase(parsed.database).clear(parsed.threads, parsed.machine)
-    say(f"{count} timings deleted")
+    ending({"result": f"{counted(count, 'timing')} deleted"}, *following_of(parsed, "show"))
     return {"deleted": count}
 
 
@@ -71,8 +84,11 @@ def run_calibrate(parsed) -> dict:
     from rlflow.costs.calibrate import calibrate
     from rlflow.costs.database import TimingDatabase
 
-    result = calibrate(TimingDatabase(parsed.database), parsed.threads)
-    say(f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch, with {parsed.threads} threads")
+    database = TimingDatabase(parsed.database)
+    result = calibrate(database, parsed.threads)
+    text = f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch"
+    lines = {"result": f"{text}, with {parsed.threads} threads", "file": database.path}
+    ending(lines, *optimise_with(parsed, "roofline"))
     return {"threads": parsed.threads, **result._asdict()}
 
 
@@ -82,8 +98,9 @@ def run_fit(parsed) -> dict:
     result, threads = read_measurements(parsed.measurements)
     correction, path = fit(result, threads), correction_path(threads, parsed.database)
     correction.save(path)
-    error = ""
+    lines = {"result": f"learned from {correction.graphs} graphs of {correction.models} models"}
     if correction.error:
-        error = f"; on models that it had not seen it was off by {100 * correction.error['mean']:.1f} % in the mean"
-    say(f"learned from {correction.graphs} graphs of {correction.models} models, in {path}{error}")
+        off = 100 * correction.error["mean"]
+        lines["sure"] = f"on models that it had not seen it was off by {off:.1f} % in the mean"
+    ending(lines | {"file": path}, *optimise_with(parsed, "corrected"))
     return {"models": correction.models, "graphs": correction.graphs, "error": correction.error}

@@ -1,19 +1,46 @@
 """`eval`: the controller acts on the real graph; or the world model is judged."""
 
 from rlflow.cli.arguments import add_stage
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
+PAGE = """\
+Lets the controller act on the real graph beside its controls (steepest descent, random play of as many steps), checks
+that what they came to is equal to the original, measures it, and delivers the best with a receipt and a report.
+
+Before it: train-controller. After it: validate checks the delivered file anew, report lays several runs side by side.
+
+--what world-model: how far the world model's predictions are from reality, on random episodes that it never saw and on
+those of the trained controllers. It needs train-wm alone."""
 WHAT = "controllers (the default), or world-model: how far its predictions are from reality"
 
 
 def add(commands) -> None:
-    command = add_stage(commands, "eval", run, TEXT)
+    command = add_stage(commands, "eval", run, TEXT, PAGE)
     command.add_argument("--what", choices=("controllers", "world-model"), default="controllers", help=WHAT)
 
 
 def run(parsed) -> dict:
-    from rlflow.cli import stages
-
     opened = open_run(parsed, parsed.run)
-    return stages.evaluate_world_model(opened) if parsed.what == "world-model" else stages.evaluate(opened)
+    return judge_world_model(opened) if parsed.what == "world-model" else judge_controllers(opened)
+
+
+def judge_controllers(run) -> dict:
+    from rlflow.cli import stages
+    from rlflow.cli.outcome import following, write_up
+
+    outcome = stages.evaluate(run)
+    lines = write_up(run, outcome)
+    ending(lines, *following(run, outcome, outcome.get("optimised")))
+    return outcome
+
+
+def judge_world_model(run) -> dict:
+    from rlflow.cli import stages
+    from worldmodel.fidelity_report import PAGE_NAME, sentence
+
+    result = stages.evaluate_world_model(run)
+    lines = {"result": sentence(result["held-out random"]), "report": run.path / "eval" / PAGE_NAME}
+    ending(lines, "eval" if run.results("train-controller") else "train-controller", "--run", run.path)
+    return result

@@ -21,7 +21,7 @@ from rlflow.cli import (
 )
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable, write_json
-from rlflow.common.program import as_called, program
+from rlflow.common.program import program
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate, rules,
@@ -31,15 +31,16 @@ COMMANDS = (  # in the order of --help
 DESCRIPTION = """\
 RLFlow makes an ONNX model faster by proved rules, and learns how in a dream.
 
-One command:    python run.py optimise MODEL.onnx --out FASTER.onnx      (Ctrl-C: the best so far)
-Stage by stage: python run.py collect          --run runs/x --model MODEL.onnx   (or a zoo name)
-                python run.py train-wm         --run runs/x
-                python run.py train-controller --run runs/x
-                python run.py eval             --run runs/x
+One command:    %(prog)s optimise MODEL.onnx --out FASTER.onnx      (Ctrl-C: the best so far)
+Stage by stage: %(prog)s collect          --run runs/x --model MODEL.onnx   (or a zoo name)
+                %(prog)s train-wm         --run runs/x
+                %(prog)s train-controller --run runs/x
+                %(prog)s eval             --run runs/x
 Watch:          tensorboard --logdir runs/x
 
-Every stage can be killed and started again: it goes on where it stopped. Options stand in
-configs/default.yaml; change them with --config FILE.yaml or KEY=VALUE, e.g. controller.name=cma-es."""
+Every command ends with what was gained or found, where it lies, and the next command. Every stage can be killed and
+started again: it goes on where it stopped. Options stand in configs/default.yaml; change them with --config FILE.yaml
+or KEY=VALUE, e.g. controller.name=cma-es."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -82,7 +83,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=program(), description=as_called(DESCRIPTION), formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(), description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

@@ -9,10 +9,9 @@ import numpy as np
 from controllers import CONTROLLERS
 from controllers.base import Observes, check_observes
 from controllers.config import controller_config
-from rlflow.cli.outcome import write_up
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
-from rlflow.common.progress import progress_bar, say, shown_by
+from rlflow.common.progress import progress_bar, shown_by
 from rlflow.deliver.candidates import Decision
 from rlflow.tasks.base import ONE_SHOT, Instance
 
@@ -36,10 +35,7 @@ def train_controller(run) -> dict:
             results = controller.train(instance, config.seed, folder, writer.scalars, shown_by(bar))
         return {"controller": name, "trainings": [results]}
 
-    results = run.stage("train-controller", work)
-    (training,) = results["trainings"]
-    say(f"{training['best_return']:.2f} % below the control, after {training['env_steps']} evaluations")
-    return results
+    return run.stage("train-controller", work)
 
 
 def evaluate(run) -> dict:
@@ -61,9 +57,7 @@ def evaluate(run) -> dict:
         decisions.append(_best("random", instance, drawn, evaluations, started))
         return run.spec.deliver(run.task, decisions, run.path / "eval", config)
 
-    outcome = run.stage("eval", work)
-    write_up(run, outcome)
-    return outcome
+    return run.stage("eval", work)
 
 
 def _controller(run):

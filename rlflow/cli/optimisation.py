@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from controllers.config import controller_config
-from rlflow.cli.outcome import copy_delivery, write_up
+from rlflow.cli.ending import ending
+from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
 from rlflow.deliver import anytime, best_so_far
@@ -25,7 +26,7 @@ def optimise(run, out: Path | None, started: float | None = None) -> dict:
     check_rewriting(run, "optimise")
     if out is not None:
         check_apart(run.source, out)
-    config, options, results = run.config, run.config.optimise, {}
+    config, options, results, go_on = run.config, run.config.optimise, {}, None
     if options.learn:
         controller_config(config)  # what is wrong with it is said now
     budget = Budget.of(options.seconds, options.learn, started)
@@ -45,13 +46,15 @@ def optimise(run, out: Path | None, started: float | None = None) -> dict:
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason = f"stopped ({str(stop) or 'interrupted'})"
+        go_on = ("optimise", config.model, "--out", out or run.path / "optimised.onnx", "--run", run.path)
         if not run.task.cost_is_known:
-            return _return_original(run, out, reason)
+            return _return_original(run, out, reason, go_on)
         say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
         results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
         _copy_out(results["eval"], out)
-    if "train-wm" not in results:  # else `evaluate` has done so; the file comes before the pages about it
-        write_up(run, results["eval"])
+    lines = write_up(run, results["eval"])  # after the file: pages are made of what is delivered already
+    file = out or Path(results["eval"]["optimised"])
+    ending(lines | {"model": file}, *(go_on or following(run, results["eval"], file)))
     return results
 
 
@@ -75,15 +78,14 @@ def _choose(run, best, measure_seconds: float, go_on) -> dict:
 def _copy_out(outcome: dict, out: Path | None) -> None:
     if out is not None:
         copy_delivery(outcome, out)
-        say(f"copied to {out}")
 
 
-def _return_original(run, out: Path | None, stopped: str) -> dict:
+def _return_original(run, out: Path | None, stopped: str, go_on: tuple) -> dict:
     """Where not even the model's own cost is known."""
     reason = f"{stopped} before all operators of the model were timed; the original is returned"
-    say(f"{reason}; the same again goes on from there")
     outcome = {
         "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
     }  # fmt: skip
     _copy_out(outcome, out)
+    ending({"result": f"No gain: {reason}.", "model": out or run.source}, *go_on)
     return {"eval": outcome}

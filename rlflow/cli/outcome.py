@@ -1,17 +1,19 @@
-"""What becomes of a delivery: events, pages and the file for the user."""
+"""What becomes of a delivery: events, pages, the file for the user, and what to do with it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlflow.cli.curves import draw_candidates
 from rlflow.common.files import copy_file, read_json
-from rlflow.common.progress import say
 from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_runtime import machine
 from rlflow.reports.comparison import STAGES
+from rlflow.tasks.base import ONE_SHOT
+from rlflow.zoo import ZOO
 
 
-def write_up(run, outcome: dict) -> None:
-    """Events, pages and some lines about what a delivery and the stages before left."""
+def write_up(run, outcome: dict) -> dict[str, str]:
+    """Writes events and pages about what a delivery and the stages before left; the lines of the ending."""
     from worldmodel.boards import training_curves
 
     config, folder = run.config, run.path / "eval"
@@ -21,8 +23,27 @@ def write_up(run, outcome: dict) -> None:
         "model": config.model, "seed": config.seed, "eval": outcome, "stages": stages, "machine": machine(),
         "versions": read_json(run.path / "versions.json"), "curves": training_curves(run.path / "tensorboard"),
     }  # fmt: skip
-    for line in run.spec.report(run.task, results, folder):
-        say(line)
+    return run.spec.report(run.task, results, folder)
+
+
+def following(run, outcome: dict, out: Path | str) -> tuple:
+    """The words of the command after a delivery: it checks the file, or says how much there was to gain at all.
+
+    out: the delivered file.
+    """
+    if run.spec.shape == ONE_SHOT:
+        seed = run.config.seed + 1
+        again = f"{run.path}-seed-{seed}"
+        return ("train-controller", "--run", again, "--config", run.path / "config.yaml", "--seed", seed)
+    if run.config.task.name != "rewriting":
+        return ("eval", "--run", run.path, "--what", "world-model")
+    model = run.config.model if run.config.model in ZOO else run.source
+    shapes = []
+    for name, sizes in run.config.shapes.items():
+        shapes += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
+    if outcome["delivered"] == "original":
+        return ("bound", "--model", model, *shapes)
+    return ("validate", model, out, *shapes, *(["--exact"] if run.config.env.exact else []))
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:

@@ -1,9 +1,9 @@
 """`replay`: a receipt repeated."""
 
 from rlflow.cli.arguments import add_command
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import check_apart
 from rlflow.common.files import read_json
-from rlflow.common.progress import say
 
 
 def add(commands) -> None:
@@ -20,5 +20,6 @@ def run(parsed) -> dict:
     receipt = read_json(parsed.receipt)
     check_apart(parsed.model, parsed.out)
     save_graph(replay(receipt, parsed.model), parsed.out)
-    say(f"{len(receipt['actions'])} rewrites repeated; the model is the same, byte for byte: {parsed.out}")
+    result = f"{len(receipt['actions'])} rewrites repeated; the model is the same, byte for byte"
+    ending({"result": result, "model": parsed.out}, "validate", parsed.model, parsed.out, "--receipt", parsed.receipt)
     return {"substitutions": len(receipt["actions"]), "model_sha256": receipt["model_sha256"]}

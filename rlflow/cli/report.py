@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rlflow.cli.arguments import add_command
+from rlflow.cli.ending import counted, ending
 from rlflow.common.files import check_writable
-from rlflow.common.progress import say
 
 TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
 
@@ -23,5 +23,11 @@ def run(parsed) -> dict:
     folder = Path(parsed.folder)
     check_writable(folder / "report.html")
     result = write_comparison(folder, read_runs([Path(run) for run in parsed.runs], training_curves))
-    say(f"report: {folder / 'report.html'}")
+    models = {row["model"] for row in result["runs"]}
+    lines = {
+        "result": f"{counted(len(parsed.runs), 'run')} of {counted(len(models), 'model')} side by side",
+        "report": folder / "report.html",
+        "table": folder / "summary.csv",
+    }
+    ending(lines, "bound", "--model", result["runs"][0]["model"])
     return result

@@ -1,11 +1,12 @@
 """`rules`: the rules listed, explained in a model, drawn, documented, proved and enumerated."""
 
+from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.files import read_json
-from rlflow.common.progress import say
 
 TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
 EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"
@@ -21,6 +22,7 @@ def add(commands) -> None:
     explain = add_command(commands, "explain", run_explain, EXPLAIN)
     explain.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     explain.add_argument("--rule", action="append", default=[], metavar="NAME", help="this rule alone; repeatable")
+    explain.add_argument("--all", action="store_true", help="where each rule matches, and what nearly fits and why not")
     add_shape(explain)
     picture = add_command(commands, "picture", run_picture, "one rule as a Mermaid diagram")
     picture.add_argument("name", metavar="NAME")
@@ -54,6 +56,10 @@ def run_list(parsed) -> dict:
         listed.append(
             {"name": rule.name, "family": rule.family, "exactness": exact, "why": rule.why, "text": rule.text}
         )
+    exact = sum(entry["exactness"] == "exact" for entry in listed)
+    families = len({rule.family for rule in rules})
+    result = f"{len(listed)} rules of {families} families, {exact} of which change no rounding"
+    ending({"result": result}, "rules", "explain", "light_squeezenet")
     return {"hash": rules.hash, "rules": listed}
 
 
@@ -68,7 +74,14 @@ def run_explain(parsed) -> dict:
         rules.index(name)  # raises for one that there is not
     model = zoo_or_path(parsed.model)
     entries = explain.explain_rules(load_graph(model, parse_shapes(parsed.shape)), rules, parsed.rule)
-    print(explain.as_text(entries, whole=bool(parsed.rule)))
+    in_full = bool(parsed.all or parsed.rule)
+    print(explain.as_text(entries, whole=bool(parsed.rule)) if in_full else explain.overview(entries))
+    fires = [entry["name"] for entry in entries if entry["locations"]]
+    result = {"result": f"{len(fires)} of {counted(len(entries), 'rule')} can be applied to {parsed.model}"}
+    following = ["rules", "explain", parsed.model, "--all"]
+    if in_full:
+        following = ["optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx"]
+    ending(result, *following, *shape_words(parsed))
     return {"rules": entries}
 
 
@@ -79,6 +92,7 @@ def run_picture(parsed) -> dict:
     rules = load_rules()
     drawn = picture(rules[rules.index(parsed.name)])
     print(drawn)
+    ending({"result": f"{parsed.name} as a Mermaid diagram"}, "rules", "prove", parsed.name)
     return {"name": parsed.name, "mermaid": drawn}
 
 
@@ -96,6 +110,8 @@ def run_docs(parsed) -> dict:
         write_bytes(parsed.out, text.encode())
     else:
         print(text)
+    lines = {"result": f"{len(rules)} rules, {len(proved)} of them proved"}
+    ending(lines | ({"page": parsed.out} if parsed.out else {}), "rules", "prove")
     return {"hash": rules.hash, "page": text}
 
 
@@ -112,6 +128,9 @@ def run_prove(parsed) -> dict:
 
     rules = load_rules()
     proofs = prove(rules, parsed.names, parsed.workers, store)
+    kinds = Counter(proof.proof for proof in proofs)
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    ending({"result": f"{counted(len(proofs), 'rule')}: {counts}"}, "rules", "docs", "--out", "RULES.md")
     return {"hash": rules.hash, "rules": [proof.record() for proof in proofs]}
 
 
@@ -122,10 +141,15 @@ def run_enumerate(parsed) -> dict:
     from rlflow.rules.generator.enumerate import enumerate_rules
 
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
+    again = ["rules", "enumerate", "--operators", parsed.operators]
+    count = sum(line[:1].isalpha() for line in report.rules.splitlines())  # each begins with its name
+    lines = {"result": counted(count, "rule") if report.finished else "not finished: the time is up"}
     if not report.finished:
-        say("not finished: the same command with --folder goes on from here")
+        ending(lines, *again, *(["--folder", parsed.folder] if parsed.folder else ["--seconds", 2 * parsed.seconds]))
     elif parsed.out:
         write_bytes(parsed.out, report.rules.encode())
+        ending(lines | {"rules": parsed.out}, "rules", "list")
     else:
         print(report.rules)
+        ending(lines, *again, "--out", "generated.rules")
     return asdict(report)

@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rlflow.cli.arguments import add_command, add_options
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import check_apart, check_rewriting, open_run
 from rlflow.common.progress import progress_bar, say
 
@@ -11,7 +12,7 @@ TEXT = "look for a cheaper graph with one search, without learning: a model in, 
 PAGE = """\
 Looks for a cheaper graph with one search, without learning: a model in, a faster one out.
 
-    python run.py search --method beam --model MODEL.onnx --out FASTER.onnx --seconds 60 --measure
+    %(prog)s --method beam --model MODEL.onnx --out FASTER.onnx --seconds 60 --measure
 
   beam         chains of rewrites in one neighbourhood, a loss first if need be: the one to try first
   annealing    random rewrites near by, losses accepted less and less; goes on as long as it may
@@ -23,7 +24,7 @@ Looks for a cheaper graph with one search, without learning: a model in, a faste
 
 The cost is the configured one: cost.name=profiled (operators timed on this machine; the first search of a
 model times its operators) or cost.name=analytic. Ctrl-C ends the search with the best so far. The result is
-checked to be equal to the original; FASTER.receipt.json repeats it with `python run.py replay`."""
+checked to be equal to the original; FASTER.receipt.json repeats it with the command `replay`."""
 
 
 def add(commands) -> None:
@@ -70,17 +71,21 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
     copy_delivery(outcome, out)
     copy_receipt(outcome, out)
-    say_result(method, answer, outcome, out)
+    end_with(run, method, answer, outcome, out)
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]
     return {"method": method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}
 
 
-def say_result(method: str, answer, outcome: dict, out: Path) -> None:
+def end_with(run, method: str, answer, outcome: dict, out: Path) -> None:
+    from rlflow.cli.outcome import following
+    from rlflow.reports.markdown import certainty_line, summary_line
+
     result = outcome["candidates"][method]
     say(
         f"{method} stopped by '{answer.stop}': estimated {result['estimated_improvement_percent']:.2f} % lower, "
         f"{result['substitutions']} rewrites, {answer.interactions} interactions, {answer.seconds:.1f} s"
     )
-    if result["measured"]:
-        say("measured {ratio:.3f} of the original's latency: {verdict}".format(**result["measured"]))
-    say(f"{'the original' if outcome['delivered'] == 'original' else 'the result'} is in {out}: {outcome['reason']}")
+    lines = {"result": summary_line(outcome), "sure": certainty_line(outcome), "model": out}
+    if outcome["delivered"] != "original":
+        lines["receipt"] = out.with_suffix(".receipt.json")
+    ending(lines, *following(run, outcome, out))

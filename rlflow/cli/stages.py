@@ -14,18 +14,18 @@ from rlflow.cli import one_shot
 from rlflow.cli.curves import draw_dream_and_reality
 from rlflow.cli.iterations import RunIterations
 from rlflow.cli.learning import dream_options, learn_to_act, learn_world_model
-from rlflow.cli.outcome import write_up
+from rlflow.cli.stage_lines import LINES
 from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
-from rlflow.common.files import write_json
+from rlflow.common.files import write_json, write_text
 from rlflow.common.progress import progress_bar, say
 from rlflow.deliver.candidates import Candidate, follow
 from rlflow.search.greedy import greedy
 from rlflow.tasks.base import ONE_SHOT, LocalState
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
-from worldmodel.fidelity_report import markdown_table, write_fidelity
+from worldmodel.fidelity_report import TABLE, markdown_table, write_fidelity
 from worldmodel.latent_env import LatentEnv
 from worldmodel.training import split_episodes
 
@@ -43,7 +43,8 @@ def learn(run, result=None) -> dict:
         if name == "collect" and run.config.world_model.mode == "online":
             continue  # the world model's training plays the episodes
         results[name] = stage(run)
-        say(f"{name} has ended" + (f": {result}" if result is not None else ""))
+        if name in LINES:
+            say(f"{name}: {LINES[name](run, results[name])['result']}")
     return results
 
 
@@ -62,9 +63,7 @@ def collect(run) -> dict:
                 writer.scalars, options.executor,
             )  # fmt: skip
 
-    results = run.stage("collect", work)
-    say(f"collected {results['episodes']} episodes, {results['interactions']} interactions, in {run.path / 'episodes'}")
-    return results
+    return run.stage("collect", work)
 
 
 def train_world_model(run) -> dict:
@@ -86,7 +85,7 @@ def train_world_model(run) -> dict:
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
-        say(markdown_table(results["fidelity"]))
+        write_text(run.path / "world-model" / TABLE, markdown_table(results["fidelity"]))
     return results
 
 
@@ -105,18 +104,14 @@ def train_controller(run) -> dict:
             trainings.append({"temperature": temperature, **results})
         return {"controller": config.controller.name, "trainings": trainings}
 
-    results = run.stage("train-controller", work)
-    for training in results["trainings"]:
-        temperature, dreamt = training["temperature"], training["best_return"]
-        say(f"τ={temperature:g}: dreamt return {dreamt:.3f}, stopped by {training['stop_reason']}")
-    return results
+    return run.stage("train-controller", work)
 
 
 # -- eval ------------------------------------------------------------------------------------------
 
 
 def evaluate(run, result=None) -> dict:
-    """The controller and its controls on the real graph; checks, measurement, receipt, report.
+    """The controller and its controls on the real graph; checks, measurement, receipt.
 
     result: `rlflow.deliver.best_so_far.BestSoFar` of searches before: its candidates compete, the controller's goes
       into it.
@@ -147,9 +142,7 @@ def evaluate(run, result=None) -> dict:
             draw_dream_and_reality(run, temperature, dreamt.rewards, tried.trajectories[0].rewards)
         return outcome
 
-    outcome = run.stage("eval", work)
-    write_up(run, outcome)
-    return outcome
+    return run.stage("eval", work)
 
 
 def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:
@@ -211,7 +204,7 @@ def evaluate_world_model(run) -> dict:
             figures = fidelity(model, episodes, training, **options)
             result[controller_folder(run, temperature).name] = figures | {"improvement": improvement(model, episodes)}
     write_json(folder / "world-model.json", result)
-    say(f"report: {write_fidelity(folder, result)}")
+    write_fidelity(folder, result)
     return result
 
 

@@ -1,19 +1,21 @@
 """`sweep`: every combination of some options, or what a sampler proposes, over several seeds."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 from rlflow.cli.arguments import add_command
+from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import check_names
 from rlflow.common.files import check_writable
 from rlflow.common.program import ROOT
-from rlflow.common.progress import say
 
+FEW = 4  # runs that the following command compares
 TEXT = "compare options: every combination, or what a sampler proposes, over several seeds"
 PAGE = """\
 Runs a sweep: every combination of some options (or so many that a sampler proposes), each with several seeds.
 
-  python run.py sweep configs/sweeps/temperature.yaml --run runs/temperature
+  %(prog)s configs/sweeps/temperature.yaml --run runs/temperature
 
 A sweep file says `model`, `base` (options of all trials), `parameters` (option: list, or {low, high, log} for
 samplers; or a name of one's own with cases {NAME: {OPTION: value}}), `seeds`, `sampler` (grid, random or tpe, with
@@ -47,10 +49,20 @@ def run(parsed) -> dict:
         write_parameters(folder / "tensorboard", options, results["rows"])
 
     run_sweep(options, folder, this_program(), write)
-    failed = sum(row["state"] == "failed" for row in results["rows"])
-    again = f"; {failed} runs failed, the same command tries them again" if failed else ""
-    say(f"report: {folder / 'report.md'}{again}")
-    return {"ok": not failed, **results}
+    end_with(results["rows"], folder, parsed.file)
+    return {"ok": not any(row["state"] == "failed" for row in results["rows"]), **results}
+
+
+def end_with(rows: list[dict], folder: Path, file: str) -> None:
+    states = Counter(row["state"] for row in rows)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    result = f"{counted(len(rows), 'run')}: {counts}"
+    lines = {"result": result, "report": folder / "report.md", "table": folder / "trials.csv"}
+    if states["failed"]:
+        ending(lines, "sweep", file, "--run", folder)  # which tries them again
+    else:
+        finished = [folder / row["folder"] for row in rows if row["state"] == "finished"]
+        ending(lines, "report", *finished[:FEW], "--out", folder / "comparison")
 
 
 def this_program() -> tuple[str, ...]:

@@ -1,14 +1,26 @@
 """`train-controller`: a controller learns inside the dream."""
 
 from rlflow.cli.arguments import add_stage
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import open_run
+
+TEXT = "train the controller inside the dream"
+PAGE = """\
+Trains the controller inside the dream: its environment is the world model. With controller.train_on=real it learns on
+the real graph, for comparison; the controller of a one-shot task learns on its instance, as its first stage.
+
+Before it: train-wm. After it: eval, which lets the controller act on the real graph."""
 
 
 def add(commands) -> None:
-    add_stage(commands, "train-controller", run, "train the controller inside the dream")
+    add_stage(commands, "train-controller", run, TEXT, PAGE)
 
 
 def run(parsed) -> dict:
     from rlflow.cli import stages
+    from rlflow.cli.stage_lines import controller_lines
 
-    return stages.train_controller(open_run(parsed, parsed.run))
+    opened = open_run(parsed, parsed.run)
+    results = stages.train_controller(opened)
+    ending(controller_lines(opened, results), "eval", "--run", opened.path)
+    return results

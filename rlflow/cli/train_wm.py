@@ -1,17 +1,30 @@
 """`train-wm`: the world model learns from the episodes, or online."""
 
 from rlflow.cli.arguments import ITERATIONS, add_iterations, add_stage, chosen_iterations
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "train the world model on the episodes (or online)"
+PAGE = (
+    """\
+Trains the world model on the episodes of `collect`, and judges it on some that it keeps out. With
+world_model.mode=online it plays random episodes of its own, and no `collect` is needed.
+
+Before it: collect. After it: train-controller; `eval --what world-model` judges the world model at length"""
+    + ITERATIONS
+)
 
 
 def add(commands) -> None:
-    command = add_stage(commands, "train-wm", run, TEXT, TEXT + ITERATIONS)
+    command = add_stage(commands, "train-wm", run, TEXT, PAGE)
     add_iterations(command)
 
 
 def run(parsed) -> dict:
     from rlflow.cli import stages
+    from rlflow.cli.stage_lines import world_model_lines
 
-    return stages.train_world_model(open_run(parsed, parsed.run, chosen_iterations(parsed)))
+    opened = open_run(parsed, parsed.run, chosen_iterations(parsed))
+    results = stages.train_world_model(opened)
+    ending(world_model_lines(opened, results), "train-controller", "--run", opened.path)
+    return results

@@ -1,18 +1,21 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
-from rlflow.common.progress import say
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
 RECEIPT = "how B was made of A; names the rewrite at which outputs part"
+PAGE = """\
+Whether two models are the same: structure, interface, numerics on ordinary and special inputs, receipt. Prints a line
+for each kind of finding and each one that failed; the exit status is 1 if any did."""
 TOLERANCE = "largest relative error of an output (default: 1e-4)"
 
 
 def add(commands) -> None:
-    command = add_command(commands, "validate", run, TEXT)
+    command = add_command(commands, "validate", run, TEXT, PAGE)
     command.add_argument("original", metavar="A.onnx", help="the original: a path or a zoo name")
     command.add_argument("candidate", metavar="B.onnx", help="what must equal it: a path or a zoo name")
     command.add_argument("--receipt", metavar="R.json", help=RECEIPT)
@@ -22,6 +25,7 @@ def add(commands) -> None:
     command.add_argument("--tolerance", type=float, default=1e-4, metavar="X", help=TOLERANCE)
     command.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
     command.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    command.add_argument("--all", action="store_true", help="show every finding, not only those that failed")
     add_shape(command)
 
 
@@ -37,7 +41,20 @@ def run(parsed) -> dict:
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
         parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
     )  # fmt: skip
-    print(result)
-    failures, findings = len(result.failures()), len(result.findings)
-    say("the two are the same" if result.ok else f"the two are NOT the same: {failures} of {findings} findings failed")
+    print(result if parsed.all else result.in_short())
+    end_with(result, parsed)
     return result.to_dict()
+
+
+def end_with(result, parsed) -> None:
+    failures, findings = len(result.failures()), len(result.findings)
+    if result.ok:
+        error = f"largest relative error {result.max_error:.1e}" if result.max_error else "no output differs"
+        lines = {"result": "the two are the same", "sure": f"{findings} findings, all ok; {error}"}
+        ending(lines, "bound", "--model", parsed.candidate, *shape_words(parsed))
+        return
+    text = f"the two are NOT the same: {failures} of {findings} findings failed"
+    if parsed.receipt:
+        ending({"result": text}, "replay", parsed.receipt, "--model", parsed.original, "--out", "replayed.onnx")
+    else:
+        ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shape_words(parsed))

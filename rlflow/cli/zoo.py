@@ -1,6 +1,7 @@
 """`zoo`: the models that need no download."""
 
 from rlflow.cli.arguments import add_command
+from rlflow.cli.ending import EXAMPLE, counted, ending
 
 
 def add(commands) -> None:
@@ -10,6 +11,8 @@ def add(commands) -> None:
 def run(parsed) -> dict:
     from rlflow.zoo import ZOO
 
-    for name in ZOO:
+    names = list(ZOO)
+    for name in names:
         print(f"{name:24}  {(ZOO.get(name).__doc__ or '').splitlines()[0]}")
-    return {"models": list(ZOO)}
+    ending({"result": counted(len(names), "model")}, *EXAMPLE)
+    return {"models": names}

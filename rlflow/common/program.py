@@ -1,18 +1,42 @@
-"""What people type to call RLFlow: `rlflow` where it is installed, `python run.py` in a checkout."""
+"""How this program was called: what a person types to call it again."""
 
+import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
-IN_A_CHECKOUT = "python run.py"
 ROOT = Path(__file__).parents[2]  # of the checkout, or of the installed packages
 
 
 def program() -> str:
-    """As this process was called; where it was not by a command, as it can be."""
-    called_installed = Path(sys.argv[0]).stem == "rlflow"
-    return "rlflow" if called_installed or not (ROOT / "run.py").exists() else IN_A_CHECKOUT
+    """As pages of help name it: `rlflow` where it is installed, `python run.py` in a checkout."""
+    return shlex.join(_words())
 
 
-def as_called(text: str) -> str:
-    """A text that says what to type in a checkout, as it is typed here."""
-    return text.replace(IN_A_CHECKOUT, program())
+def command(*arguments: object) -> str:
+    """A command line of this program, to be typed as it stands: with paths where the bare names lead elsewhere."""
+    first, *others = _words()
+    called, python = Path(sys.argv[0]), Path(sys.executable)
+    if first == "rlflow":
+        this = called if called.stem == first else python.with_name(first)
+    else:
+        this = python
+    return shlex.join([_typed(first, this), *others, *map(str, arguments)])
+
+
+def _words() -> list[str]:
+    called = Path(sys.argv[0])
+    if called.name == "run.py":
+        return ["python", str(called)]
+    if called.name == "__main__.py":
+        return ["python", "-m", "rlflow.cli"]
+    return ["rlflow"]  # called as a library, too: whoever can import it has the command
+
+
+def _typed(name: str, path: Path) -> str:
+    """The name, if a shell finds that file by it; else its path, short if it lies in a folder of this one."""
+    by_name = shutil.which(name)
+    if by_name and os.path.abspath(by_name) == os.path.abspath(path):
+        return name
+    return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parent.parents else path)

@@ -1,6 +1,11 @@
-"""Progress of long work with a time estimate: a bar on a terminal, a line now and then in a log."""
+"""What a command shows while it works, on standard error, so that standard output stays for results: lines for a
+person, and progress with a time estimate.
+
+On a terminal progress is a bar, which goes when it is done. In a log it is a line now and then, of long work alone.
+"""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,37 +14,59 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-LOG_SECONDS = 10.0
+LOG_SECONDS = 30.0  # between two lines about one work in a log
+CURSOR_UP = "\x1b[A"
+
 _silent = ContextVar("silent", default=False)
+
+
+class _Log:
+    """The file of a bar that nobody sees move: now and then its state becomes a line."""
+
+    def __init__(self):
+        self.next_line = time.monotonic() + LOG_SECONDS
+
+    def write(self, text: str) -> None:
+        state = text.replace(CURSOR_UP, "").strip()
+        if state and time.monotonic() >= self.next_line:
+            sys.stderr.write(f"{state}\n")
+            self.next_line = time.monotonic() + LOG_SECONDS
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
+    """A tqdm bar; the one place that decides how progress is shown.
+
+    total: how many units the work takes, None if nobody knows.
+    """
+    from tqdm import tqdm
+
+    terminal = sys.stderr.isatty()
+    file = sys.stderr if terminal else _Log()
+    return tqdm(
+        total=total, desc=description, unit=unit, file=file, dynamic_ncols=terminal, mininterval=0.2, leave=False,
+        disable=_silent.get(),
+    )  # fmt: skip
+
+
+def say(text: str) -> None:
+    """A line for a person."""
+    from tqdm import tqdm
+
+    if not _silent.get():
+        tqdm.write(text, file=sys.stderr)
 
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """In the block nothing is shown."""
+    """In the block nothing is shown: neither lines nor progress."""
     before = _silent.set(True)
     try:
         yield
     finally:
         _silent.reset(before)
-
-
-def progress_bar(total: int, description: str, unit: str) -> "tqdm":
-    """A tqdm bar on standard error."""
-    from tqdm import tqdm
-
-    terminal = sys.stderr.isatty()
-    return tqdm(
-        total=total, desc=description, unit=unit, file=sys.stderr, dynamic_ncols=terminal, disable=_silent.get(),
-        mininterval=0.2 if terminal else LOG_SECONDS, maxinterval=LOG_SECONDS,
-    )  # fmt: skip
-
-
-def say(text: str) -> None:
-    """A line for a person, on standard error so that standard output stays for results."""
-    from tqdm import tqdm
-
-    if not _silent.get():
-        tqdm.write(text, file=sys.stderr)
 
 
 def shown_by(bar) -> Callable[[int, int], None]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
+from rlflow.common.program import program
 from rlflow.env.state import Task
 from rlflow.reports import charts
 from rlflow.reports.answer import answer, at_a_glance
@@ -226,12 +227,12 @@ def _next(model: str, outcome: dict) -> list[Safe]:
     """Commands for who wants to go on."""
     name = shlex.quote(short(model))
     commands = {
-        "Search longer:": f"python run.py optimise {name} --out faster.onnx --seconds 600",
-        "Let a controller learn in the dream, too:": f"python run.py optimise {name} --out faster.onnx --learn",
-        "How far from the best is this? (short graphs)": f"python run.py bound --model {name}",
+        "Search longer:": f"{program()} optimise {name} --out faster.onnx --seconds 600",
+        "Let a controller learn in the dream, too:": f"{program()} optimise {name} --out faster.onnx --learn",
+        "How far from the best is this? (short graphs)": f"{program()} bound --model {name}",
     }
     if outcome["delivered"] != "original":
         made = "receipt.json, beside this page, makes the same file again, byte for byte:"
-        replay = {made: "python run.py replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"}
+        replay = {made: f"{program()} replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"}
         commands = replay | commands
     return [join([tag("div", why), tag("pre", tag("code", command))]) for why, command in commands.items()]

@@ -20,52 +20,79 @@ def write_report(folder: Path, results: dict) -> Path:
     """
     outcome = results["eval"]
     plots = [_plot_paths(folder, outcome), _plot_rules(folder, outcome)]
+    learned = outcome["dreamt"]
     sections = [
         f"# {results['model']}",
         _summary(outcome),
-        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
+        "## What was changed\n\n" + _rewrites(outcome) + left_out_text(outcome),
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
-        "## Rules applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
-        *(
-            ["## Dream and reality\n\n" + _dream(outcome, results["stages"].get("train-wm", {}).get("fidelity"))]
-            if outcome["dreamt"]
-            else []
-        ),
-        "## Equality\n\n" + _equality(outcome) + left_out_text(outcome),
-        "## Stages\n\n" + _stages(results["stages"]),
+        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
+        *(["## Dream and reality\n\n" + _dream(outcome)] if learned else []),
         "## Conditions\n\n" + _conditions(results),
+        "## Stages\n\n" + _stages(results["stages"]),
+        "## Rules that each candidate applied\n\n" + (f"![rules]({plots[1].name})" if plots[1] else "None."),
+        "## Every check of equality\n\n" + _equality(outcome),
     ]
+    fidelity = results["stages"].get("train-wm", {}).get("fidelity")
+    if learned and fidelity:
+        sections.append("## How far the world model can be trusted\n\n" + _fidelity(fidelity))
     path = folder / "report.md"
     write_text(path, "\n\n".join(sections) + "\n")
     return path
 
 
 def summary_line(outcome: dict) -> str:
-    """One sentence for a person: how much was gained, estimated and measured apart."""
+    """One sentence for a person: how much was gained, measured and estimated apart."""
     if outcome["delivered"] == "original":
         return f"No gain: {outcome['reason']}; the original is returned."
     result = outcome["candidates"][outcome["delivered"]]
-    text = f"Estimated {result['estimated_improvement_percent']:.1f} % faster (found by {outcome['delivered']})"
-    measured = result["measured"]
-    return f"{text}; {measured_text(measured)}." if measured else f"{text}; not measured."
+    estimated = f"stimated {result['estimated_improvement_percent']:.1f} % faster, found by {outcome['delivered']}"
+    if not result["measured"]:
+        return f"E{estimated}; not measured."
+    measured = measured_text(result["measured"])
+    return f"{measured[0].upper()}{measured[1:]}; e{estimated}."
 
 
 def measured_text(measured: dict) -> str:
-    low, high = measured["interval"]
+    """What was measured of a candidate, with the interval in which the ratio of the latencies lies."""
+    (low, high), verdict, ratio = measured["interval"], measured["verdict"], measured["ratio"]
+    gain = f" {100 * abs(1 - ratio):.1f} % {verdict}" if verdict in ("faster", "slower") else f", {verdict}"
     return (
-        f"measured {measured['verdict']}: {measured['ratio']:.3f} of the original's latency "
-        f"(95 % interval {low:.3f} to {high:.3f}; {measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
+        f"measured{gain} ({ratio:.3f} of the original's latency, 95 % interval {low:.3f} to {high:.3f}; "
+        f"{measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
         f"{'' if measured['side_by_side'] else ', sessions one after the other: large models'})"
     )
 
 
+def certainty_line(outcome: dict) -> str:
+    """One sentence for a person: what the result rests on, or what speaks against the best that there was."""
+    candidates, name = outcome["candidates"], outcome["delivered"]
+    if name == "original":
+        best = min(candidates, key=lambda each: candidates[each]["estimated_ms"], default=None)
+        measured = best and candidates[best]["measured"]
+        return f"{best}: {measured_text(measured)}." if measured else "The file is the original, unchanged."
+    result = candidates[name]
+    error, measured = _error_text(result["max_relative_error"]), result["measured"]
+    equal = f"{len(result['findings'])} checks of equality passed, largest relative error of an output {error}"
+    runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
+    return f"{equal}; {runs}."
+
+
 def _summary(outcome: dict) -> str:
     return (
-        f"**{summary_line(outcome)}**\n\nDelivered: `{Path(outcome['optimised']).name}`, "
-        f"chosen because: {outcome['reason']}.\n\n"
+        f"**{summary_line(outcome)}**\n\n{certainty_line(outcome)}\n\n"
+        f"Delivered: `{Path(outcome['optimised']).name}`, chosen because: {outcome['reason']}.\n\n"
         "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
         "They are different things and are never mixed."
     )
+
+
+def _rewrites(outcome: dict) -> str:
+    """The rewrites of what is delivered, grouped by rule, the most frequent first."""
+    if outcome["delivered"] == "original":
+        return "Nothing: the original is returned unchanged."
+    rules = outcome["candidates"][outcome["delivered"]]["rules"]
+    return ", ".join(f"`{rule}` ×{count}" for rule, count in rules.items()) + "."
 
 
 def _candidates(outcome: dict) -> str:
@@ -83,13 +110,16 @@ def _candidates(outcome: dict) -> str:
             verdict = measured["verdict"]
         if not result["equal"]:
             verdict = "NOT EQUAL, dropped"
-        error = result["max_relative_error"]
         rows.append(
             f"| {name} | {result['estimated_ms']:.4f} | {result['estimated_improvement_percent']:.2f} % | {ratio} | "
             f"{verdict} | {result['substitutions']} | {result['interactions']} | {result['seconds']:.1f} | "
-            f"{error if not isinstance(error, float) else f'{error:.1e}'} |"
+            f"{_error_text(result['max_relative_error'])} |"
         )
     return "\n".join(rows)
+
+
+def _error_text(error: float | str | None) -> str:
+    return f"{error:.1e}" if isinstance(error, float) else str(error)
 
 
 def _controls_note(outcome: dict) -> str:
@@ -101,27 +131,30 @@ def _controls_note(outcome: dict) -> str:
     return "\n\n" + "\n".join(lines)
 
 
-def _dream(outcome: dict, fidelity: dict | None) -> str:
-    """What the controller was promised and got, and how far the world model can be trusted on held-out episodes."""
+def _dream(outcome: dict) -> str:
+    """What the controller was promised and got."""
     rows = [
         "| temperature | dreamt return | real return of the greedy episode, over as many steps |",
         "| ---: | ---: | ---: |",
     ]
     rows += [f"| {d['temperature']:g} | {d['dreamt_return']:.3f} | {d['real_return']:.3f} |" for d in outcome["dreamt"]]
-    if fidelity:
-        rows += [
-            "",
-            "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; "
-            "`rule_mean`: each rule's mean reward):",
-            "",
-            "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
-            "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
-        ]
-        for steps, horizon in fidelity["horizons"].items():
-            for predictor in ("model", "no_change", "rule_mean"):
-                result = [horizon[predictor][key] for key in FIDELITY]
-                cells = " | ".join("–" if value is None else f"{value:.3f}" for value in result)
-                rows.append(f"| {steps} | {predictor} | {cells} |")
+    return "\n".join(rows)
+
+
+def _fidelity(fidelity: dict) -> str:
+    """How well the world model predicted held-out episodes."""
+    rows = [
+        "Open loop on held-out random episodes, beside trivial baselines (`no_change`: nothing happens; "
+        "`rule_mean`: each rule's mean reward):",
+        "",
+        "| steps | predictor | error of the summed reward | reward R² | masks exact | mask F1 | counts exact |",
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for steps, horizon in fidelity["horizons"].items():
+        for predictor in ("model", "no_change", "rule_mean"):
+            result = [horizon[predictor][key] for key in FIDELITY]
+            cells = " | ".join("–" if value is None else f"{value:.3f}" for value in result)
+            rows.append(f"| {steps} | {predictor} | {cells} |")
     return "\n".join(rows)
 
 

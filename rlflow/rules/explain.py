@@ -33,16 +33,19 @@ def explain_rules(graph: Graph, rules: RuleSet, names: list[str] | None = None) 
     return result
 
 
+def overview(entries: list[dict[str, Any]]) -> str:
+    """The entries in short: a line for each rule that can be applied."""
+    applies, misses = _parted(entries)
+    lines = [_counts(entries, applies, misses)]
+    for entry in applies:
+        lines += _fires_head(entry, whole=False)
+    return "\n".join(lines)
+
+
 def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
     """The entries as a page to read: what applies, then what nearly does; `whole` shows every match and equation."""
-    applies = [entry for entry in entries if entry["locations"]]
-    misses = [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
-    silent = len(entries) - len(applies) - len(misses)
-    matches = sum(len(entry["locations"]) for entry in applies)
-    lines = [
-        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, with {_count(matches, 'match')}; "
-        f"{len(misses)} nearly fit; of {silent} the model does not hold the operators."
-    ]
+    applies, misses = _parted(entries)
+    lines = [_counts(entries, applies, misses)]
     for title, chosen, show in (("CAN BE APPLIED", applies, _fires), ("NEARLY FIT", misses, _nearly)):
         for family, group in groupby(chosen, lambda entry: entry["family"]):
             lines += ["", f"{title}: {family}"]
@@ -53,11 +56,26 @@ def as_text(entries: list[dict[str, Any]], whole: bool = False) -> str:
     return "\n".join(lines)
 
 
+def _parted(entries: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(those that can be applied, those that nearly fit)."""
+    applies = [entry for entry in entries if entry["locations"]]
+    return applies, [entry for entry in entries if not entry["locations"] and entry["nearest_miss"]]
+
+
+def _counts(entries: list[dict], applies: list[dict], misses: list[dict]) -> str:
+    silent = len(entries) - len(applies) - len(misses)
+    matches = sum(len(entry["locations"]) for entry in applies)
+    return (
+        f"{_count(len(applies), 'rule')} of {len(entries)} can be applied, with {_count(matches, 'match')}; "
+        f"{len(misses)} nearly fit; of {silent} the model does not hold the operators."
+    )
+
+
 def _fires(entry: dict, whole: bool) -> list[str]:
     result = entry["locations"]
     shown = result if whole or len(result) <= FEW + 1 else result[:FEW]
     lines = [
-        *_head(entry, whole, f", {_count(len(result), 'match')}"),
+        *_fires_head(entry, whole),
         *(f"    {_line(nodes, whole)}" for nodes in shown),
     ]
     lines += [f"    and {len(result) - len(shown)} more"] if len(shown) < len(result) else []
@@ -68,6 +86,10 @@ def _nearly(entry: dict, whole: bool) -> list[str]:
     miss = entry["nearest_miss"]
     near = [f"    near: {_line(miss['nodes'], whole)}", f"    but:  {miss['reason']}"]
     return [*_head(entry, whole), *near, *(_reasons(entry) if whole else [])]
+
+
+def _fires_head(entry: dict, whole: bool) -> list[str]:
+    return _head(entry, whole, f", {_count(len(entry['locations']), 'match')}")
 
 
 def _head(entry: dict, whole: bool, matches: str = "") -> list[str]:

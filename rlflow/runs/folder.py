@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json, write_text
-from rlflow.common.program import as_called
+from rlflow.common.program import command
 from rlflow.runs.config import load_config
 from rlflow.runs.options import other_groups
 from rlflow.tasks import TASKS
@@ -137,7 +137,7 @@ class RunFolder:
     def require(self, stage: str) -> dict:
         result = self.results(stage)
         if result is None:
-            first = as_called(f"python run.py {stage} --run {self.path}")
+            first = command(stage, "--run", self.path)
             raise RLFlowError(f"{self.path} has no finished '{stage}'; run `{first}` first")
         return result
 

@@ -219,8 +219,8 @@ class TaskSpec(Protocol):
         or "original", "reason", "actions": {name: list}}.
         """
 
-    def report(self, task: Task, results: dict, folder: Path) -> list[str]:
-        """Writes pages about a run into the folder; what is to be said of it, line by line.
+    def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
+        """Writes pages about a run into the folder; the last lines of the command, by name (`rlflow.cli.ending`).
 
         results: {"model", "seed", "eval": of `deliver`, "stages": {name: results}, "machine", "versions", "curves"}.
         """

@@ -63,5 +63,5 @@ class PlainSpec:
         carry_out = deliver_decisions if self.shape == ONE_SHOT else deliver_steps
         return carry_out(self, candidates, folder)
 
-    def report(self, task: Task, results: dict, folder: Path) -> list[str]:
-        return [summary(task, results["eval"])]
+    def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
+        return {"result": summary(task, results["eval"]), "folder": str(folder)}

@@ -16,7 +16,7 @@ from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import model_files
 from rlflow.graph.onnx_writer import save_model
 from rlflow.reports.html import write_html
-from rlflow.reports.markdown import summary_line, write_report
+from rlflow.reports.markdown import certainty_line, summary_line, write_report
 from rlflow.rules.language import load_rules
 from rlflow.tasks.base import STEP_BY_STEP
 from rlflow.zoo import ZOO, load
@@ -84,11 +84,12 @@ class RewritingSpec(EnvSpec):
             task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options
         )
 
-    def report(self, task: Task, results: dict, folder: Path) -> list[str]:
+    def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         outcome = results["eval"]
         write_report(folder, results)
-        return [
-            summary_line(outcome),
-            f"model:  {outcome['optimised']}",
-            f"report: {write_html(folder, results, task)}",
-        ]
+        return {
+            "result": summary_line(outcome),
+            "sure": certainty_line(outcome),
+            "model": outcome["optimised"],
+            "report": str(write_html(folder, results, task)),
+        }

@@ -37,7 +37,7 @@ def model_of(path: Path) -> onnx.ModelProto:
 )
 def test_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
-    assert done.code == 0 and done.out.startswith("usage: python run.py") and not done.err
+    assert done.code == 0 and done.out.startswith("usage: ") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
         "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug",
@@ -55,7 +55,7 @@ def test_help(capsys, command):
 
 def test_a_process_of_its_own_prints_help():
     done = in_its_own("--help")
-    assert done.code == 0 and "python run.py optimise MODEL.onnx --out FASTER.onnx" in done.out
+    assert done.code == 0 and "run.py optimise MODEL.onnx --out FASTER.onnx " in done.out
 
 
 def test_unknown_commands_and_arguments(capsys):
@@ -124,13 +124,6 @@ def test_a_run_stores_its_config_versions_and_results(optimised):
     assert results["train-wm"]["interactions"] == results["collect"]["interactions"]
 
 
-def test_progress_is_shown_for_every_stage(optimised):
-    text = (optimised / "stderr.txt").read_text()
-    for stage in ("optimise", "collect", "dynamics", "train-controller"):
-        assert f"{stage}" in text and "100%" in text
-    assert "report:" in text and "copied to" in text
-
-
 def test_the_report_keeps_estimated_and_measured_apart(optimised):
     text = (optimised / "run" / "eval" / "report.md").read_text()
     assert "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency" in text
@@ -193,8 +186,9 @@ def test_a_finished_stage_can_be_run_again_and_changes_nothing(by_hand, tmp_path
     folder = shutil.copytree(by_hand[0], tmp_path / "run")
     patterns = ("episodes/*.npz", "world-model/weights.npz", "controller/*/controller.npz", "eval/optimised.onnx")
     before = [files(folder, pattern) for pattern in patterns]
-    for name in STAGES:
-        assert in_process(capsys, name, "--run", folder).code == 0
+    for name, following in zip(STAGES, (*STAGES[1:], "validate"), strict=True):
+        ending = in_process(capsys, name, "--run", folder).ending
+        assert f" {following} " in ending["next"] and len(ending) <= 5
     assert [files(folder, pattern) for pattern in patterns] == before
     assert json.loads((folder / "collect.json").read_text())["new_interactions"] == 0
     assert json.loads((folder / "train-wm.json").read_text())["resumed_from"] == 4
@@ -235,6 +229,7 @@ def test_the_world_model_is_judged_on_random_episodes_and_on_the_controllers(opt
     assert done.code == 0, done.err
     result = json.loads((tmp_path / "r.json").read_text())
     assert list(result) == ["held-out random", "ppo-1"]
+    assert done.ending["report"] == str(folder / "eval" / "world-model.md")
     config = RunFolder.open(folder).config
     _, held_out = split_episodes(read_episodes(folder / "episodes", 6), config.world_model.holdout, config.seed)
     assert json.loads((folder / "eval" / "world-model.json").read_text()) == result

@@ -74,6 +74,6 @@ def test_fit_learns_the_factor_of_a_kind(capsys, tmp_path):
     }
     measured.write_text(json.dumps(written))
     done = in_process(capsys, "costs", "fit", measured, "--database", tmp_path / "costs.sqlite")
-    assert done.code == 0 and "6 graphs of 2 models" in done.err
+    assert done.code == 0 and "6 graphs of 2 models" in done.ending["result"]
     result = Correction.load(correction_path(1, tmp_path / "costs.sqlite"))
     assert result.factors["Conv"] == pytest.approx(1.5, rel=0.01)

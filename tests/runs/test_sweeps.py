@@ -446,7 +446,7 @@ def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_pa
     first.wait()
     before = [os.stat(path).st_mtime_ns for path in collected]
     done = in_its_own("sweep", file, "--run", folder, "--json", tmp_path / "results.json")
-    assert done.code == 0, done.err
+    assert done.code == 0 and done.ending["report"].endswith("report.md"), done.err
     results = json.loads((tmp_path / "results.json").read_text())
     assert [os.stat(path).st_mtime_ns for path in collected] == before
     assert Counter(path.name.rpartition("-")[0] for path in folder.glob("shared/*")) == {"collect": 1, "train-wm": 1}

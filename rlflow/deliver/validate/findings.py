@@ -51,6 +51,16 @@ class Findings:
         findings = [asdict(f) | {"value": _json_number(f.value)} for f in self.findings]
         return {"ok": self.ok, "max_error": _json_number(self.max_error), "findings": findings}
 
+    def in_short(self) -> str:
+        """A line for each kind, and for each finding that failed."""
+        lines = []
+        for kind in KINDS:
+            of_kind = [finding for finding in self.findings if finding.kind == kind]
+            if of_kind:
+                lines.append(f"{kind:10}  {sum(finding.ok for finding in of_kind)} of {len(of_kind)} ok")
+            lines += [f"{kind:10}  FAILED  {finding.message}" for finding in of_kind if not finding.ok]
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         """A line each, those of a kind together, those that failed marked."""
         ordered = sorted(self.findings, key=lambda finding: KINDS.index(finding.kind))

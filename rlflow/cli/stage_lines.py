@@ -1,0 +1,44 @@
+"""What is said of a stage before `eval`: the lines of its ending, of which `optimise --learn` says the first."""
+
+from collections.abc import Mapping
+
+from rlflow.cli.ending import counted
+from rlflow.cli.wiring import controller_folder
+from rlflow.tasks.base import ONE_SHOT
+
+
+def collect_lines(run, results: Mapping) -> dict[str, object]:
+    played = f"{counted(results['episodes'], 'random episode')}, {results['interactions']} interactions"
+    return {"result": f"{played}, {results['new_interactions']} of them new", "folder": run.path / "episodes"}
+
+
+def world_model_lines(run, results: Mapping) -> dict[str, object]:
+    from worldmodel.fidelity_report import TABLE, sentence
+
+    fidelity, folder = results["fidelity"], run.path / "world-model"
+    lines = {
+        "result": f"{run.config.world_model.name} learnt from {results['interactions']} interactions",
+        "sure": sentence(fidelity) if fidelity else "no episodes were held out to judge it",
+        "folder": folder,
+    }
+    return lines | ({"table": folder / TABLE} if fidelity else {})
+
+
+def controller_lines(run, results: Mapping) -> dict[str, object]:
+    name = results["controller"]
+    if run.spec.shape == ONE_SHOT:
+        (training,) = results["trainings"]
+        text = f"{name} is {training['best_return']:.2f} % below the control, after {training['env_steps']} evaluations"
+        return {"result": text, "folder": run.path / "controller" / name}
+    returns = []
+    for training in results["trainings"]:
+        ended = f"stopped by {training['stop_reason']}"
+        returns.append(f"{training['best_return']:.3f} (τ={training['temperature']:g}, {ended})")
+    real = run.config.controller.train_on == "real"
+    return {
+        "result": f"{name} came to a return of {', '.join(returns)} {'on the real graph' if real else 'in the dream'}",
+        "folder": controller_folder(run, results["trainings"][0]["temperature"]),
+    }
+
+
+LINES = {"collect": collect_lines, "train-wm": world_model_lines, "train-controller": controller_lines}

@@ -1,0 +1,54 @@
+"""What the commands print: a handful of lines, and an ending that says what was gained, where it lies and what to do
+next.
+"""
+
+import json
+import shlex
+
+import pytest
+
+from benchmarks.demo import MOST, said
+from tests.commands import Done, in_process
+
+
+def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(optimised):
+    """The command line of `make demo`, on a tiny model."""
+    done = Done(0, "", (optimised / "stderr.txt").read_text())
+    lines, result = said(done.err), json.loads((optimised / "results.json").read_text())["eval"]
+    assert len(lines) <= MOST and not any(line.startswith("|") for line in lines), done.err
+    gain = result["candidates"][result["delivered"]]["estimated_improvement_percent"]
+    ending = done.ending
+    assert list(ending) == ["result", "sure", "model", "report", "next"]
+    assert f"Estimated {gain:.1f} % faster" in ending["result"] and "not measured" in ending["result"]
+    assert "checks of equality passed" in ending["sure"]
+    assert ending["model"] == str(optimised / "faster.onnx")
+    assert ending["report"] == str(optimised / "run" / "eval" / "report.html")
+    assert " validate tiny_resnet18 " in ending["next"]
+
+
+def test_tables_are_in_files(optimised):
+    table = (optimised / "run" / "world-model" / "fidelity.md").read_text().splitlines()
+    assert table[0].startswith("| start | steps | predictor |") and len(table) > 5
+
+
+COMMANDS = [
+    "zoo", "rules list", "rules explain tiny_resnet18", "rules explain tiny_resnet18 --all",
+    "rules picture conv-batchnorm", "rules docs --out {tmp}/rules.md", "rules prove relu-relu --workers 1",
+    "costs show --database {tmp}/t.sqlite", "costs export --database {tmp}/t.sqlite --out {tmp}/t.csv",
+    "costs clear --yes --database {tmp}/t.sqlite", "bound --model tiny_squeezenet1_1 --iterations 1 --seconds 20",
+    "search --method greedy --model tiny_squeezenet1_1 --out {tmp}/out.onnx cost.name=analytic",
+    "validate {run}/model.onnx {run}/eval/optimised.onnx", "validate {run}/model.onnx tiny_squeezenet1_1",
+    "replay {run}/eval/receipt.json --model {run}/model.onnx --out {tmp}/again.onnx",
+    "report {run} --out {tmp}/comparison", "rules enumerate --operators 2 --seconds 0 --workers 1",
+]  # fmt: skip; the stages are in tests/cli/test_run.py, which runs them anyway
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(optimised, tmp_path, capsys, words):
+    done = in_process(capsys, *shlex.split(words.format(run=optimised / "run", tmp=tmp_path)))
+    ending = done.ending
+    assert done.code == ("tiny_squeezenet1_1" in words and "validate" in words), done.err
+    assert len(said(done.err)) <= 6
+    for name, text in ending.items():
+        if name not in ("result", "sure", "next"):
+            assert (tmp_path / text).exists(), (name, text)

@@ -1,0 +1,49 @@
+"""What a command shows while it works: a bar on a terminal, few lines in a log, nothing where it should be quiet."""
+
+import io
+
+import pytest
+
+from rlflow.common import progress
+from rlflow.common.progress import progress_bar, say, silence
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch, stream: io.StringIO, seconds_a_step: float) -> str:
+    """What stands on standard error after ten steps of so many seconds, and a line after each."""
+    clock = [0.0]
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress_bar(10, "work", "step") as bar:
+        for step in range(10):
+            clock[0] += seconds_a_step
+            bar.update(1)
+            bar.refresh()
+            say(f"line {step}")
+    return stream.getvalue()
+
+
+def test_a_terminal_has_a_bar_that_goes_when_it_is_done(monkeypatch):
+    text = shown(monkeypatch, Terminal(), 0.1)
+    assert "\rwork:" in text and "\n" not in text.replace("\n", "", 10) and text.endswith("\r")
+
+
+def test_a_log_has_a_line_now_and_then_of_long_work_alone(monkeypatch):
+    lines = [f"line {step}" for step in range(10)]
+    assert shown(monkeypatch, io.StringIO(), 0.1).splitlines() == lines
+    text = shown(monkeypatch, io.StringIO(), progress.LOG_SECONDS / 2).splitlines()
+    progressed = [line for line in text if line not in lines]
+    assert [line for line in text if line in lines] == lines
+    assert len(progressed) == 5 and all(line.startswith("work:") and "/10" in line for line in progressed)
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_quiet_shows_nothing_and_only_in_its_block(monkeypatch, stream):
+    with silence():
+        assert shown(monkeypatch, stream, progress.LOG_SECONDS) == ""
+    say("again")
+    assert stream.getvalue() == "again\n"

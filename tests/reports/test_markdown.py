@@ -1,0 +1,72 @@
+"""What is said of a delivery, in a sentence: measured and estimated apart, and no more than was shown."""
+
+import copy
+
+import pytest
+
+from benchmarks.demo import LAST, last_lines_hold
+from rlflow.reports.markdown import certainty_line, measured_text, summary_line
+
+MEASURED = {
+    "ratio": 0.847, "interval": [0.8456, 0.8484], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.694,
+    "side_by_side": True, "pairs": 60, "sessions": 6,
+}  # fmt: skip
+CANDIDATE = {
+    "estimated_ms": 7.5, "estimated_improvement_percent": 25.0, "equal": True, "max_relative_error": 3.2e-7,
+    "findings": [{}] * 20, "measured": MEASURED,
+}  # fmt: skip
+
+
+def outcome(delivered: str = "beam", **changes) -> dict:
+    candidate = copy.deepcopy(CANDIDATE)
+    candidate["measured"] |= changes
+    return {"candidates": {"beam": candidate}, "delivered": delivered, "reason": "no gain was found"}
+
+
+def test_what_was_measured_is_said_with_its_interval_and_apart_from_the_estimate():
+    assert summary_line(outcome()) == (
+        "Measured 15.3 % faster (0.847 of the original's latency, 95 % interval 0.846 to 0.848; 2.000 → 1.694 ms); "
+        "estimated 25.0 % faster, found by beam."
+    )
+    assert certainty_line(outcome()) == (
+        "20 checks of equality passed, largest relative error of an output 3.2e-07; 60 pairs of runs in 6 sessions."
+    )
+
+
+@pytest.mark.parametrize(
+    "verdict, ratio, said",
+    [("slower", 1.2, "measured 20.0 % slower (1.200"), ("faster", 0.9, "measured 10.0 % faster (0.900")],
+)
+def test_slower_is_said_as_faster_is(verdict, ratio, said):
+    assert measured_text(MEASURED | {"verdict": verdict, "ratio": ratio}).startswith(said)
+
+
+def test_where_no_difference_is_shown_no_percentage_is_claimed():
+    said = summary_line(outcome(verdict="no difference shown", ratio=0.98))
+    assert said.startswith("Measured, no difference shown (0.980 of the original's latency, 95 % interval")
+    assert "2.0 %" not in said
+
+
+def test_what_was_not_measured_is_an_estimate():
+    result = outcome()
+    result["candidates"]["beam"]["measured"] = None
+    assert summary_line(result) == "Estimated 25.0 % faster, found by beam; not measured."
+    assert certainty_line(result).endswith("; no measurement.")
+
+
+def test_the_original_is_returned_because():
+    result = outcome("original", verdict="slower", ratio=1.1)
+    assert summary_line(result) == "No gain: no gain was found; the original is returned."
+    assert certainty_line(result).startswith("beam: measured 10.0 % slower (1.100")  # why not
+    assert certainty_line(result | {"candidates": {}}) == "The file is the original, unchanged."
+
+
+def test_the_bar_of_the_demo_asks_for_every_one_of_its_last_lines():
+    lines = [
+        "a search has ended", f"result:  {summary_line(outcome())}", f"sure:    {certainty_line(outcome())}",
+        "model:   runs/demo/faster.onnx", "report:  runs/demo/eval/report.html",
+        "next:    .venv/bin/python run.py validate light_densenet121 runs/demo/faster.onnx",
+    ]  # fmt: skip
+    assert last_lines_hold(lines)
+    for missing in range(1, LAST + 1):
+        assert not last_lines_hold(lines[:missing] + lines[missing + 1 :])
