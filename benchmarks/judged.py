@@ -40,8 +40,8 @@ def digest(path: str, root: Path = ROOT) -> str:
 def content(file: Path, root: Path) -> str:
     """What of a file counts."""
     if file.suffix != ".py":
-        return file.read_text()
-    tree = ast.parse(file.read_text())
+        return file.read_text(encoding="utf-8")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     if file.is_relative_to(root / "benchmarks"):
         tree.body = [statement for statement in tree.body if not only_words(statement)]
     return canonical(tree)

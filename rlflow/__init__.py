@@ -22,7 +22,7 @@ each of which imports only lower ones (docs/ARCHITECTURE.md); without the roof t
   reports             pages about runs
   tasks               one file a task
   runs                options, configs, the folder of a run; sweeps/
-  cli                 one file a command; library.py: optimise and load_task, as below
+  cli                 one file a command; cli/library.py: optimise and load_task
 """
 
 from typing import TYPE_CHECKING

@@ -111,7 +111,7 @@ def test_every_room_of_rlflow_is_on_the_map():
 
 
 def docstring(path: Path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text())) or ""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
 def missing_files(path: Path, text: str) -> list[str]:

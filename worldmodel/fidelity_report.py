@@ -20,7 +20,7 @@ COLUMNS = {
 }
 PREDICTORS = {"model": "model", "certain": "model where certain", "no_change": "no change", "rule_mean": "rule mean"}
 STARTS = {"horizons": "any", "first": "first"}
-TABLE, PAGE_NAME = "fidelity.md", "world-model.md"  # of a training, in its folder; of what `write_fidelity` is given
+PAGE_NAME = "world-model.md"
 FAR = 10  # steps, of which a sentence speaks
 
 

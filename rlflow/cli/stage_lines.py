@@ -6,6 +6,8 @@ from rlflow.cli.ending import counted
 from rlflow.cli.wiring import controller_folder
 from rlflow.tasks.base import ONE_SHOT
 
+FIDELITY_TABLE = "train-wm.md"  # in a run folder, beside train-wm.json
+
 
 def collect_lines(run, results: Mapping) -> dict[str, object]:
     played = f"{counted(results['episodes'], 'random episode')}, {results['interactions']} interactions"
@@ -13,7 +15,7 @@ def collect_lines(run, results: Mapping) -> dict[str, object]:
 
 
 def world_model_lines(run, results: Mapping) -> dict[str, object]:
-    from worldmodel.fidelity_report import TABLE, sentence
+    from worldmodel.fidelity_report import sentence
 
     fidelity, folder = results["fidelity"], run.path / "world-model"
     lines = {
@@ -21,7 +23,7 @@ def world_model_lines(run, results: Mapping) -> dict[str, object]:
         "sure": sentence(fidelity) if fidelity else "no episodes were held out to judge it",
         "folder": folder,
     }
-    return lines | ({"table": folder / TABLE} if fidelity else {})
+    return lines | ({"table": run.path / FIDELITY_TABLE} if fidelity else {})
 
 
 def controller_lines(run, results: Mapping) -> dict[str, object]:

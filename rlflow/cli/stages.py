@@ -14,7 +14,7 @@ from rlflow.cli import one_shot
 from rlflow.cli.curves import draw_dream_and_reality
 from rlflow.cli.iterations import RunIterations
 from rlflow.cli.learning import dream_options, learn_to_act, learn_world_model
-from rlflow.cli.stage_lines import LINES
+from rlflow.cli.stage_lines import FIDELITY_TABLE, LINES
 from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
@@ -25,7 +25,7 @@ from rlflow.search.greedy import greedy
 from rlflow.tasks.base import ONE_SHOT, LocalState
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
-from worldmodel.fidelity_report import TABLE, markdown_table, write_fidelity
+from worldmodel.fidelity_report import markdown_table, write_fidelity
 from worldmodel.latent_env import LatentEnv
 from worldmodel.training import split_episodes
 
@@ -85,7 +85,7 @@ def train_world_model(run) -> dict:
 
     results = run.stage("train-wm", work)
     if results["fidelity"]:
-        write_text(run.path / "world-model" / TABLE, markdown_table(results["fidelity"]))
+        write_text(run.path / FIDELITY_TABLE, markdown_table(results["fidelity"]))
     return results
 
 

@@ -212,7 +212,8 @@ def test_json_makes_the_folder_that_does_not_exist(tmp_path, capsys):
 )
 def test_a_stage_before_the_one_it_needs(tmp_path, capsys, stage, needs):
     done = in_process(capsys, stage, "--run", tmp_path / "run", "--model", "tiny_squeezenet1_1", *TINY)
-    assert f"has no finished '{needs}'; run `python run.py {needs} --run" in done.error
+    assert f"has no finished '{needs}'; run `" in done.error
+    assert done.error.endswith(f" {needs} --run {tmp_path / 'run'}` first")
 
 
 def test_no_model(tmp_path, capsys):

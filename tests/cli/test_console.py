@@ -27,7 +27,7 @@ def test_learning_and_all_prints_few_lines_of_which_the_last_five_say_it_all(opt
 
 
 def test_tables_are_in_files(optimised):
-    table = (optimised / "run" / "world-model" / "fidelity.md").read_text().splitlines()
+    table = (optimised / "run" / "train-wm.md").read_text().splitlines()
     assert table[0].startswith("| start | steps | predictor |") and len(table) > 5
 
 
