@@ -7,7 +7,7 @@ from rlflow.common.files import read_json
 from rlflow.common.progress import say
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
-RECEIPT = "how B was made of A; names the rewrite at which outputs part"
+RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows the --shape"
 TOLERANCE = "largest relative error of an output (default: 1e-4)"
 
 
@@ -26,6 +26,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
+    from rlflow.deliver.receipt import shapes_of
     from rlflow.deliver.validate import validate
     from rlflow.runs.config import parse_shapes
 
@@ -33,9 +34,11 @@ def run(parsed) -> dict:
     if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
+    receipt = read_json(parsed.receipt) if parsed.receipt else None
+    shapes = (shapes_of(receipt) if receipt else {}) | parse_shapes(parsed.shape)
     result = validate(
-        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
-        parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
+        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, parsed.threads,
+        not parsed.exact, receipt,
     )  # fmt: skip
     print(result)
     failures, findings = len(result.failures()), len(result.findings)
