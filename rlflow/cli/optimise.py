@@ -47,7 +47,8 @@ def run(parsed) -> dict:
     from rlflow.cli import optimisation
 
     out, started = Path(parsed.out), time.monotonic()
-    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
+    threads = [f"cost.threads={parsed.threads}"] if parsed.threads is not None else []
+    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed) + threads)
     return optimisation.optimise(opened, out, started)
 
 
@@ -61,8 +62,6 @@ def chosen_options(parsed) -> list[str]:
         chosen.append(f"optimise.seconds={parsed.seconds}")
     if learns:
         chosen.append("optimise.learn=true")
-    if parsed.threads is not None:
-        chosen.append(f"cost.threads={parsed.threads}")
     if parsed.exact:
         chosen.append("env.exact=true")
     if parsed.standard_operators_only:

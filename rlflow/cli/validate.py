@@ -35,7 +35,7 @@ def run(parsed) -> dict:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     receipt = read_json(parsed.receipt) if parsed.receipt else None
-    shapes = (shapes_of(receipt) if receipt else {}) | parse_shapes(parsed.shape)
+    shapes = (shapes_of(receipt) if parsed.receipt else {}) | parse_shapes(parsed.shape)
     result = validate(
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, parsed.threads,
         not parsed.exact, receipt,

@@ -70,7 +70,7 @@ def broken(folder: Path, kind: str) -> tuple[str, str]:
     if kind == "refused by the checker":
         return str(matmul(folder, op="MatMull")), "the ONNX checker refuses"
     if kind == "symbolic":
-        return str(matmul(folder, ("batch", 8))), "is [batch, 8]; say which it will run with, for example --shape batch=1"
+        return str(matmul(folder, ("batch", 8))), "'x' is [batch, 8]; say which it will run with, for example --shape"
     if kind == "no weights":
         matmul(folder, save_as_external_data=True, location="weights.bin", size_threshold=0)
         (folder / "weights.bin").unlink()
