@@ -53,7 +53,7 @@ def inline_of(page: str, text: str) -> list[Step]:
     """The commands that stand in sentences; they are to be read, not to be run."""
     prose = FENCED.sub(lambda block: "\n" * block.group().count("\n"), text)
     return [
-        Step(page, prose[: found.start()].count("\n") + 1, words_of(found.group(1))) for found in INLINE.finditer(prose)
+        Step(page, prose[: span.start()].count("\n") + 1, words_of(span.group(1))) for span in INLINE.finditer(prose)
     ]
 
 
