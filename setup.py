@@ -46,6 +46,6 @@ setup(
         # models as people export them, for benchmarks.published
         "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],
         "platforms": ["uv>=0.9,<1"],  # for benchmarks.platforms
-        "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/EXTENDING.md
+        "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/TRAIN_AN_AGENT.md
     },
 )  # fmt: skip

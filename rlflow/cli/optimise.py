@@ -29,6 +29,8 @@ def add(commands) -> None:
     command.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
     command.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
     command.add_argument("--seconds", type=float, metavar="S", help="for the whole command (optimise.seconds)")
+    threads = "of ONNX Runtime, as the model will run with; it is timed with so many (cost.threads; default: 1)"
+    command.add_argument("--threads", type=int, metavar="N", help=threads)
     learn = "a controller learns in the dream, too (optimise.learn=true)"
     command.add_argument("--learn", action="store_true", help=learn)
     add_iterations(command)
@@ -45,7 +47,8 @@ def run(parsed) -> dict:
     from rlflow.cli import optimisation
 
     out, started = Path(parsed.out), time.monotonic()
-    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
+    threads = [f"cost.threads={parsed.threads}"] if parsed.threads is not None else []
+    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed) + threads)
     return optimisation.optimise(opened, out, started)
 
 

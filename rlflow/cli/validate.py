@@ -7,7 +7,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
-RECEIPT = "how B was made of A; names the rewrite at which outputs part"
+RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows the --shape"
 PAGE = """\
 Whether two models are the same: structure, interface, numerics on ordinary and special inputs, receipt. Prints a line
 for each kind of finding and each one that failed; the exit status is 1 if any did."""
@@ -30,6 +30,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
+    from rlflow.deliver.receipt import shapes_of
     from rlflow.deliver.validate import validate
     from rlflow.runs.config import parse_shapes
 
@@ -37,9 +38,11 @@ def run(parsed) -> dict:
     if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
+    receipt = read_json(parsed.receipt) if parsed.receipt else None
+    shapes = (shapes_of(receipt) if parsed.receipt else {}) | parse_shapes(parsed.shape)
     result = validate(
-        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, parse_shapes(parsed.shape),
-        parsed.threads, not parsed.exact, read_json(parsed.receipt) if parsed.receipt else None,
+        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, parsed.threads,
+        not parsed.exact, receipt,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())
     end_with(result, parsed)

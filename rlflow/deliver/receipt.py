@@ -58,8 +58,15 @@ def make_receipt(
 
 
 def shapes_of(receipt: dict) -> dict[str, object]:
-    """How symbolic dimensions were bound, as `load_graph` takes it."""
-    return {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
+    """How symbolic dimensions were bound, as `load_graph` takes it. Raises RLFlowError if the receipt is none."""
+    try:
+        return {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: Exception) -> RLFlowError:
+    return RLFlowError(f"not a receipt: {error!r} is missing or malformed")
 
 
 def replay(receipt: dict, source: Path | str | onnx.ModelProto) -> Graph:
@@ -85,7 +92,7 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
         _ = receipt["result_hash"], receipt["model_sha256"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise RLFlowError(f"not a receipt: {error!r} is missing or malformed") from error
+        raise _malformed(error) from error
     if format_ != FORMAT:
         raise RLFlowError(f"the receipt has format {format_}, this version reads {FORMAT}")
     if rules is None:

@@ -280,7 +280,11 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueIn
     symbols = {d.dim_param for v in inputs if v.type.HasField("tensor_type") for d in v.type.tensor_type.shape.dim}
     for name in shapes:
         if name not in names and name not in symbols:
-            raise RLFlowError(f"--shape names '{name}', which is neither an input nor a symbolic dimension")
+            known = ", ".join(sorted({*names, *symbols} - {""}))
+            raise RLFlowError(
+                f"--shape names '{name}', which is neither an input nor a symbolic dimension; there are {known}"
+            )
+    _refuse_open_sizes(inputs, shapes, bindings)
     bound = []
     for value in inputs:
         fixed = onnx.ValueInfoProto()
@@ -292,19 +296,29 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueIn
             for axis, dim in enumerate(tensor.shape.dim):
                 if dim.HasField("dim_value"):
                     continue
-                size = bindings.get(dim.dim_param) if dim.dim_param else None
-                if size is None and value.name in shapes:
-                    size = tuple(shapes[value.name])[axis]
-                if size is None:
-                    sizes = "x".join(str(d.dim_value) if d.HasField("dim_value") else "?" for d in tensor.shape.dim)
-                    raise RLFlowError(
-                        f"input '{value.name}' has a symbolic dimension '{dim.dim_param or axis}'; "
-                        f"bind it with --shape {value.name}={sizes}"
-                        + (f" or --shape {dim.dim_param}=SIZE" if dim.dim_param else "")
-                    )
-                dim.dim_value = size
+                dim.dim_value = bindings[dim.dim_param] if dim.dim_param else tuple(shapes[value.name])[axis]
         bound.append(fixed)
     return bound, bindings
+
+
+def _refuse_open_sizes(inputs, shapes: Mapping[str, object], bindings: Mapping[str, int]) -> None:
+    """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
+    declared, arguments = [], []
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        symbolic = [dim for dim in dims if not dim.HasField("dim_value")]
+        if value.name in shapes or all(dim.dim_param in bindings for dim in symbolic):
+            continue
+        declared.append(f"'{value.name}' is [{', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in dims)}]")
+        if all(dim.dim_param for dim in symbolic):
+            arguments += [f"--shape {dim.dim_param}=1" for dim in symbolic if dim.dim_param not in bindings]
+        else:
+            arguments.append(f"--shape {value.name}={'x'.join(str(dim.dim_value or 1) for dim in dims)}")
+    if arguments:
+        raise RLFlowError(
+            f"the model leaves sizes of its inputs open: {', '.join(declared)}; say which it will run with, "
+            f"for example {' '.join(dict.fromkeys(arguments))}"
+        )
 
 
 def is_constant_node(op: str, domain: str, subgraph: bool, inputs_known: list[bool]) -> bool:

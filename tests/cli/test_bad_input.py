@@ -70,7 +70,7 @@ def broken(folder: Path, kind: str) -> tuple[str, str]:
     if kind == "refused by the checker":
         return str(matmul(folder, op="MatMull")), "the ONNX checker refuses"
     if kind == "symbolic":
-        return str(matmul(folder, ("batch", 8))), "bind it with --shape x=?x8 or --shape batch=SIZE"
+        return str(matmul(folder, ("batch", 8))), "'x' is [batch, 8]; say which it will run with, for example --shape"
     if kind == "no weights":
         matmul(folder, save_as_external_data=True, location="weights.bin", size_threshold=0)
         (folder / "weights.bin").unlink()
@@ -108,7 +108,7 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
 def test_a_binding_can_be_given_after_it_was_forgotten(tmp_path, capsys):
     model = matmul(tmp_path, ("batch", 8))
     base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
-    assert "symbolic dimension 'batch'" in in_process(capsys, *base).error
+    assert "--shape batch=1" in in_process(capsys, *base).error
     for wrong, message in (
         ("batch=0", "--shape takes"),
         ("other=3", "'other'"),
@@ -402,3 +402,5 @@ def test_receipts_that_cannot_be_replayed(optimised, tmp_path, capsys):
     ):  # fmt: skip
         assert message in in_process(capsys, "replay", *arguments, "--out", out).error
     assert not out.exists()
+    done = in_process(capsys, "validate", model, model, "--receipt", tmp_path / "list.json")
+    assert "not a receipt" in done.error

@@ -41,7 +41,7 @@ def test_help(capsys, command):
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
         "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug",
-            "--config", "--shape", "KEY=VALUE"],
+            "--config", "--shape", "--threads", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"],
         "bound": ["--model", "--seconds"],

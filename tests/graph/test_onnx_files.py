@@ -360,15 +360,24 @@ def test_a_dimension_without_a_name_is_bound_too():
     assert symbols(after.graph.input[0]) == [3, 2]
 
 
+OPEN = "the model leaves sizes of its inputs open: {}; say which it will run with, for example {}"
 BINDINGS = [
     # input's shape, shapes given, what the message must say
-    ("float[N,2] x", {}, "input 'x' has a symbolic dimension 'N'; bind it with --shape x=?x2 or --shape N=SIZE"),
-    ("float[?,2] x", {}, "input 'x' has a symbolic dimension '0'; bind it with --shape x=?x2"),
+    ("float[N,2] x", {}, OPEN.format("'x' is [N, 2]", "--shape N=1")),
+    ("float[?,2] x", {}, OPEN.format("'x' is [?, 2]", "--shape x=1x2")),
+    ("float[N,M] x, float[N] z", {"M": 2}, OPEN.format("'x' is [N, M], 'z' is [N]", "--shape N=1")),
+    (
+        "float[N,M] x, float[?,M] z", {},
+        OPEN.format("'x' is [N, M], 'z' is [?, M]", "--shape N=1 --shape M=1 --shape z=1x1"),
+    ),
     ("float[N,2] x", {"x": (3,)}, "input 'x' has 2 dimensions, --shape gives 1"),
     ("float[N,2] x", {"x": (3, 3)}, "input 'x' has a fixed size 2, --shape gives 3"),
     ("float[N,2] x", {"x": (3, 2), "N": 4}, "dimension 'N' is bound to 4 and 3"),
     ("float[N,N] x", {"x": (3, 4)}, "dimension 'N' is bound to 3 and 4"),
-    ("float[N,2] x", {"M": 3, "N": 3}, "--shape names 'M', which is neither an input nor a symbolic dimension"),
+    (
+        "float[N,2] x", {"M": 3, "N": 3},
+        "--shape names 'M', which is neither an input nor a symbolic dimension; there are N, x",
+    ),
     ("float[N,2] x", {"N": -3}, "--shape gives 'N' a negative size"),
     ("float[N,2] x", {"x": (-1, 2)}, "--shape gives 'x' a negative size"),
 ]

@@ -186,9 +186,11 @@ def test_files_that_are_no_mapping_are_refused(tmp_path, capsys):
 
 def test_the_shipped_sweeps_are_those_of_the_paper():
     result = {path.stem: load_sweep(path, check_names) for path in sorted(SHIPPED.glob("*.yaml"))}
+    small = result.pop("temperature_small")
     assert set(result) == {"temperature", "rewards", "controllers"}
     (temperature,) = result["temperature"].parameters
     assert temperature.choices == (0.1, 0.5, 0.75, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0)  # Table 3
+    assert set(small.parameters[0].choices) < set(temperature.choices) and small.base["model"] == "tiny_bert_base"
     assert all(len(sweep.seeds) == 5 and sweep.base["model"] == "bert_base" for sweep in result.values())
     (reward,) = result["rewards"].parameters
     weights = {

@@ -1,0 +1,250 @@
+"""Every command and every script in README.md and docs/ is run: by this test, page by page, in the order in which they
+stand there, each page in a folder of its own; or by the test or benchmark that `ELSEWHERE` names.
+
+Commands and scripts run as they stand. What makes them take seconds is put underneath: the options of tests/tiny.yaml
+come before those that a command names, and the shipped sweeps are cut to one value, one seed and a tiny model.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlflow.cli.main import main, parse
+from rlflow.graph.onnx_writer import save_model
+from rlflow.runs import config, folder
+from rlflow.zoo import load
+from tests.commands import TINY
+from tests.docs.steps import PAGES, ROOT, Step, inline_of, steps_of
+from tests.toys import template
+from worldmodel.curves import read_curves
+
+ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
+    r"make( PYTHON=\S+)?( demo)?": ("benchmarks/fresh_clone.py", '"demo"]'),
+    r"make test": ("benchmarks/fresh_clone.py", '"test"]'),
+    r"pip install .*": ("benchmarks/fresh_clone.py", '".venv/ready'),
+    r"ray start --head": ("tests/collect/test_ray.py", "Cluster("),
+    r"RAY_ADDRESS=\S+ python run.py collect .*--executor ray.*": ("tests/collect/test_ray.py", '"--executor", "ray"'),
+}
+EXTRAS = {"sb3_contrib": "agents", "torch": "agents"}  # module → the extra of setup.py that a script needs for it
+WAYS = ("docs/OPTIMISE_A_MODEL.md", "docs/TRAIN_AN_AGENT.md", "docs/REPRODUCE_A_TABLE.md")  # each ends in a file to see
+BEFORE_AND_AFTER = re.compile(r"estimated: (\S+) ms, then (\S+) ms")
+TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
+STEPS = {page: steps for page in PAGES if (steps := steps_of(page, TEXTS[page]))}
+
+
+def extra_of(step: Step) -> str | None:
+    """The first extra that a script needs and that is not installed with the tests."""
+    modules = re.findall(r"^(?:from|import) (\w+)", step.script, re.MULTILINE)
+    return next((EXTRAS[module] for module in modules if module in EXTRAS), None)
+
+
+APART = [step for steps in STEPS.values() for step in steps if extra_of(step)]
+
+
+# -- a reader's folder -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch):
+    """The folder that a reader works in: models of theirs, what pages call by name, and everything short."""
+    models = {"MODEL.onnx": load("tiny_resnet18"), "DYNAMIC.onnx": with_open_batch(load("tiny_resnet18"))}
+    models["model.onnx"] = models["MODEL.onnx"]
+    for name, model in models.items():
+        save_model(model, tmp_path / name)
+    short = yaml.safe_load(Path(TINY[1]).read_text())
+    short["world_model"]["name"], short["controller"]["name"] = "edits", "planner"  # the defaults: no TensorFlow
+    short["controller"]["planner"]["steps"] = 500
+    del short["env"]["max_locations"]  # which scripts must agree with
+    (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))
+    for file in (ROOT / "configs" / "sweeps").glob("*.yaml"):
+        cut_sweep(file, tmp_path / "configs" / "sweeps" / file.name, short)
+
+    def load_short(files=(), overrides=(), base=None, changes=None):
+        files = list(files) if base else [tmp_path / "short.yaml", *files]
+        return config.load_config(files, overrides, base, changes)
+
+    monkeypatch.setattr(folder, "load_config", load_short)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no timings but its own
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    template.register(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def with_open_batch(model):
+    """The same, with the sizes of its batch left open."""
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    del model.graph.value_info[:]
+    return model
+
+
+def cut_sweep(file: Path, target: Path, short: dict) -> None:
+    """The sweep with the first value and seed alone, on a tiny model, without training."""
+    sweep = yaml.safe_load(file.read_text())
+    name, values = next(iter(sweep["parameters"].items()))
+    first = values[:1] if isinstance(values, list) else dict(list(values.items())[:1])
+    base = short | {"controller": {"name": "random", "random": {"dreams": 2, "max_steps": 5}}}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    cut = {"model": "tiny_resnet18", "base": base, "parameters": {name: first}, "seeds": sweep["seeds"][:1]}
+    target.write_text(yaml.safe_dump(sweep | cut))
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def run(step: Step, capsys) -> None:
+    """Runs a step in the working folder. Fails where it fails, or where nobody runs such a command."""
+    if step.script:
+        run_script(step, capsys)
+    elif step.words[0] == "rlflow":
+        assert main(list(step.words[1:])) == 0, f"{where(step)}: {capsys.readouterr().err}"
+    elif step.words[:2] == ("python", "-m"):
+        parse_module(step)
+    elif step.words[0] == "tensorboard":
+        logs = Path(step.words[step.words.index("--logdir") + 1])
+        assert any(read_curves(events.parent) for events in logs.rglob("events.out.tfevents.*")), where(step)
+    else:
+        file, essence = runs_elsewhere(step)
+        assert essence in (ROOT / file).read_text(), f"{where(step)}: {file} does not run it any more"
+
+
+def runs_elsewhere(step: Step) -> tuple[str, str]:
+    said = [entry for pattern, entry in ELSEWHERE.items() if re.fullmatch(pattern, step.text)]
+    assert said, f"{where(step)}: no test and no benchmark runs this command"
+    return said[0]
+
+
+def run_script(step: Step, capsys) -> None:
+    Path(step.file).write_text(step.script)
+    sys.modules.pop(Path(step.file).stem, None)  # another page's
+    capsys.readouterr()
+    runpy.run_path(step.file, run_name="__main__")
+    check_gain(step, capsys.readouterr().out)
+
+
+def check_gain(step: Step, said: str) -> None:
+    """What a script says to have optimised is not costlier afterwards."""
+    for before, after in BEFORE_AND_AFTER.findall(said):
+        assert float(after) <= float(before), where(step)
+
+
+class Parsed(Exception):
+    pass
+
+
+def parse_module(step: Step) -> None:
+    """Holds that the module is there and that its own parser takes the arguments; what it does is its own matter."""
+    name, arguments = step.words[2], [word for word in step.words[3:] if word != "…"]
+    assert importlib.util.find_spec(name), f"{where(step)}: there is no {name}"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Parsed):
+        parse_args = argparse.ArgumentParser.parse_args
+
+        def parse_only(parser, *given):
+            parse_args(parser, *given)
+            raise Parsed
+
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse_only)
+        patch.setattr(sys, "argv", [name, *arguments])
+        importlib.import_module(name).main()
+
+
+def where(step: Step) -> str:
+    return f"{step.page}:{step.line}: {step.text.splitlines()[0]}"
+
+
+# -- tests -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", STEPS)
+def test_what_a_page_says_to_run_runs(page, reader, capsys):
+    for step in STEPS[page]:
+        if step not in APART:
+            run(step, capsys)
+    if page in WAYS:
+        missing = [name for name in looked_at(TEXTS[page]) if not (reader / name).exists()]
+        assert looked_at(TEXTS[page]) and not missing
+
+
+@pytest.mark.parametrize("step", APART, ids=where)
+def test_a_script_that_needs_more_runs(step, reader):
+    """In a process without TensorFlow, as its page says: PyTorch and TensorFlow may not bear each other."""
+    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (pip install '.[{extra_of(step)}]')")
+    (reader / step.file).write_text(step.script)
+    program = f"import runpy, sys; sys.modules['tensorflow'] = None; runpy.run_path({step.file!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+    check_gain(step, done.stdout)
+
+
+def looked_at(text: str) -> list[str]:
+    """What a page says to look at: quoted files that its commands make."""
+    return re.findall(r"`([\w./-]+\.(?:html|png|csv))`", text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_sentences_are_commands(page, capsys):
+    """Each names a subcommand or a module that there is, and options that it has; … stands for more of them."""
+    for step in inline_of(page, TEXTS[page]):
+        if step.words[0] == "rlflow":
+            check_options(step, capsys)
+        elif step.words[:2] == ("python", "-m") and "…" not in step.text:
+            parse_module(step)
+
+
+def check_options(step: Step, capsys) -> None:
+    """By the help of the subcommand, since a sentence may leave out what the command requires."""
+    first = next((k for k, word in enumerate(step.words) if word.startswith("-")), len(step.words))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        parse([*step.words[1:first], "--help"])
+    assert not ended.value.code, f"{where(step)}: there is no such command"
+    known = re.findall(r"--[\w-]+", capsys.readouterr().out)
+    assert [word for word in step.words if word.startswith("--") and word not in known] == [], where(step)
+
+
+@pytest.mark.parametrize("extra", sorted(set(EXTRAS.values())))
+def test_the_extras_that_scripts_need_are_declared(extra):
+    assert f'"{extra}": [' in (ROOT / "setup.py").read_text()
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("```\nmake publish\n```", "no test and no benchmark"),
+    ("```\nrlflow zoo  # shows them\ndocker run x\n```", "no test and no benchmark"),
+    ("```\npython run.py validate MODEL.onnx gone.onnx\n```", "the two are NOT the same"),
+    ("```\ntensorboard --logdir runs/x\n```", "tensorboard"),
+    ("```\npython -m benchmarks.gone\n```", "there is no benchmarks.gone"),
+])  # fmt: skip
+def test_what_nobody_runs_or_what_fails_is_refused(text, reason, reader, capsys):
+    with pytest.raises(AssertionError, match=re.escape(reason)):
+        for step in steps_of("page.md", text):
+            run(step, capsys)
+
+
+def test_a_script_that_makes_nothing_faster_is_refused(reader, capsys):
+    with pytest.raises(AssertionError):
+        run_script(Step("page.md", 1, script='print("estimated: 1.0 ms, then 1.5 ms")\n'), capsys)
+
+
+def test_steps_are_read_as_a_reader_does(capsys):
+    text = "Say `run.py zoo --jsn x`.\n```\n$ .venv/bin/python run.py zoo   # all\n```\n```python\n# a.py\nx = 1\n```\n"
+    command, script = steps_of("page.md", text)
+    assert command.words == ("rlflow", "zoo") and command.line == 3
+    assert script.file == "a.py" and script.line == 6
+    (inline,) = inline_of("page.md", text)
+    with pytest.raises(AssertionError, match="--jsn"):
+        check_options(inline, capsys)
+    assert steps_of("page.md", "```\na rule => another\n```") == []
