@@ -60,7 +60,7 @@ def reader(tmp_path, monkeypatch):
     models["model.onnx"] = models["MODEL.onnx"]
     for name, model in models.items():
         save_model(model, tmp_path / name)
-    short = yaml.safe_load(Path(TINY[1]).read_text())
+    short = yaml.safe_load(Path(TINY[1]).read_text(encoding="utf-8"))
     short["world_model"]["name"], short["controller"]["name"] = "edits", "planner"  # the defaults: no TensorFlow
     short["controller"]["planner"]["steps"] = 500
     del short["env"]["max_locations"]  # which scripts must agree with
@@ -90,13 +90,13 @@ def with_open_batch(model):
 
 def cut_sweep(file: Path, target: Path, short: dict) -> None:
     """The sweep with the first value and seed alone, on a tiny model, without training."""
-    sweep = yaml.safe_load(file.read_text())
+    sweep = yaml.safe_load(file.read_text(encoding="utf-8"))
     name, values = next(iter(sweep["parameters"].items()))
     first = values[:1] if isinstance(values, list) else dict(list(values.items())[:1])
     base = short | {"controller": {"name": "random", "random": {"dreams": 2, "max_steps": 5}}}
     target.parent.mkdir(parents=True, exist_ok=True)
     cut = {"model": "tiny_resnet18", "base": base, "parameters": {name: first}, "seeds": sweep["seeds"][:1]}
-    target.write_text(yaml.safe_dump(sweep | cut))
+    target.write_text(yaml.safe_dump(sweep | cut), encoding="utf-8")
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def runs_elsewhere(step: Step) -> tuple[str, str]:
 
 
 def run_script(step: Step, capsys) -> None:
-    Path(step.file).write_text(step.script)
+    Path(step.file).write_text(step.script, encoding="utf-8")
     sys.modules.pop(Path(step.file).stem, None)  # another page's
     capsys.readouterr()
     runpy.run_path(step.file, run_name="__main__")
