@@ -17,7 +17,7 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.locations import PAPER
 from rlflow.common.files import read_json
 from rlflow.costs.measured import measure
@@ -152,6 +152,16 @@ def table(figures: dict) -> str:
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def short_table(figures: dict) -> str:
+    """What the README shows of each model: the estimate and the measurement anew of what was delivered."""
+    rows = []
+    for name, result in figures.items():
+        best = result["candidates"].get(result["delivered"])
+        estimated = f"{best['estimated_improvement_percent']:.1f} % faster" if best else "no gain: the original"
+        rows.append([name, estimated, ratio(result["again"])])
+    return markdown(["model", "estimated", "measured, of the original's latency"], rows, words=3)
 
 
 def ratio(measured: dict | None) -> str:

@@ -1,4 +1,4 @@
-"""Writes docs/RESULTS.md, docs/results/*.md and configs/default.yaml.
+"""Writes docs/RESULTS.md, docs/results/*.md, the figures of README.md, and configs/default.yaml.
 
     python -m benchmarks.pages            write them; exit with 1 if a result is stale, naming what renews it
     python -m benchmarks.pages --check    write nothing; exit with 1 if a page is not what would be written
@@ -142,14 +142,17 @@ def refilled(text: str, fill: Callable[[str, str | None], str]) -> str:
     return BLOCK.sub(lambda match: f"{match[1]}{fill(match[2], match[3])}\n{match[4]}", text)
 
 
+def drawn_by(result: dict, function: str) -> str:
+    """What a function of its benchmark makes of a result's figures."""
+    return getattr(import_module(f"benchmarks.{result['benchmark']}"), function)(result["figures"])
+
+
 def filled_page(text: str, results: dict[str, dict]) -> str:
     """The page of a benchmark. Raises ValueError if one of its results is not on it, KeyError for another's."""
 
     def fill(name: str, function: str | None) -> str:
         result = results[name]
-        if function:
-            return getattr(import_module(f"benchmarks.{result['benchmark']}"), function)(result["figures"])
-        return "\n\n".join([origin(name, result), bars_of(result)])
+        return drawn_by(result, function) if function else "\n\n".join([origin(name, result), bars_of(result)])
 
     filled = refilled(text, fill)
     for name in results:
@@ -158,11 +161,23 @@ def filled_page(text: str, results: dict[str, dict]) -> str:
     return filled
 
 
+def filled_readme(text: str, results: dict[str, dict]) -> str:
+    """Each of its blocks shows figures of a result, and says when that was made, and whether it is stale."""
+
+    def fill(name: str, function: str) -> str:
+        result = results[name]
+        made = f"{result['made']}, **STALE**" if aged(result) else result["made"]
+        return f"{drawn_by(result, function)}\n\n([{name}](docs/results/{result['benchmark']}.md), {made})"
+
+    return refilled(text, fill)
+
+
 def pages(docs: Path, results: dict[str, dict]) -> dict[Path, str]:
-    """What the pages of docs should hold."""
-    report, made = docs / "RESULTS.md", {}
+    """What the README and the pages of docs should hold."""
+    report, readme, made = docs / "RESULTS.md", docs.parent / "README.md", {}
     blocks = {"summary": summary, "bars": overview}
-    made[report] = refilled(report.read_text(), lambda name, _: blocks[name](results))
+    made[report] = refilled(report.read_text(encoding="utf-8"), lambda name, _: blocks[name](results))
+    made[readme] = filled_readme(readme.read_text(encoding="utf-8"), results)
     for benchmark in dict.fromkeys(result["benchmark"] for result in results.values()):
         path = docs / "results" / f"{benchmark}.md"
         own = {name: result for name, result in results.items() if result["benchmark"] == benchmark}

@@ -208,11 +208,13 @@ def test_a_page_with_a_broken_block_or_without_a_result_is_refused(text, error, 
 
 @pytest.fixture
 def docs(tmp_path):
-    """A folder like docs/ with one result, toy, that has no page yet."""
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "toy.json").write_text(json.dumps(result()))
-    (tmp_path / "RESULTS.md").write_text("<!-- begin: bars -->\n<!-- end -->\n")
-    return tmp_path
+    """A folder like docs/ with one result, toy, that has no page yet; a README beside it shows the result."""
+    docs = tmp_path / "docs"
+    (docs / "results").mkdir(parents=True)
+    (docs / "results" / "toy.json").write_text(json.dumps(result()))
+    (docs / "RESULTS.md").write_text("<!-- begin: bars -->\n<!-- end -->\n")
+    (tmp_path / "README.md").write_text("by hand\n<!-- begin: toy table -->\n<!-- end -->\n")
+    return docs
 
 
 def test_a_new_result_gets_a_page_and_a_changed_one_is_noticed(docs, capsys):
@@ -223,7 +225,8 @@ def test_a_new_result_gets_a_page_and_a_changed_one_is_noticed(docs, capsys):
     (docs / "results" / "toy.json").write_text(json.dumps(result(rules={"hash": "b" * 64, "count": 6})))
     capsys.readouterr()
     assert pages.main(["--check"], docs) == 1
-    assert {"replay.md", "RESULTS.md"} == {Path(line.split(" ")[0]).name for line in lines_of(capsys)}
+    changed = {Path(line.split(" ")[0]).name for line in lines_of(capsys)}
+    assert changed == {"replay.md", "RESULTS.md", "README.md"}
     assert (docs / "results" / "replay.md").read_text() == page  # --check has written nothing
 
 
@@ -236,6 +239,15 @@ def test_a_stale_result_fails_the_command_with_what_renews_it_and_not_the_check(
         "python -m benchmarks.replay --json docs/results/toy.json    (10 min)",
     ]
     assert pages.main(["--check"], docs) == 0
+
+
+def test_the_readme_shows_figures_with_their_day_and_says_that_they_are_stale(docs):
+    for judged, state in ((result()["judged"], "2026-11-01)"), ({}, "2026-11-01, **STALE**)")):
+        (docs / "results" / "toy.json").write_text(json.dumps(result(judged=judged, made="2026-11-01")))
+        pages.main([], docs)
+        text = (docs.parent / "README.md").read_text()
+        assert text.startswith("by hand\n") and "| toy | 1,000 |" in text
+        assert f"([toy](docs/results/replay.md), {state}" in text
 
 
 def lines_of(capsys) -> list[str]:
