@@ -45,7 +45,7 @@ class Done(NamedTuple):
         result = {line["name"]: line["text"] for line in named[begins:]}
         assert list(result)[-1] == "next", self.err
         following = shlex.split(result["next"])
-        begins = [word.endswith(("run.py", "rlflow.cli")) for word in following].index(True) + 1
+        begins = [Path(word).name in ("run.py", "rlflow.cli", "rlflow") for word in following].index(True) + 1
         parse(following[begins:])  # which leaves the program where it does not understand
         return result
 

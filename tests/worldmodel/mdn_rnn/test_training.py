@@ -135,12 +135,12 @@ def test_what_is_logged(tmp_path):
     results = training.train(config, toy.SPEC, toy.episodes(12), tmp_path, seed=0, log=logged.__setitem__).results
     assert list(logged) == [10, 20]
     parts = {
-        "encoder": ("costs", "counts", "operators"),
-        "dynamics": ("z", "reward", "termination", "counts", "xfer_mask"),
+        "encoder": ("encoder/loss", "costs", "counts", "operators"),
+        "dynamics": ("loss", "z", "reward", "termination", "counts", "xfer_mask"),
     }
-    for values, (phase, names) in zip(logged.values(), parts.items(), strict=True):
-        assert values.keys() == {f"{phase}/{name}" for name in (*names, "loss", "learning_rate", "gradient_norm")}
-        assert values[f"{phase}/loss"] == pytest.approx(sum(values[f"{phase}/{name}"] for name in names), rel=1e-4)
+    for values, (phase, (loss, *names)) in zip(logged.values(), parts.items(), strict=True):
+        assert values.keys() == {loss, *(f"{phase}/{name}" for name in (*names, "learning_rate", "gradient_norm"))}
+        assert values[loss] == pytest.approx(sum(values[f"{phase}/{name}"] for name in names), rel=1e-4)
     assert results["interactions"] == sum(map(len, toy.episodes(12)))
     assert results["holdout"].keys() >= {"encoder/loss", "dynamics/loss"}
 
