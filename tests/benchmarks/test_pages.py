@@ -242,8 +242,8 @@ def test_a_stale_result_fails_the_command_with_what_renews_it_and_not_the_check(
 
 
 def test_the_readme_shows_figures_with_their_day_and_says_that_they_are_stale(docs):
-    for judged, state in ((result()["judged"], "2026-11-01)"), ({}, "2026-11-01, **STALE**)")):
-        (docs / "results" / "toy.json").write_text(json.dumps(result(judged=judged, made="2026-11-01")))
+    for then, state in ((result()["judged"], "2026-11-01)"), ({}, "2026-11-01, **STALE**)")):
+        (docs / "results" / "toy.json").write_text(json.dumps(result(judged=then, made="2026-11-01")))
         pages.main([], docs)
         text = (docs.parent / "README.md").read_text()
         assert text.startswith("by hand\n") and "| toy | 1,000 |" in text

@@ -17,7 +17,6 @@ from rlflow.common import system
 from rlflow.common.files import new_file, write_bytes
 from rlflow.costs import measured, timing
 from rlflow.deliver.budget import Stop, stoppable
-from rlflow.runs.sweeps.runs import Run, do
 
 ROOT = Path(__file__).parents[2]
 ONLY = ROOT / "rlflow" / "common" / "system.py"
@@ -179,23 +178,3 @@ def test_a_lock_is_one_process_s_and_ends_with_it_however_it_ends(tmp_path):
         assert system.lock(file, wait=False)
     with system.locked(path):
         pass
-
-
-def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_on_windows_too(tmp_path, windows):
-    """There it has not kept the lock: it is known by its arguments."""
-    run, begun = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun"
-    ended = run.folder / "collect.json"
-    stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(ended)!r}, 'w')"
-    command = (sys.executable, "-c", stage)
-    sweep = (
-        "from pathlib import Path; from rlflow.common import system; from rlflow.runs.sweeps.runs import Run, do; "
-        f"system.WINDOWS = True; do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
-    )
-    killed = subprocess.Popen([sys.executable, "-c", sweep], cwd=ROOT)
-    while not begun.exists():
-        assert killed.poll() is None
-        time.sleep(0.01)
-    killed.kill()
-    killed.wait()
-    assert not run.finished and do(run, command, str(tmp_path)) is None
-    assert begun.read_text() == "x"

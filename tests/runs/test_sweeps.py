@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from rlflow.cli.wiring import check_names
+from rlflow.common import system
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
 from rlflow.reports.markdown import as_csv
@@ -260,14 +261,17 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
     ).read_text() == "old"
 
 
-def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path):
+@pytest.mark.parametrize("windows", [system.WINDOWS, True])
+def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path, monkeypatch, windows):
+    """By the lock that it keeps; on Windows, where it does not keep it, by its arguments."""
+    monkeypatch.setattr(system, "WINDOWS", windows)
     run, begun = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun"
     ended = run.folder / "collect.json"
     stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(ended)!r}, 'w')"
     command = (sys.executable, "-c", stage)
     sweep = (
-        "from pathlib import Path; from rlflow.runs.sweeps.runs import Run, do; "
-        f"do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
+        "from pathlib import Path; from rlflow.common import system; from rlflow.runs.sweeps.runs import Run, do; "
+        f"system.WINDOWS = {windows}; do(Run(Path({str(run.folder)!r}), ('collect',), {{}}, None), {command!r}, '.')"
     )
     killed = subprocess.Popen([sys.executable, "-c", sweep], cwd=ROOT)
     while not begun.exists():
