@@ -43,10 +43,8 @@ def called(*command, folder: Path) -> dict:
     """{"status", "seconds", "out", "says": the last lines of standard error} of a command in the folder."""
     started = time.perf_counter()
     done = subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True)
-    said = done.stderr.replace(f"{folder}/", "").strip().splitlines()
-    return {
-        "status": done.returncode, "seconds": time.perf_counter() - started, "out": done.stdout.strip(), "says": said[-5:],
-    }  # fmt: skip
+    seconds, said = time.perf_counter() - started, done.stderr.replace(f"{folder}/", "").strip().splitlines()
+    return {"status": done.returncode, "seconds": seconds, "out": done.stdout.strip(), "says": said[-5:]}
 
 
 def installed(folder: Path) -> dict:
