@@ -15,7 +15,8 @@ from benchmarks.harness import bar, finish, parser
 
 JUDGES = (
     "Makefile", "configs/demo.yaml", "rlflow/cli/ending.py", "rlflow/cli/optimisation.py", "rlflow/cli/stage_lines.py",
-    "rlflow/cli/stages.py", "rlflow/common/progress.py", "rlflow/deliver/anytime.py", "rlflow/reports/markdown.py",
+    "rlflow/cli/stages.py", "rlflow/common/progress.py", "rlflow/costs", "rlflow/deliver", "rlflow/reports/markdown.py",
+    "rlflow/search",
 )  # fmt: skip
 
 ROOT = Path(__file__).parent.parent

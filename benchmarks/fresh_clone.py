@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import bar, each, finish, markdown, parser
 
-JUDGES = ("Makefile", "setup.py", "constraints.txt", "configs/demo.yaml")
+JUDGES = ("Makefile", "setup.py", "constraints.txt", "configs/demo.yaml", "rlflow", "worldmodel", "controllers", "tests")
 
 ROOT = Path(__file__).parent.parent
 DEMO_SECONDS, TEST_SECONDS = 360, 600

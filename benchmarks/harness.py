@@ -23,11 +23,16 @@ SHORT = 8  # digits of a hash, where people read it
 STARTED = time.monotonic()
 
 
-def parser(description: str, folder: str | None = None) -> argparse.ArgumentParser:
-    """`folder`: the default of --folder, where a benchmark that depends on the rules keeps finished parts."""
+def parser(description: str, folder: str | None = None, seeded: bool = True) -> argparse.ArgumentParser:
+    """The arguments that benchmarks have.
+
+    folder: the default of --folder, where a benchmark that depends on the rules keeps finished parts.
+    seeded: whether there is a --seed; what is run may have seeds of its own.
+    """
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--json", metavar="FILE", help="write the result there too")
-    made.add_argument("--seed", type=int, default=0)
+    if seeded:
+        made.add_argument("--seed", type=int, default=0)
     if folder:
         made.add_argument(
             "--folder", type=of_these_rules, default=folder,
@@ -67,7 +72,7 @@ def finish(name: str, arguments: argparse.Namespace, figures: dict, bars: list[d
         "seconds": round(time.monotonic() - STARTED),
         "machine": machine(),
         "versions": versions(),
-        "seed": arguments.seed,
+        "seed": getattr(arguments, "seed", None),
         "rules": rule_set() if by_rules else None,
         "judged": judged(name),
         "figures": figures,

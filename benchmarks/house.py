@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.harness import bar, finish, parser
 
-JUDGES = ("rlflow", "worldmodel", "controllers", "run.py")
+JUDGES = ("rlflow", "worldmodel", "controllers", "run.py", "tests")
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("rlflow", "worldmodel", "controllers")

@@ -6,12 +6,13 @@
 import sys
 
 from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable
 from rlflow.zoo import ZOO, load
 
-JUDGES = ("rlflow/rules/match.py", "rlflow/rules/locations.py")
+JUDGES = (*ENGINE, "rlflow/graph/onnx_reader.py")
 
 PAPER = ("squeezenet1_1", "resnet18", "resnet50", "inception_v3", "bert_base", "vit_base")
 LEAST_RULES, LEAST_LOCATIONS = 5, 40

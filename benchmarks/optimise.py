@@ -18,6 +18,7 @@ from pathlib import Path
 import onnx
 
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from rlflow.common.files import read_json
 from rlflow.costs.measured import measure
@@ -25,7 +26,7 @@ from rlflow.deliver.validate import validate
 from rlflow.env.spec import EnvSpec
 from rlflow.graph.onnx_reader import load_graph
 
-JUDGES = ("rlflow/deliver", "rlflow/search", "rlflow/costs")
+JUDGES = (*ENGINE, "rlflow/deliver", "rlflow/search", "rlflow/costs")
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
 LIGHT = [

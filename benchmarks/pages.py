@@ -9,7 +9,7 @@ its bars. Where a second word follows, it is what that function of the benchmark
 else is written by hand.
 
 A result is stale if the rule set is another than the one that it was made with, or the code that it judges
-(`benchmarks.judged`); also if it does not state them. `"rules": null` says that rules do not matter to it.
+(`benchmarks.judged`), or ONNX Runtime; also if it does not state them. `"rules": null` says that rules do not matter.
 """
 
 import argparse
@@ -43,11 +43,23 @@ def aged(result: dict) -> list[str]:
         why.append("the rules have changed")
     changed = [path for path in now if path in then and then[path] != now[path]]
     unstated = [path for path in now if path not in then]
+    forgotten = [path for path in then if path not in now]
+    version = result.get("versions", {}).get("onnxruntime")
     if changed:
         why.append(f"changed: {in_code(changed)}")
     if unstated:
         why.append(f"not stated: {in_code(unstated)}")
+    if forgotten:
+        why.append(f"no longer judged: {in_code(forgotten)}")
+    if version and version != pinned("onnxruntime"):
+        why.append(f"ONNX Runtime was {version}")
     return why
+
+
+def pinned(package: str) -> str:
+    """Its version in constraints.txt."""
+    text = (DOCS.parent / "constraints.txt").read_text(encoding="utf-8")
+    return re.search(rf"^{package}==(\S+)", text, re.MULTILINE)[1]
 
 
 def in_code(paths: list[str]) -> str:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -173,7 +174,9 @@ def bars_of(results: list[dict]) -> list[dict]:
 
 
 def main() -> int:
-    arguments = parser(__doc__, "runs/platforms").parse_args()
+    arguments = parser(__doc__, "runs/platforms", seeded=False).parse_args()
+    if find_spec("uv") is None:
+        raise RLFlowError("the pinned set is resolved by uv: pip install '.[platforms]'")
     (version,) = [pin for pin in pinned() if pin.startswith(f"{BUILT.replace('_', '-')}==")]
     kept = arguments.folder / file_hash(*(ROOT / name for name in JUDGES))[:SHORT]
     wanted = {f"{target.uv}-{python}": (target, python) for target in TARGETS for python in PYTHONS}

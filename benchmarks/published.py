@@ -13,10 +13,11 @@ from pathlib import Path
 
 from benchmarks.exports.models import EXPORTS
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.judged import ENGINE
 from rlflow.common.files import read_json
 from rlflow.deliver.validate import validate
 
-JUDGES = ("rlflow/deliver", "rlflow/search", "rlflow/costs", "benchmarks/exports")
+JUDGES = (*ENGINE, "rlflow/deliver", "rlflow/search", "rlflow/costs", "benchmarks/exports")
 
 
 def exported(name: str, folder: Path, seed: int) -> Path:

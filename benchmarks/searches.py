@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.harness import bar, each, finish, parser
+from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.deliver.candidates import follow, improvement
@@ -35,7 +36,7 @@ from rlflow.search import SEARCHES
 from rlflow.search.bound import lower_bound
 from rlflow.search.search import Limits, run_search
 
-JUDGES = ("rlflow/search", "rlflow/costs/analytic.py")
+JUDGES = (*ENGINE, "rlflow/search", "rlflow/costs/analytic.py")
 
 MODELS = (*PAPER, *LIGHT)
 METHODS = ("taso", *(name for name in SEARCHES if name != "taso"))  # random play gets as many rewrites as TASO took

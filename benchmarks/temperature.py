@@ -1,7 +1,8 @@
 """The paper's Table 3: a controller that learns in dreams of ten temperatures, and what it gains on the real graph.
 
-Runs the sweep of configs/sweeps/temperature.yaml, which goes on where it was cut off. Returns are percent of the
-original's estimated runtime; the gap is that between the dreamt and the real one, relative to the dreamt.
+Runs the sweep of configs/sweeps/temperature.yaml, or with --small that of temperature_small.yaml, which goes on where it
+was cut off. Returns are percent of the original's estimated runtime; the gap is that between the dreamt and the real
+one, relative to the dreamt.
 """
 
 import sys
@@ -10,7 +11,10 @@ from benchmarks.harness import bar, finish, markdown, parser
 from rlflow.cli.main import main as command_line
 from rlflow.common.files import read_json
 
-JUDGES = ("controllers/ppo.py", "worldmodel/dream.py", "worldmodel/edits", "configs/sweeps/temperature.yaml")
+JUDGES = (
+    "controllers/ppo.py", "worldmodel/dream.py", "worldmodel/edits", "worldmodel/mdn_rnn", "configs/sweeps/temperature.yaml",
+    "configs/sweeps/temperature_small.yaml",
+)  # fmt: skip
 TEMPERATURE = "dream.temperatures"
 SHOWN = {  # figures of the sweep, and how they are printed
     "dreamt": "{:.2f}", "real": "{:.2f}", "improvement": "{:.2f}", "interactions": "{:.0f}",
@@ -32,11 +36,15 @@ def table(figures: dict) -> str:
 
 
 def main() -> int:
-    parsed = parser(__doc__, "runs/temperature").parse_args()
-    status = command_line(["sweep", "configs/sweeps/temperature.yaml", "--run", str(parsed.folder)])
+    arguments = parser(__doc__, "runs/temperature", seeded=False)
+    arguments.add_argument("--small", action="store_true", help="three temperatures on a tiny model, in minutes")
+    parsed = arguments.parse_args()
+    sweep = "temperature_small" if parsed.small else "temperature"
+    folder = parsed.folder / sweep
+    status = command_line(["sweep", f"configs/sweeps/{sweep}.yaml", "--run", str(folder)])
     if status:
         return status
-    trials = read_json(parsed.folder / "trials.json")
+    trials = read_json(folder / "trials.json")
     figures = {"rows": trials["rows"], "summary": trials["summary"]}
     return finish("temperature", parsed, figures, bars_of(figures["summary"]))
 

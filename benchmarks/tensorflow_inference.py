@@ -132,8 +132,8 @@ def _ratio(parts: list[np.ndarray], numerator: str, denominator: str, seed: int)
     return {"ratio": result.ratio, "interval": [result.low, result.high], "verdict": result.verdict}
 
 
-def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
-    """In a fresh process, on Linux only: bytes of resident memory above the imports, at most, in three runs."""
+def added_memory(side: str, path: Path, pixels: int, seed: int) -> int | None:
+    """In a fresh process; None where the system does not say: bytes of resident memory above the imports, at most, in three runs."""
     if side == "tensorflow":
         import tensorflow  # noqa: F401  before what it takes is counted
     image = given(side, pixels, seed)
@@ -146,7 +146,8 @@ def added_memory(side: str, path: Path, pixels: int, seed: int) -> int:
         for _ in range(3):
             run(image)
 
-    return peak_while(runs) - before
+    most = peak_while(runs)
+    return None if most is None else most - before
 
 
 def bars_of(name: str, result: dict) -> list[dict]:

@@ -91,7 +91,8 @@ def test_what_a_benchmark_judges_is_there(benchmark):
     ({"rules": {"hash": "b" * 64, "count": 6}}, "the rules have changed"),
     ({"rules": None}, ""),
     ({"judged": judged.judged("replay") | {"benchmarks/replay.py": "0"}}, "changed: `benchmarks/replay.py`"),
-    ({"judged": judged.judged("replay") | {"gone.py": "0"}}, ""),
+    ({"judged": judged.judged("replay") | {"gone.py": "0"}}, "no longer judged: `gone.py`"),
+    ({"versions": {"onnxruntime": "1.0", "git_commit": "0"}}, "ONNX Runtime was 1.0"),
     ({"judged": dict(list(judged.judged("replay").items())[:-1])}, "not stated: `rlflow/costs/analytic.py`"),
 ])  # fmt: skip
 def test_a_result_is_stale_unless_rules_and_judged_code_are_those_of_today(changed, why):

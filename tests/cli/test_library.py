@@ -97,6 +97,7 @@ def test_a_kept_run_goes_on_and_belongs_to_one_model(tmp_path, monkeypatch):
 
 def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     """What a run is opened with; the search itself is left out."""
+    monkeypatch.setenv("HOME", str(tmp_path))  # where timings go by default
     outcome = {"delivered": "original", "reason": "", "optimised": "x", "candidates": {}, "fault_report": None}
     monkeypatch.setattr(optimisation, "optimise", lambda run, *_: {"eval": outcome | {"reason": run.config}})
 
@@ -107,8 +108,9 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     assert (chosen.optimise.seconds, chosen.cost.threads, chosen.seed) == (7, 2, 3)
     assert chosen.env.exact and chosen.env.standard_operators_only and not chosen.optimise.learn
     assert config(learn=True).optimise.learn and config(options={"iterations.count": 2}).optimise.learn
-    said = config(options={"search.beam.width": 4, "eval.seeds": (1, 2), "cost.database": Path("d.db")})
-    assert (said.search.beam.width, list(said.eval.seeds), said.cost.database) == (4, [1, 2], "d.db")
+    said = config(options={"search.beam.width": 4, "eval.seeds": (1, 2), "cost.database": tmp_path / "d.db"})
+    assert (said.search.beam.width, list(said.eval.seeds)) == (4, [1, 2])
+    assert said.cost.database == str(tmp_path / "d.db")
 
 
 @pytest.mark.parametrize(

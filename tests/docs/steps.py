@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 PROGRAMS = ("rlflow", "run.py", "python", "tensorboard", "make", "pip", "ray")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *(?:```|~~~)", re.MULTILINE)
 INLINE = re.compile(rf"`((?:\.venv/bin/)?(?:{'|'.join(PROGRAMS)}) [^`]+)`")
 
 
@@ -37,13 +38,16 @@ class Step(NamedTuple):
 
 
 def steps_of(page: str, text: str) -> list[Step]:
+    """Raises ValueError for what would not be read: another sort of fence, a command with an open quote."""
+    if len(FENCE.findall(text)) != 2 * len(FENCED.findall(text)):
+        raise ValueError(f"{page}: a block of code whose fence is not ``` at the beginning of a line")
     result = []
     for block in FENCED.finditer(text):
         language, body, line = block.group(1), block.group(2), text[: block.start(2)].count("\n") + 1
         if language == "python":
             result.append(Step(page, line, script=body))
             continue
-        lines = [(line + k, words_of(said)) for k, said in enumerate(body.splitlines())]
+        lines = [(line + k, words_of(said)) for k, said in enumerate(body.replace("\\\n", "").splitlines())]
         if any(is_command(words) for _, words in lines):
             result += [Step(page, at, words) for at, words in lines if words]
     return result
@@ -59,9 +63,12 @@ def inline_of(page: str, text: str) -> list[Step]:
 
 def words_of(line: str) -> tuple[str, ...]:
     """A line as words, without comment and prompt; however the command is called, it is called `rlflow` here."""
+    line = line.removeprefix("$ ")
     try:
-        words = shlex.split(line.removeprefix("$ "), comments=True)
-    except ValueError:  # no closing quote: no command, but a drawing, say
+        words = shlex.split(line, comments=True)
+    except ValueError:  # no closing quote: a drawing, say
+        if is_command(tuple(line.split())):
+            raise
         return ()
     if words and words[0].startswith(".venv/bin/"):
         words[0] = words[0].removeprefix(".venv/bin/")

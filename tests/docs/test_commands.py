@@ -1,5 +1,7 @@
-"""Every command and every script in README.md and docs/ is run: by this test, page by page, in the order in which they
-stand there, each page in a folder of its own; or by the test or benchmark that `ELSEWHERE` names.
+"""Every command and every script in a block of README.md and docs/ is run: by this test, page by page, in the order in
+which they stand there, each page in a folder of its own; or by the test or benchmark that `ELSEWHERE` names. Of
+`python -m benchmarks.NAME` the arguments are parsed here, since it is run for its result; of `tensorboard` the curves
+that it would show are read. Commands in sentences are held to the subcommands and options that there are.
 
 Commands and scripts run as they stand. What makes them take seconds is put underneath: the options of tests/tiny.yaml
 come before those that a command names, and the shipped sweeps are cut to one value, one seed and a tiny model.
@@ -21,6 +23,7 @@ import yaml
 from rlflow.cli.main import main, parse
 from rlflow.graph.onnx_writer import save_model
 from rlflow.runs import config, folder
+from rlflow.runs.options import all_options
 from rlflow.zoo import load
 from tests.commands import TINY
 from tests.docs.steps import PAGES, ROOT, Step, inline_of, steps_of
@@ -30,7 +33,9 @@ from worldmodel.curves import read_curves
 ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
     r"make( PYTHON=\S+)?( demo)?": ("benchmarks/fresh_clone.py", '"demo"]'),
     r"make test": ("benchmarks/fresh_clone.py", '"test"]'),
-    r"pip install .*": ("benchmarks/fresh_clone.py", '".venv/ready'),
+    r"pip install \.": ("benchmarks/package.py", '"install", "--quiet"'),
+    r"pip install \.\[learn\]": ("Makefile", "--editable '.[learn]'"),
+    r"pip install \.\[agents\]": ("benchmarks/agents.py", "[agents]"),
     r"ray start --head": ("tests/collect/test_ray.py", "Cluster("),
     r"RAY_ADDRESS=\S+ python run.py collect .*--executor ray.*": ("tests/collect/test_ray.py", '"--executor", "ray"'),
 }
@@ -214,6 +219,8 @@ def check_options(step: Step, capsys) -> None:
     assert not ended.value.code, f"{where(step)}: there is no such command"
     known = re.findall(r"--[\w-]+", capsys.readouterr().out)
     assert [word for word in step.words if word.startswith("--") and word not in known] == [], where(step)
+    options = [word.partition("=")[0] for word in step.words if re.match(r"[a-z_.-]+=", word)]
+    assert set(options) <= all_options().keys() | {"seed", "workers", "model"}, where(step)
 
 
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS.values())))
@@ -239,6 +246,12 @@ def test_a_script_that_makes_nothing_faster_is_refused(reader, capsys):
         run_script(Step("page.md", 1, script='print("estimated: 1.0 ms, then 1.5 ms")\n'), capsys)
 
 
+@pytest.mark.parametrize("text", ["~~~\nrlflow zoo\n~~~\n", "  ```\n  rlflow zoo\n  ```\n", "```\nrlflow 'x\n```\n"])
+def test_what_would_not_be_read_is_refused(text):
+    with pytest.raises(ValueError):
+        steps_of("page.md", text)
+
+
 def test_steps_are_read_as_a_reader_does(capsys):
     text = "Say `run.py zoo --jsn x`.\n```\n$ .venv/bin/python run.py zoo   # all\n```\n```python\n# a.py\nx = 1\n```\n"
     command, script = steps_of("page.md", text)
@@ -247,4 +260,8 @@ def test_steps_are_read_as_a_reader_does(capsys):
     (inline,) = inline_of("page.md", text)
     with pytest.raises(AssertionError, match="--jsn"):
         check_options(inline, capsys)
+    (inline,) = inline_of("page.md", "Say `rlflow optimise MODEL.onnx --out x.onnx cost.nmae=analytic`.")
+    with pytest.raises(AssertionError, match="cost.nmae"):
+        check_options(inline, capsys)
+    assert steps_of("page.md", "```\nrlflow zoo \\\n  --json x\n```\n")[0].words == ("rlflow", "zoo", "--json", "x")
     assert steps_of("page.md", "```\na rule => another\n```") == []
