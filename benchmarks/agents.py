@@ -15,6 +15,7 @@ from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_writer import save_model
 from rlflow.zoo import load
 from tests.docs.steps import steps_of
+from tests.installation import build_wheel
 
 JUDGES = ("rlflow/env", "docs/TRAIN_AN_AGENT.md")
 
@@ -31,7 +32,7 @@ def trained(folder: Path) -> dict:
     environment = folder / "environment"
     python = environment / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", f"{ROOT}[agents]"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", f"{build_wheel(folder)}[agents]"], check=True)
     done = subprocess.run([python, SCRIPT], cwd=folder, capture_output=True, text=True)
     estimates = [float(number) for pair in SAID.findall(done.stdout) for number in pair]
     save_model(load(MODEL), folder / "original.onnx")

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from benchmarks.harness import bar, each, finish, markdown, parser
 
-JUDGES = ("Makefile", "setup.py", "constraints.txt", "configs/demo.yaml", "rlflow", "worldmodel", "controllers", "tests")
+JUDGES = (
+    "Makefile", "setup.py", "constraints.txt", "configs/demo.yaml", "rlflow", "worldmodel", "controllers", "tests",
+)  # fmt: skip
 
 ROOT = Path(__file__).parent.parent
 DEMO_SECONDS, TEST_SECONDS = 360, 600

@@ -1,7 +1,7 @@
 """The paper's Table 3: a controller that learns in dreams of ten temperatures, and what it gains on the real graph.
 
-Runs the sweep of configs/sweeps/temperature.yaml, or with --small that of temperature_small.yaml, which goes on where it
-was cut off. Returns are percent of the original's estimated runtime; the gap is that between the dreamt and the real
+Runs the sweep of configs/sweeps/temperature.yaml, or with --small that of temperature_small.yaml; a sweep goes on where
+it was cut off. Returns are percent of the original's estimated runtime; the gap is that between the dreamt and the real
 one, relative to the dreamt.
 """
 
@@ -12,8 +12,8 @@ from rlflow.cli.main import main as command_line
 from rlflow.common.files import read_json
 
 JUDGES = (
-    "controllers/ppo.py", "worldmodel/dream.py", "worldmodel/edits", "worldmodel/mdn_rnn", "configs/sweeps/temperature.yaml",
-    "configs/sweeps/temperature_small.yaml",
+    "controllers/ppo.py", "worldmodel/dream.py", "worldmodel/edits", "worldmodel/mdn_rnn",
+    "configs/sweeps/temperature.yaml", "configs/sweeps/temperature_small.yaml",
 )  # fmt: skip
 TEMPERATURE = "dream.temperatures"
 SHOWN = {  # figures of the sweep, and how they are printed

@@ -133,7 +133,7 @@ def _ratio(parts: list[np.ndarray], numerator: str, denominator: str, seed: int)
 
 
 def added_memory(side: str, path: Path, pixels: int, seed: int) -> int | None:
-    """In a fresh process; None where the system does not say: bytes of resident memory above the imports, at most, in three runs."""
+    """In a fresh process: bytes of resident memory above the imports, at most, in three runs; None if nobody counts."""
     if side == "tensorflow":
         import tensorflow  # noqa: F401  before what it takes is counted
     image = given(side, pixels, seed)

@@ -34,7 +34,8 @@ def install(wheel: Path, environment: Path) -> Path:
     The required packages are links to those of this environment, so that nothing is fetched.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    subprocess.run([*PIP, "--python", environment / "bin" / "python", "install", *OFFLINE, wheel], check=True)
+    into = [*PIP, "--python", environment / "bin" / "python", "install", "--ignore-installed"]  # in a checkout, say
+    subprocess.run([*into, *OFFLINE, wheel], check=True)
     site_packages = next(environment.glob("lib/python*/site-packages"))
     for name in required(site_packages):
         for file in distribution(name).files:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -32,6 +32,7 @@ from typing import IO
 from filelock import lock_descriptor
 
 LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
+LOCK_SECONDS = 0.002  # between two looks at another's lock: some are held for little longer, again and again
 ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `alarm` raises
 
 
@@ -42,12 +43,13 @@ ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `
 def processor() -> str:
     """The name of this machine's processor; of an unknown one, its architecture."""
     name = ""
-    if LINUX:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    elif sys.platform == "darwin":
-        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        name = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    with suppress(OSError):  # no /proc here, no sysctl there
+        if LINUX:
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+            name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+        elif sys.platform == "darwin":
+            command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            name = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return name or platform.processor() or platform.machine()
 
 
@@ -140,7 +142,7 @@ def lock(file: IO, wait: bool = True) -> bool:
 
     Raises OSError on a disk without locks.
     """
-    return lock_descriptor(file.fileno(), blocking=wait)
+    return lock_descriptor(file.fileno(), blocking=wait, poll_interval=LOCK_SECONDS)
 
 
 @contextmanager

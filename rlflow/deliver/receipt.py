@@ -60,9 +60,13 @@ def make_receipt(
 def shapes_of(receipt: dict) -> dict[str, object]:
     """How symbolic dimensions were bound, as `load_graph` takes it. Raises RLFlowError if the receipt is none."""
     try:
-        return {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
+        shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise _malformed(error) from error
+    for size in shapes.values():
+        if not all(type(one) is int and one > 0 for one in (size if isinstance(size, tuple) else (size,))):
+            raise RLFlowError(f"not a receipt: {size!r} is no size")
+    return shapes
 
 
 def _malformed(error: Exception) -> RLFlowError:

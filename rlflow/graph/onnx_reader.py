@@ -1,6 +1,7 @@
 """ONNX files to graphs."""
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -262,14 +263,15 @@ class _Reader:
 def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueInfoProto], dict[str, int]]:
     """The inputs with every dimension fixed, and dimension name → size. Raises RLFlowError with what is missing."""
     bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
+    shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
     for name, sizes in shapes.items():
-        if min((sizes,) if isinstance(sizes, int) else tuple(sizes), default=0) < 0:
-            raise RLFlowError(f"--shape gives '{name}' a negative size")
+        if min(sizes, default=1) < 1:
+            raise RLFlowError(f"--shape gives '{name}' a size below 1")
     names = {value.name for value in inputs}
     for value in inputs:
         if value.name in shapes:
             dims = value.type.tensor_type.shape.dim
-            sizes = tuple(shapes[value.name]) if not isinstance(shapes[value.name], int) else (shapes[value.name],)
+            sizes = shapes[value.name]
             if len(sizes) != len(dims):
                 raise RLFlowError(f"input '{value.name}' has {len(dims)} dimensions, --shape gives {len(sizes)}")
             for dim, size in zip(dims, sizes, strict=True):
@@ -296,7 +298,7 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueIn
             for axis, dim in enumerate(tensor.shape.dim):
                 if dim.HasField("dim_value"):
                     continue
-                dim.dim_value = bindings[dim.dim_param] if dim.dim_param else tuple(shapes[value.name])[axis]
+                dim.dim_value = bindings[dim.dim_param] if dim.dim_param else shapes[value.name][axis]
         bound.append(fixed)
     return bound, bindings
 
@@ -311,9 +313,11 @@ def _refuse_open_sizes(inputs, shapes: Mapping[str, object], bindings: Mapping[s
             continue
         declared.append(f"'{value.name}' is [{', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in dims)}]")
         if all(dim.dim_param for dim in symbolic):
-            arguments += [f"--shape {dim.dim_param}=1" for dim in symbolic if dim.dim_param not in bindings]
+            open_ones = [dim.dim_param for dim in symbolic if dim.dim_param not in bindings]
+            arguments += [f"--shape {shlex.quote(f'{name}=1')}" for name in open_ones]
         else:
-            arguments.append(f"--shape {value.name}={'x'.join(str(dim.dim_value or 1) for dim in dims)}")
+            sizes = "x".join(str(dim.dim_value or 1) for dim in dims)
+            arguments.append(f"--shape {shlex.quote(f'{value.name}={sizes}')}")
     if arguments:
         raise RLFlowError(
             f"the model leaves sizes of its inputs open: {', '.join(declared)}; say which it will run with, "

@@ -14,6 +14,7 @@ from onnx import helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.system import processor
+from rlflow.graph.limits import check_types
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import bind_shapes
 from rlflow.graph.shapes import node_proto
@@ -134,6 +135,7 @@ def random_inputs(
     for value in sorted(values, key=lambda v: v.name):
         tensor = value.type.tensor_type
         shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+        check_types({value.name: TensorType(tensor.elem_type, shape)})
         rows = _gathered_rows(model.graph, value.name) if tensor.elem_type in _INTEGERS else None
         arrays[value.name] = random_array(rng, tensor.elem_type, shape, rows or 2, f"input '{value.name}'")
     return {value.name: arrays[value.name] for value in values}

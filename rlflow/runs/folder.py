@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json, write_text
-from rlflow.common.program import command
+from rlflow.common.program import ROOT, command
 from rlflow.runs.config import load_config
 from rlflow.runs.options import other_groups
 from rlflow.tasks import TASKS
@@ -203,6 +203,8 @@ def versions() -> dict[str, str]:
 
 
 def _git_commit() -> str:
+    if not (ROOT / ".git").exists():  # installed: a repository around it is somebody else's
+        return "unknown"
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
