@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlflow.common.files import write_text
 from rlflow.common.program import program
+from rlflow.deliver.validate.findings import verdict
 from rlflow.env.state import Task
 from rlflow.reports import charts
 from rlflow.reports.answer import answer, at_a_glance
@@ -14,6 +15,7 @@ from rlflow.reports.markdown import left_out_text, rule_counts
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
 from rlflow.reports.steps import Step, by_rule, opened, trace
 
+MOODS = {"ok": "good", "FAILED": "bad", "not compared": "faint"}
 STEPS = 1000  # rows of a table of steps
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
@@ -213,8 +215,8 @@ def _equality(outcome: dict) -> Safe:
         return join([tag("p", "The original is returned unchanged."), left_out])
     rows = []
     for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
-        verdict = tag("span", "ok", class_="good") if finding["ok"] else tag("span", "FAILED", class_="bad")
-        rows.append([finding["kind"], verdict, finding["message"]])
+        result = verdict(finding)
+        rows.append([finding["kind"], tag("span", result, class_=MOODS[result]), finding["message"]])
     return join([table(("check", "result", "finding"), rows), left_out])
 
 

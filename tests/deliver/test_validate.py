@@ -436,6 +436,8 @@ def test_a_last_operator_that_changed_is_said_not_skipped():
     assert result.ok
     said = [f for f in result.findings if "was not compared" in f.message]
     assert len(said) == 2 and all("not from a saturating operator" in f.message and f.value is None for f in said)
+    assert not any(f.compared for f in said) and ", 2 could not be compared" in result.in_short()
+    assert [f["compared"] for f in result.to_dict()["findings"]].count(False) == 2
 
 
 def test_weights_outside_the_file_are_read_from_beside_it(tmp_path):
