@@ -193,8 +193,7 @@ def _training(curves: dict, dreamt: list[dict]) -> Safe | None:
         named.setdefault(title, {})[name] = curve
     drawn = []
     for number, (title, of) in enumerate(named.items()):
-        y_label, _, x_label = title.partition(" by ")
-        drawn.append(tag("figure", charts.svg(charts.lines(of, x_label or "step", y_label), f"curve-{number}", title)))
+        drawn.append(tag("figure", tag("h3", title), charts.svg(charts.curve(of, title), f"curve-{number}", title)))
     rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     dream = table(head, rows, numbers=(0, 1, 2)) if rows else None

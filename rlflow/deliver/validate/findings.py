@@ -81,7 +81,7 @@ class Findings:
 
 
 def verdict(finding: Mapping) -> str:
-    """"ok", "FAILED" or "not compared". Results of earlier versions do not say what was compared: all of it, then."""
+    """ok, FAILED or not compared. Results of earlier versions do not say what was compared: all of it, then."""
     if not finding["ok"]:
         return "FAILED"
     return "ok" if finding.get("compared", True) else "not compared"
