@@ -50,14 +50,25 @@ def run(parsed) -> dict:
 
 
 def end_with(result, parsed) -> None:
-    failures, findings = len(result.failures()), len(result.findings)
     if result.ok:
-        error = f"largest relative error {result.max_error:.1e}" if result.max_error else "no output differs"
-        lines = {"result": "the two are the same", "sure": f"{findings} findings, all ok; {error}"}
+        lines = {"result": "the two are the same", "sure": sure(result)}
+        if not result.compared:
+            lines["result"] = "no difference was found, and no output could be compared"
         ending(lines, "bound", "--model", parsed.candidate, *shape_words(parsed))
         return
-    text = f"the two are NOT the same: {failures} of {findings} findings failed"
+    text = f"the two are NOT the same: {len(result.failures())} of {len(result.findings)} findings failed"
     if parsed.receipt:
         ending({"result": text}, "replay", parsed.receipt, "--model", parsed.original, "--out", "replayed.onnx")
     else:
         ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shape_words(parsed))
+
+
+def sure(result) -> str:
+    """What the findings, none of which failed, show, and what they do not."""
+    from rlflow.deliver.validate.findings import checks_text, fixed_text
+
+    findings = result.to_dict()["findings"]
+    error = "no output differs" if result.compared else "no output was compared"
+    if result.max_error:
+        error = f"largest relative error {result.max_error:.1e}"
+    return "; ".join(filter(None, (checks_text(findings), error, fixed_text(findings))))

@@ -1,6 +1,8 @@
 """The first screen of a run's page: how much faster, how sure, is it equal, and what was changed."""
 
+from rlflow.deliver.validate.findings import checks_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
+from rlflow.reports.markdown import SAME
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.steps import RuleGain, by_rule
 
@@ -60,9 +62,11 @@ def _equal(candidate: dict) -> tuple[str, str, str]:
     if not candidate["equal"]:
         failed = sum(not finding["ok"] for finding in checks)
         return "no, dropped", f"{failed} of {len(checks)} checks failed", "bad"
-    error = candidate["max_relative_error"]
+    if candidate["same_as"] == "original":
+        return "yes", SAME, "good"
+    error, fixed = candidate["max_relative_error"], fixed_text(checks)
     known = f", largest relative error {error:.1e}" if isinstance(error, float) else ""
-    return "yes", f"{len(checks)} checks passed{known}", "good"
+    return "yes", f"{checks_text(checks)}{known}{f'; {fixed}' if fixed else ''}", "good"
 
 
 def _estimated(candidate: dict) -> tuple[str, str, None]:

@@ -77,6 +77,13 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     return figure
 
 
+def curve(named: Mapping[str, Sequence[tuple[float, float]]], title: str):
+    """Lines of a training. Its title, "name (unit) by what", stands beside the figure; the axes say unit and what."""
+    name, _, along = title.partition(" by ")
+    unit = name.partition(" (")[2].removesuffix(")")
+    return lines(named, along or "step", unit or name)
+
+
 def thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """At most about POINTS of the points, first and last among them."""
     stride = max(1, -(-len(line) // POINTS))

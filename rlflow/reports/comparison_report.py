@@ -19,6 +19,7 @@ RULES = (
     "How often the learned controller applies each rule (where none was trained: what was delivered), the mean over "
     "the runs of a model."
 )
+SHORTEST = 8  # characters of a model's name
 TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
 HEAD = (
     "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
@@ -40,7 +41,7 @@ def write_comparison(folder: Path, runs: Sequence[Run]) -> dict:
         write_text(folder / f"{name}.csv", as_csv(result[name]))
     write_text(folder / "summary.csv", as_csv([flat(entry) for entry in result["summary"]]))
     figures = figures_of(result, counts, curves_of(runs))
-    for name, figure in figures.items():
+    for name, (_, figure) in figures.items():
         charts.save(figure, folder / f"{name}.png")
     write_text(folder / "report.md", _markdown(result, figures))
     write_text(folder / "report.html", _html(result, figures))
@@ -85,12 +86,16 @@ def interval_text(result: Mapping, digits: int = 2) -> str:
 
 
 def name_of(entry: Mapping) -> str:
-    """The model and the candidate; of the controller which one, of a control beside which one it was run."""
+    """The model and the candidate; of the controller which one, of a control beside which one it was run.
+
+    Where that is too long for a chart, the model's name is cut, so that the candidates of a model can be told apart.
+    """
     result = entry["controller"] if entry["candidate"] == "controller" else entry["candidate"]
     beside = (
         f" (beside {entry['controller']})" if entry["candidate"] != "controller" and entry["controller"] != NONE else ""
     )
-    return f"{short(entry['model'])}: {result}{beside}"
+    candidate = f": {result}{beside}"
+    return short(entry["model"], max(SHORTEST, charts.LONGEST - len(candidate))) + candidate
 
 
 def cells(entry: Mapping) -> list[str]:
@@ -112,13 +117,14 @@ def time_cells(entry: Mapping) -> list[str]:
 
 
 def figures_of(result: Mapping, counts: Mapping, curves: Mapping) -> dict:
-    """Name → figure: `gains`, `rules` where some were applied, and `curve-0`, `curve-1`, … of the trainings."""
-    figures = {"gains": _gains(result["summary"])}
+    """Name → (title, figure): `gains`, `rules` where some were applied, and `curve-0`, `curve-1`, … of the
+    trainings."""
+    figures = {"gains": ("improvement of each candidate of each model", _gains(result["summary"]))}
     if counts:
         rules, models = (sorted({key[axis] for key in counts}) for axis in (0, 1))
-        figures["rules"] = charts.heatmap(rules, models, counts)
+        figures["rules"] = ("how often each rule was applied to each model", charts.heatmap(rules, models, counts))
     for number, ((model, key), named) in enumerate(curves.items()):
-        figures[f"curve-{number}"] = charts.lines(named, "step", f"{key}, {short(model)}")
+        figures[f"curve-{number}"] = (f"{key}, {model}", charts.curve(named, key))
     return figures
 
 
@@ -131,7 +137,7 @@ def _gains(entries: Sequence[Mapping]):
 
 def _markdown(result: Mapping, figures: Mapping) -> str:
     pictures = {name: f"![{name}]({name}.png)" for name in figures}
-    curves = [pictures[name] for name in figures if name.startswith("curve")]
+    curves = [f"{_one_line(figures[name][0])}\n\n{pictures[name]}" for name in figures if name.startswith("curve")]
     sections = [
         "# Runs compared", NOTE, "## Improvement", _rows(HEAD, map(cells, result["summary"])), pictures["gains"],
         "## Rules applied", RULES, pictures.get("rules", "None."),
@@ -144,16 +150,20 @@ def _markdown(result: Mapping, figures: Mapping) -> str:
 def _rows(head: Sequence[str], rows) -> str:
     lines_of = [head, ["---"] * len(head), *rows]
     return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in lines_of
+        "| " + " | ".join(_one_line(cell).replace("|", "\\|") for cell in row) + " |" for row in lines_of
     )
 
 
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ")
+
+
 def _html(result: Mapping, figures: Mapping) -> str:
-    drawn = {name: tag("figure", charts.svg(figure, name, name)) for name, figure in figures.items()}
-    curves = [drawn[name] for name in figures if name.startswith("curve")]
+    drawn = {name: charts.svg(figure, name, title) for name, (title, figure) in figures.items()}
+    curves = [tag("figure", tag("h3", figures[name][0]), drawn[name]) for name in figures if name.startswith("curve")]
     sections = [
-        ("Improvement", [drawn["gains"], table(HEAD, map(cells, result["summary"]), numbers=(3, 6, 8))]),
-        ("Rules applied", [tag("p", RULES, class_="faint"), drawn.get("rules", tag("p", "None."))]),
+        ("Improvement", [tag("figure", drawn["gains"]), table(HEAD, map(cells, result["summary"]), numbers=(3, 6, 8))]),
+        ("Rules applied", [tag("p", RULES, class_="faint"), tag("figure", drawn.get("rules", "None."))]),
         ("Time", table(TIME_HEAD, map(time_cells, result["times"]), numbers=(3, 4))),
         ("Training", tag("div", curves, class_="charts") if curves else tag("p", "No curves.")),
     ]  # fmt: skip

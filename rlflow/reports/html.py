@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlflow.common.files import write_text
 from rlflow.common.program import program
+from rlflow.deliver.validate.findings import verdict
 from rlflow.env.state import Task
 from rlflow.reports import charts
 from rlflow.reports.answer import answer, at_a_glance
@@ -14,6 +15,7 @@ from rlflow.reports.markdown import left_out_text, rule_counts
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
 from rlflow.reports.steps import Step, by_rule, opened, trace
 
+MOODS = {"ok": "good", "FAILED": "bad", "not compared": "faint"}
 STEPS = 1000  # rows of a table of steps
 NOTE = (
     "Estimated is a sum of single-operator costs, measured is the end-to-end latency in ONNX Runtime. The two are "
@@ -191,8 +193,7 @@ def _training(curves: dict, dreamt: list[dict]) -> Safe | None:
         named.setdefault(title, {})[name] = curve
     drawn = []
     for number, (title, of) in enumerate(named.items()):
-        y_label, _, x_label = title.partition(" by ")
-        drawn.append(tag("figure", charts.svg(charts.lines(of, x_label or "step", y_label), f"curve-{number}", title)))
+        drawn.append(tag("figure", tag("h3", title), charts.svg(charts.curve(of, title), f"curve-{number}", title)))
     rows = [[f"{one['temperature']:g}", f"{one['dreamt_return']:.3f}", f"{one['real_return']:.3f}"] for one in dreamt]
     head = ("temperature", "dreamt return", "real return of the greedy episode, over as many steps")
     dream = table(head, rows, numbers=(0, 1, 2)) if rows else None
@@ -213,8 +214,8 @@ def _equality(outcome: dict) -> Safe:
         return join([tag("p", "The original is returned unchanged."), left_out])
     rows = []
     for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
-        verdict = tag("span", "ok", class_="good") if finding["ok"] else tag("span", "FAILED", class_="bad")
-        rows.append([finding["kind"], verdict, finding["message"]])
+        result = verdict(finding)
+        rows.append([finding["kind"], tag("span", result, class_=MOODS[result]), finding["message"]])
     return join([table(("check", "result", "finding"), rows), left_out])
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
+from rlflow.deliver.validate.findings import checks_text, fixed_text, verdict
 from rlflow.reports import charts
 
+SAME = "it is the original: nothing to compare"
 FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
 
 
@@ -72,10 +74,13 @@ def certainty_line(outcome: dict) -> str:
         measured = best and candidates[best]["measured"]
         return f"{best}: {measured_text(measured)}." if measured else "The file is the original, unchanged."
     result = candidates[name]
-    error, measured = _error_text(result["max_relative_error"]), result["measured"]
-    equal = f"{len(result['findings'])} checks of equality passed, largest relative error of an output {error}"
+    if result["same_as"] == "original":
+        return f"{SAME.capitalize()}."
+    error, measured = result["max_relative_error"], result["measured"]
+    equal = checks_text(result["findings"], "checks of equality")
+    known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
     runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
-    return f"{equal}; {runs}."
+    return "; ".join(filter(None, (equal + known, fixed_text(result["findings"]), runs))) + "."
 
 
 def _summary(outcome: dict) -> str:
@@ -163,7 +168,7 @@ def _equality(outcome: dict) -> str:
         return "The original is returned unchanged."
     rows = ["| check | result | |", "| --- | --- | --- |"]
     for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
-        rows.append(f"| {finding['kind']} | {'ok' if finding['ok'] else 'FAILED'} | {finding['message']} |")
+        rows.append(f"| {finding['kind']} | {verdict(finding)} | {finding['message']} |")
     return "\n".join(rows)
 
 

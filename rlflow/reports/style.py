@@ -47,11 +47,11 @@ table { border-collapse: collapse; font-size: .9rem; max-width: 100%; } th, td {
   border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--faint); font-weight: 600; vertical-align: bottom; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.n { white-space: nowrap; }
-.long, h1, summary, figcaption, code { overflow-wrap: anywhere; }
+.long, h1, h3, summary, figcaption, code { overflow-wrap: anywhere; }
 tr.worse td { background: var(--gone-fill); }
 details { margin: .6rem 0; } summary { cursor: pointer; }
 figure { margin: 0 0 1.2rem; } .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem),
-  1fr)); gap: 0 2rem; } .charts h3 { grid-column: 1 / -1; margin: .5rem 0 0; font-size: 1rem; }
+  1fr)); gap: 0 2rem; } h3 { margin: .5rem 0 .2rem; font-size: 1rem; }
 svg { display: block; max-width: 100%; height: auto; } svg .faint { fill: var(--faint); }
 .panels { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; } .panels > div { min-width: 0; max-width: 100%; }
 .narrow { flex-wrap: nowrap; }

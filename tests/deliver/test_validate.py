@@ -8,11 +8,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from rlflow.cli.validate import sure
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.deliver.receipt import make_receipt
-from rlflow.deliver.validate import relative_error, validate
+from rlflow.deliver.validate import Finding, Findings, relative_error, validate
+from rlflow.deliver.validate.findings import fixed_text
 from rlflow.deliver.validate.inputs import SPECIAL, special_inputs
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
@@ -436,6 +438,15 @@ def test_a_last_operator_that_changed_is_said_not_skipped():
     assert result.ok
     said = [f for f in result.findings if "was not compared" in f.message]
     assert len(said) == 2 and all("not from a saturating operator" in f.message and f.value is None for f in said)
+    assert not any(f.compared for f in said) and ", 2 could not be compared" in result.in_short()
+    assert [f["compared"] for f in result.to_dict()["findings"]].count(False) == 2
+
+
+def test_where_no_output_was_compared_it_is_not_said_that_none_differs():
+    left = Finding("numerics", True, "set 0: nothing was compared: a reason", compared=False)
+    assert sure(Findings([left])) == "0 checks passed, 1 could not be compared; no output was compared"
+    equal = Finding("numerics", True, "output 'best': equal")
+    assert sure(Findings([equal, left])) == "1 checks passed, 1 could not be compared; no output differs"
 
 
 def test_weights_outside_the_file_are_read_from_beside_it(tmp_path):
@@ -460,6 +471,7 @@ def test_a_symbolic_dimension_may_become_what_it_was_bound_to():
 
     result = validate(batch(None), batch(2), shapes={"batch": 2})
     assert result.ok and any("batch = 2" in finding.message for finding in result.findings)
+    assert fixed_text(result.to_dict()["findings"]) == "takes batch = 2 only" and "takes batch = 2 only" in sure(result)
     assert not validate(batch(None), batch(3), shapes={"batch": 2}).ok
     with pytest.raises(RLFlowError, match="--shape batch=1"):
         validate(batch(None), batch(2))

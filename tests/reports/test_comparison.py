@@ -138,7 +138,22 @@ def test_the_pages_hold_every_figure_and_nothing_runs(tmp_path, folders):
     for plot in ("gains.png", "rules.png", "curve-0.png"):
         assert (tmp_path / "out" / plot).read_bytes().startswith(b"\x89PNG") and plot in markdown
     assert len(Page(page).all("svg")) == 4 and "value_loss" not in page
-    assert "return (reward) by environment steps" in page
+    title = "return (reward) by environment steps, a.onnx"
+    assert title in [text for _, text in Page(page).all("h3")] and f"{title}\n\n![curve-1]" in markdown
+    (chart,) = [text for attributes, text in Page(page).all("svg") if attributes["aria-label"] == title]
+    assert "environment steps" in chart and "reward" in chart and "return" not in chart
+
+
+def test_a_long_name_of_a_model_hides_neither_the_candidate_nor_which_curve_it_is(tmp_path):
+    long = "long" * 30 + ".onnx"
+    candidates = {name: candidate(3.0, None, {}) for name in ("controller", "greedy")}
+    run = make_run(tmp_path / "run", long, 0, candidates)
+    write_comparison(tmp_path / "out", read_runs([run], training_curves))
+    page = Page((tmp_path / "out" / "report.html").read_text())
+    charts = {attributes["aria-label"]: text for attributes, text in page.all("svg")}
+    names = charts["improvement of each candidate of each model"]
+    assert "…: ppo" in names and "…: greedy (beside ppo)" in names
+    assert f"return (reward) by environment steps, {long}" in charts
 
 
 def test_what_cannot_be_compared_is_refused_with_one_line(folders, tmp_path, capsys):

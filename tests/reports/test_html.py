@@ -322,6 +322,19 @@ def test_estimated_and_measured_stand_apart(tmp_path, task, result):
     assert estimated.startswith(f"Estimated{gain}") and "12.5" not in estimated
 
 
+def test_the_card_counts_what_was_not_compared_apart_and_tells_fixed_sizes(tmp_path, task, result):
+    results = results_of(task, result)
+    delivered = results["eval"]["candidates"][results["eval"]["delivered"]]
+    left = {"kind": "numerics", "ok": True, "message": "a message", "compared": False, "fixed": ["batch = 1"]}
+    delivered["findings"].append(left)
+    said = "1 checks passed, 1 could not be compared, largest relative error 0.0e+00; takes batch = 1 only"
+    assert answer_of(tmp_path, results, task)[1][1] == f"Equalyes{said}"
+    rows = [text for _, text in Page((tmp_path / "report.html").read_text()).all("tr")]
+    assert "numericsnot compareda message" in rows
+    delivered |= {"findings": [], "same_as": "original"}
+    assert answer_of(tmp_path, results, task)[1][1] == "Equalyesit is the original: nothing to compare"
+
+
 def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
     results = results_of(task, result)
     delivered = results["eval"]["candidates"][results["eval"]["delivered"]]

@@ -13,7 +13,7 @@ MEASURED = {
 }  # fmt: skip
 CANDIDATE = {
     "estimated_ms": 7.5, "estimated_improvement_percent": 25.0, "equal": True, "max_relative_error": 3.2e-7,
-    "findings": [{}] * 20, "measured": MEASURED,
+    "findings": [{"ok": True}] * 20, "same_as": None, "measured": MEASURED,
 }  # fmt: skip
 
 
@@ -31,6 +31,17 @@ def test_what_was_measured_is_said_with_its_interval_and_apart_from_the_estimate
     assert certainty_line(outcome()) == (
         "20 checks of equality passed, largest relative error of an output 3.2e-07; 60 pairs of runs in 6 sessions."
     )
+
+
+def test_what_was_not_compared_and_sizes_that_are_fixed_are_said():
+    result = outcome()
+    checked = [{"ok": True, "compared": True, "fixed": ["batch = 1"]}] * 2 + [{"ok": True, "compared": False}]
+    result["candidates"]["beam"] |= {"findings": checked, "max_relative_error": None}
+    assert certainty_line(result) == (
+        "2 checks of equality passed, 1 could not be compared; takes batch = 1 only; 60 pairs of runs in 6 sessions."
+    )
+    result["candidates"]["beam"] |= {"findings": [], "max_relative_error": 0.0, "same_as": "original"}
+    assert certainty_line(result) == "It is the original: nothing to compare."
 
 
 @pytest.mark.parametrize(

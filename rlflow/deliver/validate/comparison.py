@@ -54,7 +54,7 @@ class Comparison:
                 result.findings += each.against(right)
             result.findings += kept_weights(self.left, right, self.tolerance)
         else:
-            result.findings.append(Finding("numerics", False, UNSAFE))
+            result.findings.append(Finding("numerics", False, UNSAFE, compared=False))
         if receipt is not None:
             result.findings += receipt_findings(receipt, self.left, right, self.expected, result.ok, rules)
         return result

@@ -1,5 +1,6 @@
 """The result of a validation: one finding for everything that was looked at."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
@@ -16,6 +17,8 @@ class Finding:
     Attributes:
       value: the relative error of an output where one was measured.
       optimised: whether it was seen with ONNX Runtime's own optimisations on.
+      compared: False where nothing was compared, so that nothing was shown either, though nothing failed.
+      fixed: symbolic dimensions that the candidate takes at one size only, "batch = 1".
     """
 
     kind: Kind
@@ -23,6 +26,8 @@ class Finding:
     message: str
     value: float | None = None
     optimised: bool = False
+    compared: bool = True
+    fixed: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -37,6 +42,11 @@ class Findings:
     def max_error(self) -> float | None:
         """The largest relative error measured; None if nothing could be compared."""
         return max((f.value for f in self.findings if f.value is not None), default=None)
+
+    @property
+    def compared(self) -> bool:
+        """Whether an output was compared at all."""
+        return any(f.kind == "numerics" and f.compared for f in self.findings)
 
     def failures(self) -> list[Finding]:
         return [finding for finding in self.findings if not finding.ok]
@@ -57,14 +67,37 @@ class Findings:
         for kind in KINDS:
             of_kind = [finding for finding in self.findings if finding.kind == kind]
             if of_kind:
-                lines.append(f"{kind:10}  {sum(finding.ok for finding in of_kind)} of {len(of_kind)} ok")
+                verdicts = [verdict(asdict(finding)) for finding in of_kind]
+                left = verdicts.count("not compared")
+                beside = f", {left} could not be compared" if left else ""
+                lines.append(f"{kind:10}  {verdicts.count('ok')} of {len(of_kind)} ok{beside}")
             lines += [f"{kind:10}  FAILED  {finding.message}" for finding in of_kind if not finding.ok]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         """A line each, those of a kind together, those that failed marked."""
         ordered = sorted(self.findings, key=lambda finding: KINDS.index(finding.kind))
-        return "\n".join(f"{f.kind:10}  {'ok    ' if f.ok else 'FAILED'}  {f.message}" for f in ordered)
+        return "\n".join(f"{f.kind:10}  {verdict(asdict(f)):12}  {f.message}" for f in ordered)
+
+
+def verdict(finding: Mapping) -> str:
+    """ok, FAILED or not compared. Results of earlier versions do not say what was compared: all of it, then."""
+    if not finding["ok"]:
+        return "FAILED"
+    return "ok" if finding.get("compared", True) else "not compared"
+
+
+def checks_text(findings: Sequence[Mapping], what: str = "checks") -> str:
+    """How many passed, and how many could not be compared."""
+    verdicts = [verdict(finding) for finding in findings]
+    passed, left = verdicts.count("ok"), verdicts.count("not compared")
+    return f"{passed} {what} passed" + (f", {left} could not be compared" if left else "")
+
+
+def fixed_text(findings: Sequence[Mapping]) -> str:
+    """Which sizes alone the candidate takes; empty where it takes all that the original does."""
+    fixed = dict.fromkeys(size for finding in findings for size in finding.get("fixed", ()))
+    return f"takes {', '.join(fixed)} only" if fixed else ""
 
 
 def _json_number(value: float | None) -> float | str | None:

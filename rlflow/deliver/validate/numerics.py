@@ -215,12 +215,12 @@ class Expected:
         for position, slot in enumerate(self.slots):
             if slot.output not in candidate.outputs:
                 if slot.before is None:
-                    yield Finding("numerics", False, f"{slot.label} is missing and was not compared")
+                    yield Finding("numerics", False, f"{slot.label} is missing and was not compared", compared=False)
                 continue
             result = _before_saturation(candidate.proto, slot.output) if slot.before else slot
             if result is None or result.before != slot.before:
                 last = f"from {result.before}" if result else "not from a saturating operator"
-                yield Finding("numerics", True, f"{slot.label} was not compared: it now comes {last}")
+                yield _not_compared(f"{slot.label} was not compared: it now comes {last}")
                 continue
             compared.append(position)
             theirs.append(result)
@@ -235,7 +235,7 @@ class Expected:
         for given, wanted in self.sets if theirs else ():  # ONNX Runtime takes none for all
             name = f"{given.name}, optimised" if self.optimise else given.name
             if all(each.value is None for each in wanted):
-                yield Finding("numerics", True, f"{name}: nothing was compared: {wanted[0].why_not}")
+                yield _not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")
                 continue
             try:
                 values = _run(running, given.arrays, theirs)
@@ -246,19 +246,21 @@ class Expected:
                 yield _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
 
 
+def _not_compared(message: str) -> Finding:
+    return Finding("numerics", True, message, compared=False)
+
+
 def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) -> Finding:
     old = wanted.value
     if wanted.why_not is not None:
-        return Finding("numerics", True, f"{label} was not compared: {wanted.why_not}")
+        return _not_compared(f"{label} was not compared: {wanted.why_not}")
     if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):  # sequences, maps, absent optionals
         same = _same(old, new)
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs'} (not a tensor)")
     if ours.before and old.shape != new.shape:
-        return Finding(
-            "numerics", True, f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}"
-        )
+        return _not_compared(f"{label} was not compared: its shapes are {list(old.shape)} and {list(new.shape)}")
     if ours.axes(old.ndim) != theirs.axes(new.ndim):
-        return Finding("numerics", True, f"{label} was not compared: other axes are normalised")
+        return _not_compared(f"{label} was not compared: other axes are normalised")
     if old.shape != new.shape or old.dtype != new.dtype:
         return Finding("numerics", False, f"{label}: was {old.dtype}{list(old.shape)}, is {new.dtype}{list(new.shape)}")
     if old.dtype.kind != "f":

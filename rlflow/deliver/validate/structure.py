@@ -94,7 +94,7 @@ def _ports(
             yield Finding("interface", False, f"{what} '{value.name}' was {before}, is {after}")
         else:
             note = f"; fixed: {', '.join(fixed)}" if fixed else ""
-            yield Finding("interface", True, f"{what} '{value.name}' keeps its type{note}")
+            yield Finding("interface", True, f"{what} '{value.name}' keeps its type{note}", fixed=fixed)
 
 
 def _fixed_dims(old: onnx.ValueInfoProto, new: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> list[str] | None:
