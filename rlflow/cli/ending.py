@@ -22,5 +22,9 @@ def ending(lines: Mapping[str, object], *following: object) -> None:
         hold ("model", "report", …).
       following: the words of the command to go on with, without the program's name.
     """
-    for name, text in {**lines, "next": command(*following)}.items():
+    say_lines({**lines, "next": command(*following)})
+
+
+def say_lines(lines: Mapping[str, object]) -> None:
+    for name, text in lines.items():
         say(f"{name + ':':8} {text}")

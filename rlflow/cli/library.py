@@ -16,18 +16,20 @@ from pathlib import Path
 import onnx
 
 from rlflow.cli import optimisation
+from rlflow.cli.ending import say_lines
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.outcome import copy_delivery, copy_receipt
 from rlflow.cli.wiring import check_apart, check_names
-from rlflow.common.errors import RLFlowError
+from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import read_json, write_bytes
-from rlflow.common.progress import silence
+from rlflow.common.progress import say, silence
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import serialised
 from rlflow.runs.folder import RunFolder
 
 Model = str | PathLike[str] | onnx.ModelProto
+PAGE = Path("eval", "report.html")  # in the folder of a run
 Shapes = Mapping[str, int | Sequence[int]]
 
 
@@ -65,8 +67,8 @@ class Optimised:
 
     @property
     def report(self) -> Path | None:
-        """The HTML page about the run; None where the time was up before there was anything to say."""
-        page = self.run / "eval" / "report.html"
+        """The HTML page about the run; None where it could not be written, or there was nothing to say."""
+        page = self.run / PAGE
         return page if page.exists() else None
 
     @property
@@ -173,8 +175,9 @@ def optimise(
             opened = RunFolder.open(
                 folder, _name(model, folder), (), overrides + chosen_options(said), _plain(shapes), seed, check_names
             )
-            outcome = optimisation.optimise(opened, None, started)["eval"]
-        result = Optimised(opened.source, folder, outcome)
+            results, _ = optimisation.search_and_deliver(opened, None, started)
+            result = Optimised(opened.source, folder, results["eval"])
+            _say(opened, results["eval"], with_files=run is not None)
     except BaseException:
         if run is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -207,6 +210,20 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
     if isinstance(model, onnx.ModelProto):
         return EnvSpec("", sizes, **options).open(model)
     return EnvSpec(str(model), sizes, **options).make_task()
+
+
+def _say(run, outcome: dict, with_files: bool) -> None:
+    """Writes the pages and says the result. What goes wrong with them takes nothing from what is delivered.
+
+    with_files: whether to say where files lie; a temporary folder is soon gone.
+    """
+    try:
+        lines = optimisation.pages(run, outcome)
+    except (Exception, KeyboardInterrupt) as error:
+        say(f"there is no report: {first_line(error)}")
+        (run.path / PAGE).unlink(missing_ok=True)  # of an earlier call
+        return
+    say_lines(lines if with_files else {name: lines[name] for name in ("result", "sure") if name in lines})
 
 
 def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:

@@ -1,6 +1,5 @@
 """Searches and, where wanted, the stages of learning under one time budget; stopped, it writes the best so far."""
 
-import time
 from pathlib import Path
 
 from controllers.config import controller_config
@@ -12,21 +11,33 @@ from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
 
 
-def optimise(run, out: Path | None, started: float | None = None) -> dict:
-    """Optimises the model of a run folder and writes the best file to `out`, when stopped too.
-
-    Args:
-      out: None leaves it in the run folder.
-      started: the clock (time.monotonic) when the budget `optimise.seconds` began to run; None for now.
+def optimise(run, out: Path, started: float) -> dict:
+    """The command: optimises the model of a run folder, writes the best file to `out`, then the pages about it.
 
     Returns:
       the results of the stages that were run, by name.
     """
-    started = time.monotonic() if started is None else started
+    results, go_on = search_and_deliver(run, out, started)
+    lines = pages(run, results["eval"])  # after the file: they are made of what is delivered already
+    ending(lines | {"model": out}, *(go_on or following(run, results["eval"], out)))
+    return results
+
+
+def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tuple]:
+    """Optimises the model of a run folder and writes the best file to `out`, when stopped too.
+
+    Args:
+      out: None leaves it in the run folder.
+      started: the clock (time.monotonic) when the budget `optimise.seconds` began to run.
+
+    Returns:
+      (the results of the stages that were run, by name; the words of the command that goes on, empty if nothing was
+      stopped).
+    """
     check_rewriting(run, "optimise")
     if out is not None:
         check_apart(run.source, out)
-    config, options, results, go_on = run.config, run.config.optimise, {}, None
+    config, options, results, go_on = run.config, run.config.optimise, {}, ()
     if options.learn:
         controller_config(config)  # what is wrong with it is said now
     budget = Budget.of(options.seconds, options.learn, started)
@@ -47,15 +58,20 @@ def optimise(run, out: Path | None, started: float | None = None) -> dict:
     except KeyboardInterrupt as stop:
         reason = f"stopped ({str(stop) or 'interrupted'})"
         go_on = ("optimise", config.model, "--out", out or run.path / "optimised.onnx", "--run", run.path)
-        if not run.task.cost_is_known:
-            return _return_original(run, out, reason, go_on)
-        say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
-        results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
+        if run.task.cost_is_known:
+            say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
+            results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
+        else:
+            results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
         _copy_out(results["eval"], out)
-    lines = write_up(run, results["eval"])  # after the file: pages are made of what is delivered already
-    file = out or Path(results["eval"]["optimised"])
-    ending(lines | {"model": file}, *(go_on or following(run, results["eval"], file)))
-    return results
+    return results, go_on
+
+
+def pages(run, outcome: dict) -> dict[str, object]:
+    """Writes the pages about a delivery; the lines of the ending."""
+    if run.task.cost_is_known:
+        return write_up(run, outcome)
+    return {"result": f"No gain: {outcome['reason']}; the original is returned."}  # there is nothing to draw
 
 
 def _learn(run, best) -> dict:
@@ -80,12 +96,8 @@ def _copy_out(outcome: dict, out: Path | None) -> None:
         copy_delivery(outcome, out)
 
 
-def _return_original(run, out: Path | None, stopped: str, go_on: tuple) -> dict:
-    """Where not even the model's own cost is known."""
-    reason = f"{stopped} before all operators of the model were timed; the original is returned"
-    outcome = {
+def _original(run, reason: str) -> dict:
+    """The outcome where not even the model's own cost is known."""
+    return {
         "candidates": {}, "delivered": "original", "reason": reason, "optimised": str(run.source), "fault_report": None,
     }  # fmt: skip
-    _copy_out(outcome, out)
-    ending({"result": f"No gain: {reason}.", "model": out or run.source}, *go_on)
-    return {"eval": outcome}

@@ -18,6 +18,7 @@ from rlflow.cli.stage_lines import FIDELITY_TABLE, LINES
 from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
+from rlflow.common.errors import first_line
 from rlflow.common.files import write_json, write_text
 from rlflow.common.progress import progress_bar, say
 from rlflow.deliver.candidates import Candidate, follow
@@ -119,12 +120,12 @@ def evaluate(run, result=None) -> dict:
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)
     trained, config = run.require("train-controller"), run.config
-    model = load_world_model(run)
+    model, actors, tries = load_world_model(run), [], []
 
     def work() -> dict:
         environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
-        actors = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
-        tries = [best_of(actor, environment, config.eval.samples, config.seed) for actor in actors]
+        actors[:] = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
+        tries[:] = [best_of(actor, environment, config.eval.samples, config.seed) for actor in actors]
         controller = _controllers_candidate(run, trained, tries, started)
         candidates = [controller]
         if isinstance(run.task.initial, LocalState):
@@ -136,13 +137,22 @@ def evaluate(run, result=None) -> dict:
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         outcome["dreamt"] = _dream_and_reality(run, trained, tries)
-        for temperature, actor, tried in zip(config.dream.temperatures, actors, tries, strict=True):
-            dream = DreamEnv(model, run.task.initial, **dream_options(run, temperature))
-            dreamt = rollout(actor, dream, greedy=True, seed=config.seed)
-            draw_dream_and_reality(run, temperature, dreamt.rewards, tried.trajectories[0].rewards)
         return outcome
 
-    return run.stage("eval", work)
+    outcome = run.stage("eval", work)
+    try:
+        _draw(run, model, actors, tries)
+    except (Exception, KeyboardInterrupt) as error:  # the stage is finished, with or without pictures
+        say(f"dream and reality are not drawn: {first_line(error)}")
+    return outcome
+
+
+def _draw(run, model, actors: list, tries: list) -> None:
+    """Of each controller the greedy episode, dreamt once more, beside the real one."""
+    for temperature, actor, tried in zip(run.config.dream.temperatures, actors, tries, strict=True):
+        dream = DreamEnv(model, run.task.initial, **dream_options(run, temperature))
+        dreamt = rollout(actor, dream, greedy=True, seed=run.config.seed)
+        draw_dream_and_reality(run, temperature, dreamt.rewards, tried.trajectories[0].rewards)
 
 
 def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:

@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]  # of the checkout, or of the installed packages
+ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or of the installed packages
 
 
 def program() -> str:
@@ -17,21 +17,24 @@ def program() -> str:
 def command(*arguments: object) -> str:
     """A command line of this program, to be typed as it stands: with paths where the bare names lead elsewhere."""
     first, *others = _words()
-    called, python = Path(sys.argv[0]), Path(sys.executable)
-    if first == "rlflow":
-        this = called if called.stem == first else python.with_name(first)
-    else:
-        this = python
+    this = _script() if first == "rlflow" else Path(sys.executable)
     return shlex.join([_typed(first, this), *others, *map(str, arguments)])
 
 
 def _words() -> list[str]:
     called = Path(sys.argv[0])
-    if called.name == "run.py":
+    if called.resolve() == ROOT / "run.py":
         return ["python", str(called)]
-    if called.name == "__main__.py":
+    ours = called.resolve() == ROOT / "rlflow" / "cli" / "__main__.py"
+    if ours or (called.stem != "rlflow" and shutil.which(_script()) is None):
         return ["python", "-m", "rlflow.cli"]
-    return ["rlflow"]  # called as a library, too: whoever can import it has the command
+    return ["rlflow"]  # called as a library, too
+
+
+def _script() -> Path:
+    """The installed command: the one that was called, else that beside this Python."""
+    called = Path(sys.argv[0])
+    return called if called.stem == "rlflow" else Path(sys.executable).with_name("rlflow")
 
 
 def _typed(name: str, path: Path) -> str:

@@ -26,19 +26,41 @@ def _register() -> None:
 
 
 class _Waiting(MetaPathFinder):
-    """Finds Gymnasium as it is found otherwise, once, and has it register the name after it is imported."""
+    """Finds Gymnasium as it is found otherwise, and has it register the name after it is imported.
+
+    Whoever only asks whether it is there changes nothing.
+    """
+
+    def __init__(self):
+        self.asking = False  # the other finders, for this one
 
     def find_spec(self, name: str, path, target=None):
-        if name != "gymnasium":
+        if name != "gymnasium" or self.asking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        if spec is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module) -> None:
-                execute(module)
-                _register()
-
-            spec.loader.exec_module = execute_and_register
+        self.asking = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self.asking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Registering(spec.loader, self)
         return spec
+
+
+class _Registering:
+    """A loader that registers the name when it has loaded Gymnasium; in all else the one that it wraps."""
+
+    def __init__(self, loader, finder: _Waiting):
+        self.loader, self.finder = loader, finder
+
+    def __getattr__(self, name: str):
+        return getattr(self.loader, name)
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module) -> None:
+        self.loader.exec_module(module)
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
+        _register()

@@ -98,7 +98,9 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     """What a run is opened with; the search itself is left out."""
     monkeypatch.setenv("HOME", str(tmp_path))  # where timings go by default
     outcome = {"delivered": "original", "reason": "", "optimised": "x", "candidates": {}, "fault_report": None}
-    monkeypatch.setattr(optimisation, "optimise", lambda run, *_: {"eval": outcome | {"reason": run.config}})
+    delivered = lambda run, *_: ({"eval": outcome | {"reason": run.config}}, ())  # noqa: E731
+    monkeypatch.setattr(optimisation, "search_and_deliver", delivered)
+    monkeypatch.setattr(optimisation, "pages", lambda *_: {})
 
     def config(**arguments):
         return rlflow.optimise("tiny_resnet18", **arguments).reason
@@ -144,3 +146,23 @@ def test_quiet_says_nothing_and_progress_goes_to_standard_error(capfd):
     quick(symbolic(), shapes={"batch": 2}, quiet=False)
     shown = capfd.readouterr()
     assert not shown.out and "greedy stopped by" in shown.err
+
+
+def test_files_are_named_only_where_they_stay(tmp_path, capfd):
+    quick(symbolic(), shapes={"batch": 2}, quiet=False)
+    said = capfd.readouterr().err
+    assert "result:" in said and "sure:" in said
+    assert not any(name in said for name in ("report:", "model:", "next:", "rlflow-"))
+    quick(symbolic(), shapes={"batch": 2}, quiet=False, run=tmp_path / "run")
+    assert f"report:  {tmp_path / 'run' / 'eval' / 'report.html'}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_a_report_that_fails_takes_nothing_from_the_result(monkeypatch, capfd, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(optimisation, "write_up", fail)
+    result = quick(symbolic(), shapes={"batch": 2}, quiet=False)
+    assert not result.is_original and result.model.graph.node and result.report is None
+    assert f"there is no report: {str(error) or 'KeyboardInterrupt'}" in capfd.readouterr().err

@@ -89,7 +89,12 @@ def test_the_masks_of_the_batch_say_which_actions_are_valid():
     env.close()
 
 
-@pytest.mark.parametrize("imports", ["gymnasium, rlflow", "rlflow, gymnasium", "rlflow, gymnasium.spaces, gymnasium"])
+ASKED = "rlflow, importlib.util; importlib.util.find_spec('gymnasium'); import gymnasium"  # whether it is installed
+
+
+@pytest.mark.parametrize(
+    "imports", ["gymnasium, rlflow", "rlflow, gymnasium", "rlflow, gymnasium.spaces, gymnasium", ASKED]
+)
 def test_the_name_is_known_in_either_order_of_imports(imports):
     code = f"import {imports}; print(gymnasium.spec('rlflow/GraphRewrite-v0').entry_point)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
