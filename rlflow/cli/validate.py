@@ -1,6 +1,6 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.arguments import add_command, add_shape, words_of_shapes
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -45,19 +45,20 @@ def run(parsed) -> dict:
         not parsed.exact, receipt,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())
-    end_with(result, parsed)
+    end_with(result, parsed, words_of_shapes(shapes))
     return result.to_dict()
 
 
-def end_with(result, parsed) -> None:
+def end_with(result, parsed, shapes: list[str]) -> None:
+    """shapes: the words that bind all sizes, those of the receipt too."""
     failures, findings = len(result.failures()), len(result.findings)
     if result.ok:
         error = f"largest relative error {result.max_error:.1e}" if result.max_error else "no output differs"
         lines = {"result": "the two are the same", "sure": f"{findings} findings, all ok; {error}"}
-        ending(lines, "bound", "--model", parsed.candidate, *shape_words(parsed))
+        ending(lines, "bound", "--model", parsed.candidate, *shapes)
         return
     text = f"the two are NOT the same: {failures} of {findings} findings failed"
     if parsed.receipt:
         ending({"result": text}, "replay", parsed.receipt, "--model", parsed.original, "--out", "replayed.onnx")
     else:
-        ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shape_words(parsed))
+        ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shapes)

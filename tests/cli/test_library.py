@@ -1,7 +1,6 @@
 """`rlflow.optimise` and `rlflow.load_task`, called in this process; tests/test_package.py calls them installed."""
 
 import threading
-from pathlib import Path
 
 import numpy as np
 import onnx
