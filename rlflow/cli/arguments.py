@@ -1,6 +1,7 @@
 """Arguments that several commands have."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 
 ITERATIONS = """.
 
@@ -46,6 +47,14 @@ def add_shape(command: argparse.ArgumentParser, example: str = "") -> None:
 def shape_words(parsed) -> list[str]:
     """--shape as it was said, for the next command."""
     return [word for shape in parsed.shape for word in ("--shape", shape)]
+
+
+def words_of_shapes(shapes: Mapping[str, int | Sequence[int]]) -> list[str]:
+    """Sizes by name as --shape takes them."""
+    words = []
+    for name, sizes in shapes.items():
+        words += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
+    return words
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:

@@ -1,5 +1,6 @@
 """`bound`: how far from the best a model is, on the analytic cost."""
 
+import math
 import time
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def run(parsed) -> dict:
     costs_ps = {"original": original, "greedy": greedys, "best": result.best_ps}
     results = results_of(result, costs_ps)
     effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
+    gap = percent_up(result.gap(original), 1)
     lines = {
-        "result": f"no graph in this scope is estimated to be more than {100 * result.gap(original):.1f} % faster",
+        "result": f"no graph in this scope is estimated to take more than {gap} % less time",
         "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
     }
     ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(parsed))
@@ -64,6 +66,12 @@ def results_of(result, costs_ps: dict[str, int]) -> dict:
     results = {key: value for key, value in vars(result).items() if key != "best"}
     for name, cost_ps in costs_ps.items():
         results[name] = {"cost_ps": cost_ps, "gap": result.gap(cost_ps)}
-        print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {100 * result.gap(cost_ps):.3f} % from the best")
+        print(f"{name:9} {cost_ps / 1e9:12.6f} ms, at most {percent_up(result.gap(cost_ps), 3)} % from the best")
     print(f"bound     {result.lower_bound_ps / 1e9:12.6f} ms: {result.scope}")
     return results
+
+
+def percent_up(share: float, digits: int) -> str:
+    """Rounded up, so that an upper bound stays one."""
+    scale = 10**digits
+    return f"{math.ceil(100 * scale * share) / scale:.{digits}f}"

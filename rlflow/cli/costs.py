@@ -45,9 +45,10 @@ def following_of(parsed, name: str) -> list[str]:
     return ["costs", name, *(["--database", parsed.database] if parsed.database else [])]
 
 
-def optimise_with(parsed, cost: str) -> list[str]:
-    """The words of a command that estimates by this cost, on the same database."""
-    return [*EXAMPLE, f"cost.name={cost}", *([f"cost.database={parsed.database}"] if parsed.database else [])]
+def optimise_with(parsed, cost: str, threads: int) -> list[str]:
+    """The words of a command that estimates by this cost, with as many threads and on the same database."""
+    words = [*EXAMPLE, f"cost.name={cost}", f"cost.threads={threads}"]
+    return [*words, *([f"cost.database={parsed.database}"] if parsed.database else [])]
 
 
 def run_show(parsed) -> dict:
@@ -88,7 +89,7 @@ def run_calibrate(parsed) -> dict:
     result = calibrate(database, parsed.threads)
     text = f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch"
     lines = {"result": f"{text}, with {parsed.threads} threads", "file": database.path}
-    ending(lines, *optimise_with(parsed, "roofline"))
+    ending(lines, *optimise_with(parsed, "roofline", parsed.threads))
     return {"threads": parsed.threads, **result._asdict()}
 
 
@@ -102,5 +103,5 @@ def run_fit(parsed) -> dict:
     if correction.error:
         off = 100 * correction.error["mean"]
         lines["sure"] = f"on models that it had not seen it was off by {off:.1f} % in the mean"
-    ending(lines | {"file": path}, *optimise_with(parsed, "corrected"))
+    ending(lines | {"file": path}, *optimise_with(parsed, "corrected", threads))
     return {"models": correction.models, "graphs": correction.graphs, "error": correction.error}

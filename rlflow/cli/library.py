@@ -13,6 +13,7 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from rlflow.cli import optimisation
@@ -26,6 +27,7 @@ from rlflow.common.progress import say, silence
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import serialised
+from rlflow.runs.config import is_shape
 from rlflow.runs.folder import RunFolder
 
 Model = str | PathLike[str] | onnx.ModelProto
@@ -39,7 +41,7 @@ class Optimised:
     Attributes:
       delivered: who came to the model: the name of a search, "controller", or "original": nothing better was found.
       reason: why this one, in words.
-      path: its file, in the folder of the run.  run: that folder.
+      path: its file: in the folder of the run, or the original's own.  run: that folder.
       outcome: all that is known of all candidates: what `rlflow optimise --json` writes under "eval".
     """
 
@@ -105,7 +107,7 @@ class Optimised:
 
         Weights above 2 GB lie in FILE.onnx.data. Raises RLFlowError where that cannot be written, or the original lies.
         """
-        check_apart(self.source, path)
+        check_apart(self.source, path, "save")
         copy_delivery(self.outcome, Path(path))
         copy_receipt(self.outcome, Path(path))
 
@@ -173,8 +175,9 @@ def optimise(
     try:
         with silence() if quiet else nullcontext():
             opened = RunFolder.open(
-                folder, _name(model, folder), (), overrides + chosen_options(said), _plain(shapes), seed, check_names
-            )
+                folder, _name(model, folder), (), overrides + chosen_options(said), _plain(shapes),
+                _number(seed), check_names,
+            )  # fmt: skip
             results, _ = optimisation.search_and_deliver(opened, None, started)
             result = Optimised(opened.source, folder, results["eval"])
             _say(opened, results["eval"], with_files=run is not None)
@@ -227,10 +230,24 @@ def _say(run, outcome: dict, with_files: bool) -> None:
 
 
 def _plain(shapes: Shapes | None) -> dict[str, int | list[int]]:
-    """As a config says it."""
-    return {
-        name: [*map(int, size)] if isinstance(size, Sequence) else int(size) for name, size in (shapes or {}).items()
-    }
+    """As a config says it. Raises RLFlowError for what is no size."""
+    if not isinstance(shapes or {}, Mapping):
+        raise RLFlowError(f"shapes map names to sizes, such as {{'batch': 1}}, not {type(shapes).__name__}")
+    plain = {}
+    for name, given in (shapes or {}).items():
+        size = _number(given)
+        if isinstance(size, tuple | list):
+            size = [_number(n) for n in size]
+        if not is_shape(size):
+            text = " ".join(repr(given).split())
+            raise RLFlowError(f"shapes: '{name}' is a size such as 128 or (1, 128), not {text}")
+        plain[str(name)] = size
+    return plain
+
+
+def _number(value):
+    """Python's own, where it is one of NumPy's, or an array of them."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _name(model: Model, folder: Path) -> str:

@@ -1,8 +1,9 @@
 """What becomes of a delivery: events, pages, the file for the user, and what to do with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from rlflow.cli.arguments import words_of_shapes
 from rlflow.cli.curves import draw_candidates
 from rlflow.common.files import copy_file, read_json
 from rlflow.graph.onnx_copy import copy_model
@@ -37,13 +38,15 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
         return ("train-controller", "--run", again, "--config", run.path / "config.yaml", "--seed", seed)
     if run.config.task.name != "rewriting":
         return ("eval", "--run", run.path, "--what", "world-model")
-    model = run.config.model if run.config.model in ZOO else run.source
-    shapes = []
-    for name, sizes in run.config.shapes.items():
-        shapes += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
+    model, *shapes = model_words(run.config, run.source)
     if outcome["delivered"] == "original":
         return ("bound", "--model", model, *shapes)
     return ("validate", model, out, *shapes, *(["--exact"] if run.config.env.exact else []))
+
+
+def model_words(config: Mapping, source: Path) -> list:
+    """The model of a run and its sizes, for another command. source: its file, named where the zoo has none."""
+    return [config.model if config.model in ZOO else source, *words_of_shapes(config.shapes)]
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rlflow.cli.arguments import add_command
 from rlflow.cli.ending import counted, ending
-from rlflow.common.files import check_writable
+from rlflow.common.files import check_writable, read_json
 
 TEXT = "one report over several finished runs: models × controllers × seeds, as Markdown, PNG, CSV and one HTML page"
 
@@ -16,6 +16,9 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
+    from omegaconf import OmegaConf
+
+    from rlflow.cli.outcome import model_words
     from rlflow.reports.comparison import read_runs
     from rlflow.reports.comparison_report import write_comparison
     from worldmodel.boards import training_curves
@@ -29,5 +32,7 @@ def run(parsed) -> dict:
         "report": folder / "report.html",
         "table": folder / "summary.csv",
     }
-    ending(lines, "bound", "--model", result["runs"][0]["model"])
+    first = Path(parsed.runs[0])
+    config, source = OmegaConf.load(first / "config.yaml"), first / read_json(first / "model.json")["source"]
+    ending(lines, "bound", "--model", *model_words(config, source))
     return result

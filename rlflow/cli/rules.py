@@ -141,15 +141,18 @@ def run_enumerate(parsed) -> dict:
     from rlflow.rules.generator.enumerate import enumerate_rules
 
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
-    again = ["rules", "enumerate", "--operators", parsed.operators]
+    again = ["rules", "enumerate", "--operators", parsed.operators, "--workers", parsed.workers]
+    again += ["--folder", parsed.folder] if parsed.folder else []
     count = sum(line[:1].isalpha() for line in report.rules.splitlines())  # each begins with its name
     lines = {"result": counted(count, "rule") if report.finished else "not finished: the time is up"}
     if not report.finished:
-        ending(lines, *again, *(["--folder", parsed.folder] if parsed.folder else ["--seconds", 2 * parsed.seconds]))
+        # a folder has what was found; without one it all begins again, and needs more time
+        seconds = parsed.seconds if parsed.folder else max(2 * parsed.seconds, 60.0)
+        ending(lines, *again, "--seconds", f"{seconds:g}", *(["--out", parsed.out] if parsed.out else []))
     elif parsed.out:
         write_bytes(parsed.out, report.rules.encode())
         ending(lines | {"rules": parsed.out}, "rules", "list")
     else:
         print(report.rules)
-        ending(lines, *again, "--out", "generated.rules")
+        ending(lines, *again, "--seconds", f"{parsed.seconds:g}", "--out", "generated.rules")
     return asdict(report)

@@ -10,7 +10,6 @@ from rlflow.cli.wiring import check_names
 from rlflow.common.files import check_writable
 from rlflow.common.program import ROOT
 
-FEW = 4  # runs that the following command compares
 TEXT = "compare options: every combination, or what a sampler proposes, over several seeds"
 PAGE = """\
 Runs a sweep: every combination of some options (or so many that a sampler proposes), each with several seeds.
@@ -37,7 +36,7 @@ def add(commands) -> None:
 def run(parsed) -> dict:
     """All trials of a sweep; tables and pages are written after every block of trials."""
     from rlflow.runs.sweeps.file import load_sweep
-    from rlflow.runs.sweeps.report import write_tables
+    from rlflow.runs.sweeps.report import best, write_tables
     from rlflow.runs.sweeps.trials import run_sweep
 
     options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)
@@ -49,20 +48,21 @@ def run(parsed) -> dict:
         write_parameters(folder / "tensorboard", options, results["rows"])
 
     run_sweep(options, folder, this_program(), write)
-    end_with(results["rows"], folder, parsed.file)
+    end_with(results["rows"], best(options, results["summary"]), folder, parsed.file)
     return {"ok": not any(row["state"] == "failed" for row in results["rows"]), **results}
 
 
-def end_with(rows: list[dict], folder: Path, file: str) -> None:
+def end_with(rows: list[dict], winner: dict | None, folder: Path, file: str) -> None:
+    """winner: the best of the trials' summaries, None if none is finished."""
     states = Counter(row["state"] for row in rows)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     result = f"{counted(len(rows), 'run')}: {counts}"
     lines = {"result": result, "report": folder / "report.md", "table": folder / "trials.csv"}
-    if states["failed"]:
-        ending(lines, "sweep", file, "--run", folder)  # which tries them again
+    if states["failed"] or winner is None:
+        ending(lines, "sweep", file, "--run", folder)  # which tries again what failed
     else:
-        finished = [folder / row["folder"] for row in rows if row["state"] == "finished"]
-        ending(lines, "report", *finished[:FEW], "--out", folder / "comparison")
+        seeds = [folder / row["folder"] for row in rows if row["trial"] == winner["trial"]]
+        ending(lines, "report", *seeds, "--out", folder / "best")
 
 
 def this_program() -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.arguments import add_command, add_shape, words_of_shapes
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -45,22 +45,23 @@ def run(parsed) -> dict:
         not parsed.exact, receipt,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())
-    end_with(result, parsed)
+    end_with(result, parsed, words_of_shapes(shapes))
     return result.to_dict()
 
 
-def end_with(result, parsed) -> None:
+def end_with(result, parsed, shapes: list[str]) -> None:
+    """shapes: the words that bind all sizes, those of the receipt too."""
     if result.ok:
         lines = {"result": "the two are the same", "sure": sure(result)}
         if not result.compared:
             lines["result"] = "no difference was found, and no output could be compared"
-        ending(lines, "bound", "--model", parsed.candidate, *shape_words(parsed))
+        ending(lines, "bound", "--model", parsed.original, *shapes)  # the candidate may be fixed to these sizes
         return
     text = f"the two are NOT the same: {len(result.failures())} of {len(result.findings)} findings failed"
     if parsed.receipt:
         ending({"result": text}, "replay", parsed.receipt, "--model", parsed.original, "--out", "replayed.onnx")
     else:
-        ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shape_words(parsed))
+        ending({"result": text}, "optimise", parsed.original, "--out", "equal.onnx", *shapes)
 
 
 def sure(result) -> str:

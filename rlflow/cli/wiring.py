@@ -72,15 +72,15 @@ def zoo_or_path(name: str):
     return load(name) if name in ZOO else name
 
 
-def check_apart(source: Path | str, out: Path | str) -> None:
-    """Refuses to write a model where one of the files of the original lies."""
+def check_apart(source: Path | str, out: Path | str, said: str = "--out") -> None:
+    """Refuses to write a model where one of the files of the original lies. said: who named that place."""
     from rlflow.graph.onnx_reader import model_files
 
     files = model_files(source)
     for target in (Path(out), Path(f"{out}.data")):
         if target.exists() and any(target.samefile(file) for file in files):
             reason = f"{target} is the model itself, which is never overwritten; name another file"
-            raise RLFlowError(f"--out {out}: {reason}")
+            raise RLFlowError(f"{said} {out}: {reason}")
 
 
 def events(run, name: str, stage: str):

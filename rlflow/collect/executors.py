@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextvars import copy_context
 from itertools import islice
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -75,11 +76,14 @@ class Workers:
             yield from (_traced(job.function, *job.arguments) for job in jobs)
             return
         waiting = iter(jobs)
-        begun: deque[Future] = deque(self._threads.submit(self._do, job) for job in islice(waiting, ahead))
+        begun: deque[Future] = deque(self._begin(job) for job in islice(waiting, ahead))
         while begun:
             result = begun.popleft().result()
-            begun.extend(self._threads.submit(self._do, job) for job in islice(waiting, 1))
+            begun.extend(self._begin(job) for job in islice(waiting, 1))
             yield result
+
+    def _begin(self, job: Job) -> Future:
+        return self._threads.submit(copy_context().run, self._do, job)  # with the caller's `silence`
 
     def _do(self, job: Job):
         for tries in range(1, TRIES + 1):

@@ -43,20 +43,26 @@ def progress_bar(total: int | None, description: str, unit: str) -> "tqdm":
     """
     from tqdm import tqdm
 
+    if silent():
+        return tqdm(total=total, file=_Log(), disable=True)
     terminal = sys.stderr.isatty()
     file = sys.stderr if terminal else _Log()
     return tqdm(
-        total=total, desc=description, unit=unit, file=file, dynamic_ncols=terminal, mininterval=0.2, leave=False,
-        disable=_silent.get(),
-    )  # fmt: skip
+        total=total, desc=description, unit=unit, file=file, dynamic_ncols=terminal, mininterval=0.2, leave=False
+    )
 
 
 def say(text: str) -> None:
     """A line for a person."""
     from tqdm import tqdm
 
-    if not _silent.get():
+    if not silent():
         tqdm.write(text, file=sys.stderr)
+
+
+def silent() -> bool:
+    """Whether nothing is shown: somebody wants it so, or there is no standard error, as below a window."""
+    return _silent.get() or sys.stderr is None
 
 
 @contextmanager

@@ -76,13 +76,14 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
                 raise RLFlowError(f"{source}: '{name}' is a group of options: {', '.join(entry.entries)}")
             _check(value, entry, source, f"{name}.")
         elif entry.kind is dict:  # `shapes`, whose keys are the user's own
-            if not isinstance(value, dict) or not all(_is_shape(size) for size in value.values()):
+            if not isinstance(value, dict) or not all(is_shape(size) for size in value.values()):
                 raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
         elif wrong := entry.wrong(value):
             raise RLFlowError(f"{source}: '{name}' {wrong}")
 
 
-def _is_shape(value) -> bool:
+def is_shape(value) -> bool:
+    """Whether it is a size, at least 1, or a list of sizes."""
     sizes = value if isinstance(value, list) else [value]
     return bool(sizes) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
 

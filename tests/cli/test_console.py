@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from benchmarks.demo import MOST, said
+from rlflow.cli.bound import percent_up
 from tests.commands import Done, in_process
 
 
@@ -55,3 +56,18 @@ def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     for name, text in ending.items():
         if name not in ("result", "sure", "next"):
             assert (tmp_path / text).exists(), (name, text)
+
+
+def test_what_is_typed_next_knows_the_model_and_what_was_chosen(optimised, tmp_path, capsys):
+    def following(*words) -> str:
+        return in_process(capsys, *words).ending["next"]
+
+    run = optimised / "run"
+    assert following("report", run, "--out", tmp_path / "c").endswith(" bound --model tiny_resnet18")
+    wanted = ("--operators", "1", "--workers", "1", "--folder", tmp_path / "f")
+    text = following("rules", "enumerate", *wanted, "--seconds", "0", "--out", tmp_path / "r")
+    assert all(f" {word}" in text for word in ("--workers 1", f"--folder {tmp_path / 'f'}", f"--out {tmp_path / 'r'}"))
+
+
+def test_an_upper_bound_is_rounded_up():
+    assert [percent_up(share, 1) for share in (0.0, 0.1201, 0.12, 0.9999)] == ["0.0", "12.1", "12.0", "100.0"]

@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import onnx
 import pytest
 
@@ -76,11 +77,13 @@ def test_a_temporary_run_lives_as_long_as_its_result():
 def test_a_model_in_memory_stays_as_it_is_and_its_shapes_are_bound(tmp_path):
     model = symbolic()
     before = model.SerializeToString()
-    for shapes in ({"batch": 2}, {"x": (2, 4)}):
+    for shapes in ({"batch": np.int64(2)}, {"x": (2, np.int32(4))}, {"x": np.array([2, 4])}):
         result = quick(model, shapes=shapes)
         assert len(result.model.graph.node) < 3 and model.SerializeToString() == before
     with pytest.raises(rlflow.RLFlowError, match="batch"):
         quick(model)
+    with pytest.raises(rlflow.RLFlowError, match="shapes: 'batch' is a size"):
+        rlflow.load_task(model, shapes={"batch": 0})
     state = rlflow.load_task(model, cost="analytic", shapes={"batch": 2}).initial
     assert state.follow(state.matches[0]).runtime_ms < state.runtime_ms
 
@@ -121,6 +124,12 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
         ("tiny_resnet19", {}, "did you mean 'tiny_resnet18'"),
         ("none.onnx", {}, "no such file: none.onnx"),
         ("tiny_resnet18", {"seconds": 0}, "'optimise.seconds' must be above 0"),
+        ("tiny_resnet18", {"shapes": {"x": "12"}}, "shapes: 'x' is a size such as 128 or"),
+        ("tiny_resnet18", {"shapes": {"x": (1, 0)}}, "not \\(1, 0\\)"),
+        ("tiny_resnet18", {"shapes": {"x": np.zeros((2, 2), int)}}, "shapes: 'x' is a size"),
+        ("tiny_resnet18", {"shapes": {"x": None}}, "not None"),
+        ("tiny_resnet18", {"shapes": {"x": 1.5}}, "not 1.5"),
+        ("tiny_resnet18", {"shapes": [1, 2]}, "shapes map names to sizes"),
         ("tiny_resnet18", {"options": {"search.bem": 1}}, "did you mean 'search.beam'"),
         ("tiny_resnet18", {"options": {"cost.name": "analytik"}}, "did you mean 'analytic'"),
     ],

@@ -1,11 +1,12 @@
 """What a command shows while it works: a bar on a terminal, few lines in a log, nothing where it should be quiet."""
 
 import io
+from contextlib import nullcontext
 
 import pytest
 
 from rlflow.common import progress
-from rlflow.common.progress import progress_bar, say, silence
+from rlflow.common.progress import progress_bar, say, shown_by, silence
 
 
 class Terminal(io.StringIO):
@@ -47,3 +48,12 @@ def test_quiet_shows_nothing_and_only_in_its_block(monkeypatch, stream):
         assert shown(monkeypatch, stream, progress.LOG_SECONDS) == ""
     say("again")
     assert stream.getvalue() == "again\n"
+
+
+def test_a_program_without_standard_error_works_and_shows_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    for quiet in (silence, nullcontext):
+        with quiet(), progress_bar(2, "work", "step") as bar:
+            bar.set_postfix(operators=3)
+            shown_by(bar)(2, 2)
+            say("a line")

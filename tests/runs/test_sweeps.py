@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
+from rlflow.cli.sweep import end_with
 from rlflow.cli.wiring import check_names
 from rlflow.common import system
 from rlflow.common.errors import RLFlowError
@@ -377,6 +379,21 @@ def test_a_run_that_failed_is_reported_and_tried_again(tmp_path):
     assert [row["error"] for row in table] == [None, "it failed", None] and table[1]["real"] is None
     again = Fake(lambda options: 1.0)
     assert {trial.state for trial in played(sweep, tmp_path / "sweep", again)} == {"finished"} and len(again.done) == 1
+
+
+def test_the_next_command_reports_every_seed_of_the_best_trial(tmp_path, capsys):
+    sweep = sweep_of(tmp_path, RANGE, sampler="random", trials=5, seeds=[0, 1], objective={"figure": "real"})
+    folder = tmp_path / "sweep"
+    trials = played(sweep, folder, Fake(rate))
+    winner = best(sweep, summary(trials))
+    end_with(rows(sweep, trials, folder), winner, folder, "x.yaml")
+    said = capsys.readouterr().err.splitlines()[-1]
+    runs = shlex.split(said.split(" report ")[1].split(" --out ")[0])
+    assert [str(path.resolve()) for path in map(Path, runs)] == [
+        str(path.resolve()) for path in trials[winner["trial"]].folders.values()
+    ]
+    end_with([], None, folder, "x.yaml")
+    assert " sweep x.yaml --run " in capsys.readouterr().err
 
 
 def test_optuna_reads_the_same_trials(tmp_path):
