@@ -1,10 +1,10 @@
 """What becomes of a delivery: events, pages, the file for the user, and what to do with it."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rlflow.cli.curves import draw_candidates
 from rlflow.common.files import copy_file, read_json
+from rlflow.common.program import shape_words
 from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_runtime import machine
 from rlflow.reports.comparison import STAGES
@@ -38,9 +38,7 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
     if run.config.task.name != "rewriting":
         return ("eval", "--run", run.path, "--what", "world-model")
     model = run.config.model if run.config.model in ZOO else run.source
-    shapes = []
-    for name, sizes in run.config.shapes.items():
-        shapes += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
+    shapes = shape_words(run.config.shapes)
     if outcome["delivered"] == "original":
         return ("bound", "--model", model, *shapes)
     return ("validate", model, out, *shapes, *(["--exact"] if run.config.env.exact else []))

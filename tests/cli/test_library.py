@@ -1,6 +1,7 @@
 """`rlflow.optimise` and `rlflow.load_task`, called in this process; tests/test_package.py calls them installed."""
 
 import threading
+from pathlib import Path
 
 import onnx
 import pytest
