@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -268,6 +269,11 @@ def test_the_first_drawing_is_the_greatest_gain_that_can_be_read_at_once(tmp_pat
         assert changes.summary(what, next(kind for kind in what.kinds if kind.drawing.size[1] <= limit)) in drawn()
     monkeypatch.setattr(changes, "FIRST_ROWS", 0)  # none is small: the smallest
     assert changes.summary(what, min(what.kinds, key=lambda kind: len(kind.drawing.kinds))) in drawn()
+    monkeypatch.setattr(changes, "FIRST_BOXES", 0)  # and that is large
+    page, _ = page_of(tmp_path, task, result)
+    ((_, said),) = page.all("p", class_="telling")
+    assert "drawn below" in said and f"{len(what.kinds)} large regions" in said
+    assert not page.all("figure", class_="telling")
 
 
 def test_the_page_states_the_results(tmp_path, task, result):
@@ -504,3 +510,30 @@ def test_drawing_leaves_the_style_of_matplotlib_as_it_was():
     before = dict(matplotlib.rcParams)
     svg_of(charts.bars({"a": 1.0}, "x"))
     assert dict(matplotlib.rcParams) == before
+
+
+def test_threads_draw_one_after_the_other():
+    """Styles that overlap would be put back in the wrong order, and one would stay."""
+    import matplotlib
+
+    before, inside, go_on = dict(matplotlib.rcParams), threading.Event(), threading.Event()
+
+    def slow():
+        with charts.styled():
+            inside.set()
+            go_on.wait(10)
+
+    def second():
+        with charts.styled():
+            entered.set()
+
+    entered = threading.Event()
+    threads = [threading.Thread(target=slow), threading.Thread(target=second)]
+    threads[0].start()
+    inside.wait(10)
+    threads[1].start()
+    assert not entered.wait(0.1)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert entered.is_set() and dict(matplotlib.rcParams) == before
