@@ -1,7 +1,6 @@
 """Arguments that several commands have."""
 
 import argparse
-from collections.abc import Mapping, Sequence
 
 ITERATIONS = """.
 
@@ -44,17 +43,9 @@ def add_shape(command: argparse.ArgumentParser, example: str = "") -> None:
     command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
 
 
-def shape_words(parsed) -> list[str]:
+def said_shapes(parsed) -> list[str]:
     """--shape as it was said, for the next command."""
     return [word for shape in parsed.shape for word in ("--shape", shape)]
-
-
-def words_of_shapes(shapes: Mapping[str, int | Sequence[int]]) -> list[str]:
-    """Sizes by name as --shape takes them."""
-    words = []
-    for name, sizes in shapes.items():
-        words += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
-    return words
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@ import math
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.arguments import add_command, add_shape, said_shapes
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -54,7 +54,7 @@ def run(parsed) -> dict:
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
         "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
     }
-    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(parsed))
+    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *said_shapes(parsed))
     return results
 
 

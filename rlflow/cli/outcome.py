@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlflow.cli.arguments import words_of_shapes
 from rlflow.cli.curves import draw_candidates
 from rlflow.common.files import copy_file, read_json
+from rlflow.common.program import shape_words
 from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_runtime import machine
 from rlflow.reports.comparison import STAGES
@@ -46,7 +46,7 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
 
 def model_words(config: Mapping, source: Path) -> list:
     """The model of a run and its sizes, for another command. source: its file, named where the zoo has none."""
-    return [config.model if config.model in ZOO else source, *words_of_shapes(config.shapes)]
+    return [config.model if config.model in ZOO else source, *shape_words(config.shapes)]
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:

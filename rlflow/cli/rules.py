@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape, shape_words
+from rlflow.cli.arguments import add_command, add_shape, said_shapes
 from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.files import read_json
@@ -81,7 +81,7 @@ def run_explain(parsed) -> dict:
     following = ["rules", "explain", parsed.model, "--all"]
     if in_full:
         following = ["optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx"]
-    ending(result, *following, *shape_words(parsed))
+    ending(result, *following, *said_shapes(parsed))
     return {"rules": entries}
 
 

@@ -1,10 +1,11 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape, words_of_shapes
+from rlflow.cli.arguments import add_command, add_shape
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
+from rlflow.common.program import shape_words
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
 RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows the --shape"
@@ -45,7 +46,7 @@ def run(parsed) -> dict:
         not parsed.exact, receipt,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())
-    end_with(result, parsed, words_of_shapes(shapes))
+    end_with(result, parsed, shape_words(shapes))
     return result.to_dict()
 
 

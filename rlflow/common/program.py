@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, or of the installed packages
@@ -19,6 +20,14 @@ def command(*arguments: object) -> str:
     first, *others = _words()
     this = _script() if first == "rlflow" else Path(sys.executable)
     return shlex.join([_typed(first, this), *others, *map(str, arguments)])
+
+
+def shape_words(shapes: Mapping[str, int | Sequence[int]]) -> list[str]:
+    """--shape for each size: NAME=4 for a dimension, NAME=1x128 for an input."""
+    words = []
+    for name, sizes in shapes.items():
+        words += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
+    return words
 
 
 def _words() -> list[str]:

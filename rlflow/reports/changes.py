@@ -13,6 +13,7 @@ from rlflow.reports.steps import Step
 BOXES = 2500  # operators that are drawn in all pictures
 UNFOLDED = 3  # kinds that are shown at once
 FIRST_COLUMNS, FIRST_ROWS = 2, 6  # of a drawing that can be read on the first screen
+FIRST_BOXES = 36  # of a drawing that is worth its room there, though it cannot be read at once
 NUMBERS = 12  # of steps, under a drawing
 OPERATORS = 4  # whose numbers the first screen states
 
@@ -70,11 +71,19 @@ def operators_text(what: Change) -> str:
 
 
 def telling(what: Change) -> Safe | None:
-    """The drawing of the kind that gained most, of those that are small enough to be read at once."""
+    """The drawing of the kind that gained most, of those that are small enough to be read at once.
+
+    Where none is, it is the smallest; where that is large too, a sentence instead.
+    """
     if not what.kinds:
         return None
     small = [kind for kind in what.kinds if _fits(kind.drawing)]
     kind = small[0] if small else min(what.kinds, key=lambda kind: len(kind.drawing.kinds))
+    boxes = len(kind.drawing.kinds)
+    if not small and boxes > FIRST_BOXES:
+        regions_of = "one large region" if len(what.kinds) == 1 else f"{len(what.kinds)} large regions"
+        text = f"The change is {regions_of}, of no fewer than {boxes} operators; drawn below."
+        return tag("p", text, class_="telling")
     caption = f"{summary(what, kind)}. Red went, green came, grey stayed."
     return tag(
         "figure", picture(what.before, what.after, kind.drawing), tag("figcaption", caption), class_="telling"

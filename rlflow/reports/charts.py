@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
+from threading import RLock
 from xml.etree import ElementTree
 
 from rlflow.common.files import write_bytes
@@ -24,15 +25,20 @@ NAMES = 12  # in a legend
 LONGEST = 40  # characters of a name beside an axis
 COLOURS = [LIGHT[f"s{number}"] for number in range(SERIES)]
 VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}  # what a colour is called in a page
+DRAWING = RLock()  # one chart at a time; a figure may be drawn within another's style
 DROPPED = {"metadata", "style"}  # of the SVG: a date, and a style for the whole page
 
 
 @contextmanager
 def styled():
-    """Within it (as a decorator, too) matplotlib draws in our style; outside nothing is changed."""
+    """Within it (as a decorator, too) matplotlib draws in our style; outside nothing is changed.
+
+    The style is one for the process, so threads draw one after the other; somebody else's drawing in another thread
+    may take it meanwhile.
+    """
     import matplotlib
 
-    with matplotlib.rc_context({
+    with DRAWING, matplotlib.rc_context({
         "font.size": 9, "font.sans-serif": ["DejaVu Sans"], "axes.titlesize": 9, "legend.frameon": False,
         "text.color": LIGHT["text"], "axes.labelcolor": LIGHT["text"], "axes.edgecolor": LIGHT["line"],
         "axes.prop_cycle": matplotlib.cycler(color=COLOURS), "axes.spines.top": False, "axes.spines.right": False,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
-from rlflow.common.program import program
+from rlflow.common.program import program, shape_words
 from rlflow.deliver.validate.findings import verdict
 from rlflow.env.state import Task
 from rlflow.reports import charts
@@ -14,6 +14,7 @@ from rlflow.reports.changes import change, pictures
 from rlflow.reports.markdown import left_out_text, rule_counts
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
 from rlflow.reports.steps import Step, by_rule, opened, trace
+from rlflow.zoo import ZOO
 
 MOODS = {"ok": "good", "FAILED": "bad", "not compared": "faint"}
 STEPS = 1000  # rows of a table of steps
@@ -28,7 +29,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
     Args:
       results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → title → list of (step, value),
-        of the trainings.
+        of the trainings; `shapes` and `threads` that the run was told, for the commands of who wants to go on.
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
     """
@@ -45,7 +46,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
         _training(results["curves"], outcome["dreamt"]),
         _section("Time", _times(results["stages"], outcome)),
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
-        _section("What to do next", _next(results["model"], outcome)),
+        _section("What to do next", _next(results)),
     ]  # fmt: skip
     path = folder / "report.html"
     write_text(path, page(f"RLFlow: {model}", *sections))
@@ -224,15 +225,19 @@ def _conditions(results: dict) -> Safe:
     return table(("what", "which"), rows)
 
 
-def _next(model: str, outcome: dict) -> list[Safe]:
-    """Commands for who wants to go on."""
-    name = shlex.quote(short(model))
+def _next(results: dict) -> list[Safe]:
+    """Commands for who wants to go on. ORIGINAL.onnx stands for a file, since a page goes where its path leads
+    nowhere."""
+    name = results["model"] if results["model"] in ZOO else "ORIGINAL.onnx"
+    sizes = shape_words(results["shapes"])
+    model = shlex.join([name, *sizes])
+    again = shlex.join(["optimise", name, "--out", "FASTER.onnx", "--threads", str(results["threads"]), *sizes])
     commands = {
-        "Search longer:": f"{program()} optimise {name} --out faster.onnx --seconds 600",
-        "Let a controller learn in the dream, too:": f"{program()} optimise {name} --out faster.onnx --learn",
-        "How far from the best is this? (short graphs)": f"{program()} bound --model {name}",
+        "Search longer:": f"{program()} {again} --seconds 600",
+        "Let a controller learn in the dream, too:": f"{program()} {again} --learn",
+        "How far from the best is this? (short graphs)": f"{program()} bound --model {model}",
     }
-    if outcome["delivered"] != "original":
+    if results["eval"]["delivered"] != "original":
         made = "receipt.json, beside this page, makes the same file again, byte for byte:"
         replay = {made: f"{program()} replay receipt.json --model ORIGINAL.onnx --out AGAIN.onnx"}
         commands = replay | commands

@@ -85,11 +85,11 @@ class RewritingSpec(EnvSpec):
         )
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
-        outcome = results["eval"]
+        outcome, chosen = results["eval"], {"shapes": dict(self.shapes), "threads": self.threads}
         write_report(folder, results)
         return {
             "result": summary_line(outcome),
             "sure": certainty_line(outcome),
             "model": outcome["optimised"],
-            "report": str(write_html(folder, results, task)),
+            "report": str(write_html(folder, results | chosen, task)),
         }

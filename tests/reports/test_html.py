@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -97,6 +98,8 @@ def results_of(task: Task, result: dict[str, list[tuple[int, int]]], model: str 
         "machine": "a machine",
         "versions": {"onnx": "1.0"},
         "curves": curves,
+        "shapes": {},
+        "threads": 1,
     }
 
 
@@ -266,6 +269,11 @@ def test_the_first_drawing_is_the_greatest_gain_that_can_be_read_at_once(tmp_pat
         assert changes.summary(what, next(kind for kind in what.kinds if kind.drawing.size[1] <= limit)) in drawn()
     monkeypatch.setattr(changes, "FIRST_ROWS", 0)  # none is small: the smallest
     assert changes.summary(what, min(what.kinds, key=lambda kind: len(kind.drawing.kinds))) in drawn()
+    monkeypatch.setattr(changes, "FIRST_BOXES", 0)  # and that is large
+    page, _ = page_of(tmp_path, task, result)
+    ((_, said),) = page.all("p", class_="telling")
+    assert "drawn below" in said and f"{len(what.kinds)} large regions" in said
+    assert not page.all("figure", class_="telling")
 
 
 def test_the_page_states_the_results(tmp_path, task, result):
@@ -344,6 +352,18 @@ def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
     delivered |= {"equal": False}
     delivered["findings"][0]["ok"] = False
     assert answer_of(tmp_path, results, task)[1][1] == "Equalno, dropped1 of 1 checks failed"
+
+
+@pytest.mark.parametrize("model, named", [("a folder/" + 90 * "x" + ".onnx", "ORIGINAL.onnx"), ("light_vgg19",) * 2])
+def test_the_next_commands_can_be_run_as_they_stand(tmp_path, task, result, model, named):
+    """But for the path of the original: with the sizes and the threads of the run, and nothing cut."""
+    results = results_of(task, result, model) | {"shapes": {"ids": (1, 128), "batch": 2}, "threads": 4}
+    commands = [text for _, text in Page(write_html(tmp_path, results, task).read_text()).all("pre")]
+    assert len(commands) == 4 and not any("…" in command for command in commands)
+    assert "replay receipt.json --model ORIGINAL.onnx" in commands[0]  # a zoo model depends on the seed
+    sizes = "--shape ids=1x128 --shape batch=2"
+    assert all(f"optimise {named} --out FASTER.onnx --threads 4 {sizes}" in command for command in commands[1:3])
+    assert commands[3].endswith(f"bound --model {named} {sizes}")
 
 
 def test_the_original_delivered(tmp_path, task, result):
@@ -490,3 +510,30 @@ def test_drawing_leaves_the_style_of_matplotlib_as_it_was():
     before = dict(matplotlib.rcParams)
     svg_of(charts.bars({"a": 1.0}, "x"))
     assert dict(matplotlib.rcParams) == before
+
+
+def test_threads_draw_one_after_the_other():
+    """Styles that overlap would be put back in the wrong order, and one would stay."""
+    import matplotlib
+
+    before, inside, go_on = dict(matplotlib.rcParams), threading.Event(), threading.Event()
+
+    def slow():
+        with charts.styled():
+            inside.set()
+            go_on.wait(10)
+
+    def second():
+        with charts.styled():
+            entered.set()
+
+    entered = threading.Event()
+    threads = [threading.Thread(target=slow), threading.Thread(target=second)]
+    threads[0].start()
+    inside.wait(10)
+    threads[1].start()
+    assert not entered.wait(0.1)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert entered.is_set() and dict(matplotlib.rcParams) == before
