@@ -16,9 +16,6 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from omegaconf import OmegaConf
-
-    from rlflow.cli.outcome import model_words
     from rlflow.reports.comparison import read_runs
     from rlflow.reports.comparison_report import write_comparison
     from worldmodel.boards import training_curves
@@ -32,7 +29,17 @@ def run(parsed) -> dict:
         "report": folder / "report.html",
         "table": folder / "summary.csv",
     }
-    first = Path(parsed.runs[0])
-    config, source = OmegaConf.load(first / "config.yaml"), first / read_json(first / "model.json")["source"]
-    ending(lines, "bound", "--model", *model_words(config, source))
+    ending(lines, *following(Path(parsed.runs[0])))
     return result
+
+
+def following(run: Path) -> tuple:
+    """The words of the next command, about the first of the runs: how far its results are from the best."""
+    from omegaconf import OmegaConf
+
+    from rlflow.cli.outcome import model_words
+
+    source = read_json(run / "model.json").get("source")
+    if source is None:  # no model, but another task's problem
+        return ("eval", "--run", run)
+    return ("bound", "--model", *model_words(OmegaConf.load(run / "config.yaml"), run / source))

@@ -265,8 +265,8 @@ def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueIn
     bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
     shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
     for name, sizes in shapes.items():
-        if min(sizes, default=1) < 1:
-            raise RLFlowError(f"--shape gives '{name}' a size below 1")
+        if min(sizes, default=0) < 0:
+            raise RLFlowError(f"--shape gives '{name}' a negative size")
     names = {value.name for value in inputs}
     for value in inputs:
         if value.name in shapes:

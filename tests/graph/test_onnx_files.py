@@ -378,8 +378,8 @@ BINDINGS = [
         "float[N,2] x", {"M": 3, "N": 3},
         "--shape names 'M', which is neither an input nor a symbolic dimension; there are N, x",
     ),
-    ("float[N,2] x", {"N": -3}, "--shape gives 'N' a size below 1"),
-    ("float[N,2] x", {"x": (0, 2)}, "--shape gives 'x' a size below 1"),
+    ("float[N,2] x", {"N": -3}, "--shape gives 'N' a negative size"),
+    ("float[N,2] x", {"x": (-1, 2)}, "--shape gives 'x' a negative size"),
 ]
 
 
