@@ -50,10 +50,11 @@ def test_quiet_shows_nothing_and_only_in_its_block(monkeypatch, stream):
     assert stream.getvalue() == "again\n"
 
 
-def test_a_program_without_standard_error_works_and_shows_nothing(monkeypatch):
+def test_a_program_without_standard_error_works_and_shows_nothing(monkeypatch, capfd):
     monkeypatch.setattr("sys.stderr", None)
     for quiet in (silence, nullcontext):
         with quiet(), progress_bar(2, "work", "step") as bar:
             bar.set_postfix(operators=3)
             shown_by(bar)(2, 2)
             say("a line")
+    assert capfd.readouterr() == ("", "")
