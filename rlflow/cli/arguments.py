@@ -43,11 +43,6 @@ def add_shape(command: argparse.ArgumentParser, example: str = "") -> None:
     command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
 
 
-def said_shapes(parsed) -> list[str]:
-    """--shape as it was said, for the next command."""
-    return [word for shape in parsed.shape for word in ("--shape", shape)]
-
-
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
     """A command that works in a run folder."""
     command = add_command(commands, name, function, text, page)

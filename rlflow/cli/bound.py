@@ -4,10 +4,11 @@ import math
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape, said_shapes
+from rlflow.cli.arguments import add_command, add_shape
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
+from rlflow.common.program import shape_words
 from rlflow.common.progress import progress_bar
 
 TEXT = "how far from the best a model is: what no graph that the rules make costs less than"
@@ -35,7 +36,8 @@ def run(parsed) -> dict:
 
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("--seconds is above 0, --iterations at least 1")
-    graph = load_graph(zoo_or_path(parsed.model), parse_shapes(parsed.shape))
+    shapes = parse_shapes(parsed.shape)
+    graph = load_graph(zoo_or_path(parsed.model), shapes)
     task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
@@ -54,7 +56,7 @@ def run(parsed) -> dict:
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
         "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
     }
-    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *said_shapes(parsed))
+    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(shapes))
     return results
 
 

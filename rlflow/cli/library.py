@@ -166,10 +166,8 @@ def optimise(
     """
     started, folder = time.monotonic(), Path(run or tempfile.mkdtemp(prefix="rlflow-")).absolute()
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in (options or {}).items()]
-    if threads is not None:
-        overrides.append(f"cost.threads={threads}")
     said = Namespace(
-        config=[], overrides=overrides, seconds=seconds, learn=learn, iterations=None, exact=exact,
+        config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
         standard_operators_only=standard_operators_only,
     )  # fmt: skip
     try:

@@ -47,8 +47,7 @@ def run(parsed) -> dict:
     from rlflow.cli import optimisation
 
     out, started = Path(parsed.out), time.monotonic()
-    threads = [f"cost.threads={parsed.threads}"] if parsed.threads is not None else []
-    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed) + threads)
+    opened = open_run(parsed, parsed.run or out.with_suffix(".run"), chosen_options(parsed))
     return optimisation.optimise(opened, out, started)
 
 
@@ -60,6 +59,8 @@ def chosen_options(parsed) -> list[str]:
     learns = bool(parsed.learn or chosen or LEARNING & groups_of(parsed.config, parsed.overrides))
     if parsed.seconds is not None:
         chosen.append(f"optimise.seconds={parsed.seconds}")
+    if parsed.threads is not None:
+        chosen.append(f"cost.threads={parsed.threads}")
     if learns:
         chosen.append("optimise.learn=true")
     if parsed.exact:

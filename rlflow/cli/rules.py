@@ -3,10 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape, said_shapes
+from rlflow.cli.arguments import add_command, add_shape
 from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.files import read_json
+from rlflow.common.program import shape_words
 
 TEXT = "the rules: list them, explain them in a model, prove them, find new ones"
 EXPLAIN = "what fires where in a model, and the nearest miss of each rule with its reason"
@@ -72,8 +73,8 @@ def run_explain(parsed) -> dict:
     rules = load_rules()
     for name in parsed.rule:
         rules.index(name)  # raises for one that there is not
-    model = zoo_or_path(parsed.model)
-    entries = explain.explain_rules(load_graph(model, parse_shapes(parsed.shape)), rules, parsed.rule)
+    model, shapes = zoo_or_path(parsed.model), parse_shapes(parsed.shape)
+    entries = explain.explain_rules(load_graph(model, shapes), rules, parsed.rule)
     in_full = bool(parsed.all or parsed.rule)
     print(explain.as_text(entries, whole=bool(parsed.rule)) if in_full else explain.overview(entries))
     fires = [entry["name"] for entry in entries if entry["locations"]]
@@ -81,7 +82,7 @@ def run_explain(parsed) -> dict:
     following = ["rules", "explain", parsed.model, "--all"]
     if in_full:
         following = ["optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx"]
-    ending(result, *following, *said_shapes(parsed))
+    ending(result, *following, *shape_words(shapes))
     return {"rules": entries}
 
 
