@@ -29,10 +29,15 @@ RANDOM_OPS = frozenset(
 
 
 class TensorType(NamedTuple):
-    """`dtype` is onnx.TensorProto.DataType; `shape` is None where it is not known."""
+    """`dtype` is onnx.TensorProto.DataType; `shape` is None where it is not known, its sizes are int or Dim.
+
+    `content`: the elements (int, Dim, float or bool) of a small computed tensor, in row-major order, where they follow
+    from sizes; None where they do not, and for constants.
+    """
 
     dtype: int
-    shape: tuple[int, ...] | None
+    shape: tuple | None
+    content: tuple | None = None
 
     @property
     def size(self) -> int:
