@@ -1,0 +1,122 @@
+"""Models with symbolic sizes, as both torch exporters write them, and their static twins: what they take, at which
+sizes they are measured, and the file of each.
+
+A size is a number or an expression in the model's symbols ("seq", "past + seq", "8*height"). The registry needs no
+torch; `export` imports it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+Shape = tuple[int | str, ...]
+Sizes = Mapping[str, int]  # symbol -> its size
+
+EXPORTERS = {"torchscript": 17, "dynamo": 18}  # torch's two exporters, each with the opset it is used with
+TOKENS = 30_000  # token ids are drawn below: every vocabulary here is larger
+
+
+class Given(NamedTuple):
+    """An input: "tokens" (int64), "mask" (int64, 0 or 1) or "floats" (float32), and its shape."""
+
+    kind: str
+    shape: Shape
+
+
+class Dynamic(NamedTuple):
+    """A model with symbolic sizes; its network is the function of `benchmarks.exports.networks` of the same name."""
+
+    inputs: Mapping[str, Given]
+    outputs: Mapping[str, Shape]
+    sizes: tuple[Sizes, ...]  # eight, the typical one first: 1, a prime, a large one and batch > 1 are among them
+
+    @property
+    def typical(self) -> Sizes:
+        """The size of the static twin."""
+        return self.sizes[0]
+
+
+def at(shape: Shape, sizes: Sizes) -> tuple[int, ...]:
+    """The shape in numbers; NameError where a symbol has no size."""
+    return tuple(size if isinstance(size, int) else eval(size, {}, dict(sizes)) for size in shape)
+
+
+def draw(model: Dynamic, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
+    """Inputs at the sizes; the last quarter of the last row of a mask is padding."""
+    random = np.random.default_rng(seed)
+    drawn = {}
+    for name, given in model.inputs.items():
+        shape = at(given.shape, sizes)
+        if given.kind == "tokens":
+            drawn[name] = random.integers(0, TOKENS, shape)
+        elif given.kind == "mask":
+            drawn[name] = np.ones(shape, np.int64)
+            drawn[name][-1, shape[-1] - shape[-1] // 4 :] = 0
+        else:
+            drawn[name] = random.standard_normal(shape, np.float32)
+    return drawn
+
+
+def text_sizes(*pairs: tuple[int, int]) -> tuple[Sizes, ...]:
+    """Sizes of an encoder from (batch, seq)."""
+    return tuple({"batch": batch, "seq": seq} for batch, seq in pairs)
+
+
+ENCODER = Dynamic(
+    inputs={"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "seq"))},
+    outputs={"last_hidden_state": ("batch", "seq", 768)},
+    sizes=text_sizes((1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
+)
+
+DYNAMIC: dict[str, Dynamic] = {
+    "bert_base": ENCODER,
+    "roberta_base": ENCODER,
+}
+
+
+def build(name: str, seed: int):
+    """The model's network in inference mode, the same for the same seed. What initialisation leaves constant (biases,
+    scales, statistics of normalisations) is drawn around that constant, so that nothing is 0 or 1 by chance."""
+    import torch
+
+    from benchmarks.exports import networks
+
+    torch.manual_seed(seed)
+    network = getattr(networks, name)().eval()
+    with torch.no_grad():
+        for tensor in [*network.parameters(), *network.buffers()]:
+            if tensor.is_floating_point() and tensor.numel() > 1 and tensor.min() == tensor.max():
+                tensor.add_(0.1 * torch.randn_like(tensor))
+    return network
+
+
+def export(name: str, exporter: str, static: bool, path: Path, seed: int) -> None:
+    """Write the model by one of EXPORTERS, with its sizes symbolic or, static, all at the typical size."""
+    import torch
+
+    model = DYNAMIC[name]
+    sizes = model.typical if static else {**model.typical, "batch": 2}  # exporters take a traced 1 for a constant
+    inputs = tuple(torch.from_numpy(array) for array in draw(model, sizes, seed).values())
+    options = {} if static else symbolic(model, exporter)
+    if exporter == "dynamo":
+        options |= {"external_data": False, "verbose": False}
+    with torch.no_grad():
+        torch.onnx.export(
+            build(name, seed), inputs, str(path), input_names=list(model.inputs), output_names=list(model.outputs),
+            opset_version=EXPORTERS[exporter], dynamo=exporter == "dynamo", **options,
+        )  # fmt: skip
+
+
+def symbolic(model: Dynamic, exporter: str) -> dict:
+    """The exporter's option that names the symbolic sizes."""
+    shapes = {name: given.shape for name, given in model.inputs.items()}
+    if exporter == "dynamo":
+        return {"dynamic_shapes": {"inputs": tuple(named(shape) for shape in shapes.values())}}
+    return {"dynamic_axes": {name: named(shape) for name, shape in {**shapes, **model.outputs}.items()}}
+
+
+def named(shape: Shape) -> dict[int, str]:
+    """Axis -> name, of the symbolic sizes."""
+    return {axis: size for axis, size in enumerate(shape) if isinstance(size, str)}
