@@ -64,15 +64,61 @@ def text_sizes(*pairs: tuple[int, int]) -> tuple[Sizes, ...]:
     return tuple({"batch": batch, "seq": seq} for batch, seq in pairs)
 
 
+def encoder_decoder_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
+    """Sizes of an encoder and a decoder from (batch, encoder_seq, decoder_seq)."""
+    return tuple({"batch": b, "encoder_seq": encoder, "decoder_seq": decoder} for b, encoder, decoder in triples)
+
+
 ENCODER = Dynamic(
     inputs={"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "seq"))},
     outputs={"last_hidden_state": ("batch", "seq", 768)},
     sizes=text_sizes((1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
 )
 
+
+
+def decoder_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
+    """Sizes of a decoder with a cache from (batch, seq, past)."""
+    return tuple({"batch": batch, "seq": seq, "past": past} for batch, seq, past in triples)
+
+
+def decoder_with_cache(layers: int) -> Dynamic:
+    """GPT-2: `layers` pairs of keys and values go in with the past and come out with the new tokens appended."""
+    inputs = {"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "past + seq"))}
+    outputs = {"last_hidden_state": ("batch", "seq", 768)}
+    for layer in range(layers):
+        for part in ("key", "value"):
+            inputs[f"past_key_values.{layer}.{part}"] = Given("floats", ("batch", 12, "past", 64))
+            outputs[f"present.{layer}.{part}"] = ("batch", 12, "past + seq", 64)
+    sizes = decoder_sizes(
+        (1, 16, 112), (1, 1, 0), (1, 1, 127), (1, 128, 0), (1, 7, 13), (2, 16, 112), (3, 5, 31), (1, 256, 256)
+    )
+    return Dynamic(inputs, outputs, sizes)
+
+
 DYNAMIC: dict[str, Dynamic] = {
     "bert_base": ENCODER,
     "roberta_base": ENCODER,
+    "gpt2": decoder_with_cache(layers=12),
+    "vit_base": Dynamic(
+        inputs={"pixel_values": Given("floats", ("batch", 3, 224, 224))},
+        outputs={"logits": ("batch", 1000)},
+        sizes=tuple({"batch": batch} for batch in (1, 2, 3, 4, 5, 7, 8, 16)),
+    ),
+    "bart": Dynamic(
+        inputs={
+            "input_ids": Given("tokens", ("batch", "encoder_seq")),
+            "attention_mask": Given("mask", ("batch", "encoder_seq")),
+            "decoder_input_ids": Given("tokens", ("batch", "decoder_seq")),
+        },
+        outputs={
+            "last_hidden_state": ("batch", "decoder_seq", 768),
+            "encoder_last_hidden_state": ("batch", "encoder_seq", 768),
+        },
+        sizes=encoder_decoder_sizes(
+            (1, 128, 32), (1, 1, 1), (1, 128, 1), (1, 31, 17), (1, 512, 64), (2, 128, 32), (3, 37, 53), (8, 64, 16)
+        ),
+    ),
 }
 
 
