@@ -69,6 +69,11 @@ def encoder_decoder_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
     return tuple({"batch": b, "encoder_seq": encoder, "decoder_seq": decoder} for b, encoder, decoder in triples)
 
 
+def image_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
+    """Sizes of an image model from (batch, height, width)."""
+    return tuple({"batch": batch, "height": height, "width": width} for batch, height, width in triples)
+
+
 ENCODER = Dynamic(
     inputs={"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "seq"))},
     outputs={"last_hidden_state": ("batch", "seq", 768)},
@@ -117,6 +122,24 @@ DYNAMIC: dict[str, Dynamic] = {
         },
         sizes=encoder_decoder_sizes(
             (1, 128, 32), (1, 1, 1), (1, 128, 1), (1, 31, 17), (1, 512, 64), (2, 128, 32), (3, 37, 53), (8, 64, 16)
+        ),
+    ),
+    "unet": Dynamic(
+        inputs={
+            "sample": Given("floats", ("batch", 4, "8*height", "8*width")),
+            "timestep": Given("floats", ("batch",)),
+        },
+        outputs={"noise": ("batch", 4, "8*height", "8*width")},
+        sizes=image_sizes(
+            (1, 16, 16), (1, 1, 1), (1, 8, 8), (1, 13, 7), (1, 32, 32), (2, 16, 16), (3, 5, 11), (1, 24, 40)
+        ),
+    ),
+    "detector": Dynamic(
+        inputs={"images": Given("floats", ("batch", 3, "height", "width"))},
+        outputs={"boxes": ("batch", "cells", 4), "scores": ("batch", "cells", 80)},
+        sizes=image_sizes(
+            (1, 224, 224), (1, 32, 32), (1, 64, 96), (1, 416, 352), (1, 640, 640), (2, 224, 224), (3, 160, 96),
+            (1, 352, 224),
         ),
     ),
 }

@@ -93,3 +93,148 @@ def bart() -> torch.nn.Module:
         encoder_ffn_dim=3072, decoder_ffn_dim=3072,
     )  # fmt: skip
     return EncoderDecoder(transformers.BartModel(config))
+
+
+class Residual(torch.nn.Module):
+    """Two convolutions of a normalised image, the time added between them, and a way around them."""
+
+    def __init__(self, channels: int, out: int, time: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Sequential(
+            torch.nn.GroupNorm(32, channels), torch.nn.SiLU(), torch.nn.Conv2d(channels, out, 3, padding=1)
+        )
+        self.time = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.Linear(time, out))
+        self.second = torch.nn.Sequential(
+            torch.nn.GroupNorm(32, out), torch.nn.SiLU(), torch.nn.Conv2d(out, out, 3, padding=1)
+        )
+        self.around = torch.nn.Conv2d(channels, out, 1) if channels != out else torch.nn.Identity()
+
+    def forward(self, image: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        inner = self.first(image) + self.time(time)[:, :, None, None]
+        return self.second(inner) + self.around(image)
+
+
+class PixelAttention(torch.nn.Module):
+    """Self-attention in which every pixel is a token."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = torch.nn.GroupNorm(32, channels)
+        self.query_key_value = torch.nn.Linear(channels, 3 * channels)
+        self.out = torch.nn.Linear(channels, channels)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        batch, channels, height, width = image.shape
+        pixels = self.norm(image).flatten(2).transpose(1, 2)  # [batch, height*width, channels]
+        parts = self.query_key_value(pixels).view(batch, height * width, 3, self.heads, channels // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, height*width, channels/heads]
+        mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        mixed = self.out(mixed.transpose(1, 2).reshape(batch, height * width, channels))
+        return image + mixed.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+class UNet(torch.nn.Module):
+    """A denoiser's UNet: float32 [batch, 4, height, width] and timesteps, float32 [batch], to the noise, of the
+    image's shape. Height and width are multiples of 8."""
+
+    WIDTHS = (64, 128, 256, 512)  # channels at full, half, quarter and eighth size
+    TIME = 256  # features of a timestep
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = torch.nn.Sequential(
+            torch.nn.Linear(64, self.TIME), torch.nn.SiLU(), torch.nn.Linear(self.TIME, self.TIME)
+        )
+        self.enter = torch.nn.Conv2d(4, self.WIDTHS[0], 3, padding=1)
+        self.down, self.shrink = torch.nn.ModuleList(), torch.nn.ModuleList()
+        self.up, self.grow = torch.nn.ModuleList(), torch.nn.ModuleList()
+        for fine, coarse in zip(self.WIDTHS[:-1], self.WIDTHS[1:], strict=True):
+            self.down.append(Residual(fine, fine, self.TIME))
+            self.shrink.append(torch.nn.Conv2d(fine, coarse, 3, stride=2, padding=1))
+            self.grow.append(torch.nn.Conv2d(coarse, fine, 3, padding=1))
+            self.up.append(Residual(2 * fine, fine, self.TIME))
+        deepest = self.WIDTHS[-1]
+        self.before, self.after = Residual(deepest, deepest, self.TIME), Residual(deepest, deepest, self.TIME)
+        self.attention = PixelAttention(deepest, heads=8)
+        self.leave = torch.nn.Sequential(
+            torch.nn.GroupNorm(32, self.WIDTHS[0]), torch.nn.SiLU(), torch.nn.Conv2d(self.WIDTHS[0], 4, 3, padding=1)
+        )
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        image, timestep = inputs
+        frequencies = torch.exp(-torch.arange(32) * (9.21 / 32))  # 1 to 1/10,000
+        angles = timestep[:, None] * frequencies
+        time = self.time(torch.cat([angles.cos(), angles.sin()], dim=1))
+        image = self.enter(image)
+        skipped = []
+        for down, shrink in zip(self.down, self.shrink, strict=True):
+            image = down(image, time)
+            skipped.append(image)
+            image = shrink(image)
+        image = self.after(self.attention(self.before(image, time)), time)
+        for up, grow, skip in zip(reversed(self.up), reversed(self.grow), reversed(skipped), strict=True):
+            image = grow(torch.nn.functional.interpolate(image, scale_factor=2.0))
+            image = up(torch.cat([image, skip], dim=1), time)
+        return self.leave(image)
+
+
+def unet() -> torch.nn.Module:
+    """The UNet above."""
+    return UNet()
+
+
+class Detector(torch.nn.Module):
+    """A one-stage detector without anchors and without suppression: images, float32 [batch, 3, height, width], to a
+    box (left, top, right, bottom, in pixels) and 80 scores for every cell of three grids, float32 [batch, cells, 4]
+    and [batch, cells, 80]. Every image size from one pixel on is taken."""
+
+    STRIDES = (8, 16, 32)  # pixels between the cells of a grid
+    FEATURES, CLASSES = 128, 80
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = transformers.ResNetConfig(
+            layer_type="basic", depths=(2, 2, 2, 2), hidden_sizes=(64, 128, 256, 512),
+            out_features=["stage2", "stage3", "stage4"],
+        )  # fmt: skip
+        self.backbone = transformers.ResNetBackbone(config)
+        self.lateral = torch.nn.ModuleList(torch.nn.Conv2d(width, self.FEATURES, 1) for width in (128, 256, 512))
+        self.classes = self.head(self.CLASSES)
+        self.sides = self.head(4)
+
+    def head(self, out: int) -> torch.nn.Module:
+        """Two convolutions, the same for every grid."""
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(self.FEATURES, self.FEATURES, 3, padding=1), torch.nn.ReLU(),
+            torch.nn.Conv2d(self.FEATURES, out, 3, padding=1),
+        )  # fmt: skip
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        (images,) = inputs
+        laterals = [lateral(level) for lateral, level in zip(self.lateral, self.maps(images), strict=True)]
+        boxes, scores, above = [], [], None
+        for level, stride in zip(reversed(laterals), reversed(self.STRIDES), strict=True):
+            if above is not None:
+                level = level + torch.nn.functional.interpolate(above, size=level.shape[-2:])
+            above = level
+            scores.append(self.classes(level).flatten(2).transpose(1, 2).sigmoid())
+            boxes.append(self.boxes(level, stride))
+        return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
+
+    def maps(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The backbone's features at each of the strides, the finest first."""
+        return self.backbone(images).feature_maps
+
+    def boxes(self, level: torch.Tensor, stride: int) -> torch.Tensor:
+        """A box around the centre of every cell, float32 [batch, cells, 4]."""
+        height, width = level.shape[-2:]
+        rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        centres = (torch.stack([columns, rows], dim=-1).reshape(-1, 2) + 0.5) * stride  # [cells, 2]
+        sides = torch.nn.functional.softplus(self.sides(level)).flatten(2).transpose(1, 2) * stride
+        return torch.cat([centres - sides[..., :2], centres + sides[..., 2:]], dim=-1)
+
+
+def detector() -> torch.nn.Module:
+    """The detector above, on a ResNet-18."""
+    return Detector()
