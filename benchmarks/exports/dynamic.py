@@ -59,32 +59,16 @@ def draw(model: Dynamic, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     return drawn
 
 
-def text_sizes(*pairs: tuple[int, int]) -> tuple[Sizes, ...]:
-    """Sizes of an encoder from (batch, seq)."""
-    return tuple({"batch": batch, "seq": seq} for batch, seq in pairs)
-
-
-def encoder_decoder_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
-    """Sizes of an encoder and a decoder from (batch, encoder_seq, decoder_seq)."""
-    return tuple({"batch": b, "encoder_seq": encoder, "decoder_seq": decoder} for b, encoder, decoder in triples)
-
-
-def image_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
-    """Sizes of an image model from (batch, height, width)."""
-    return tuple({"batch": batch, "height": height, "width": width} for batch, height, width in triples)
+def measured(symbols: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
+    """Sizes, a row for each, of the symbols."""
+    return tuple(dict(zip(symbols.split(), row, strict=True)) for row in rows)
 
 
 ENCODER = Dynamic(
     inputs={"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "seq"))},
     outputs={"last_hidden_state": ("batch", "seq", 768)},
-    sizes=text_sizes((1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
+    sizes=measured("batch seq", (1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
 )
-
-
-
-def decoder_sizes(*triples: tuple[int, int, int]) -> tuple[Sizes, ...]:
-    """Sizes of a decoder with a cache from (batch, seq, past)."""
-    return tuple({"batch": batch, "seq": seq, "past": past} for batch, seq, past in triples)
 
 
 def decoder_with_cache(layers: int) -> Dynamic:
@@ -95,8 +79,16 @@ def decoder_with_cache(layers: int) -> Dynamic:
         for part in ("key", "value"):
             inputs[f"past_key_values.{layer}.{part}"] = Given("floats", ("batch", 12, "past", 64))
             outputs[f"present.{layer}.{part}"] = ("batch", 12, "past + seq", 64)
-    sizes = decoder_sizes(
-        (1, 16, 112), (1, 1, 0), (1, 1, 127), (1, 128, 0), (1, 7, 13), (2, 16, 112), (3, 5, 31), (1, 256, 256)
+    sizes = measured(
+        "batch seq past",
+        (1, 16, 112),
+        (1, 1, 0),
+        (1, 1, 127),
+        (1, 128, 0),
+        (1, 7, 13),
+        (2, 16, 112),
+        (3, 5, 31),
+        (1, 256, 256),
     )
     return Dynamic(inputs, outputs, sizes)
 
@@ -108,7 +100,7 @@ DYNAMIC: dict[str, Dynamic] = {
     "vit_base": Dynamic(
         inputs={"pixel_values": Given("floats", ("batch", 3, 224, 224))},
         outputs={"logits": ("batch", 1000)},
-        sizes=tuple({"batch": batch} for batch in (1, 2, 3, 4, 5, 7, 8, 16)),
+        sizes=measured("batch", (1,), (2,), (3,), (4,), (5,), (7,), (8,), (16,)),
     ),
     "bart": Dynamic(
         inputs={
@@ -120,8 +112,16 @@ DYNAMIC: dict[str, Dynamic] = {
             "last_hidden_state": ("batch", "decoder_seq", 768),
             "encoder_last_hidden_state": ("batch", "encoder_seq", 768),
         },
-        sizes=encoder_decoder_sizes(
-            (1, 128, 32), (1, 1, 1), (1, 128, 1), (1, 31, 17), (1, 512, 64), (2, 128, 32), (3, 37, 53), (8, 64, 16)
+        sizes=measured(
+            "batch encoder_seq decoder_seq",
+            (1, 128, 32),
+            (1, 1, 1),
+            (1, 128, 1),
+            (1, 31, 17),
+            (1, 512, 64),
+            (2, 128, 32),
+            (3, 37, 53),
+            (8, 64, 16),
         ),
     ),
     "unet": Dynamic(
@@ -130,16 +130,31 @@ DYNAMIC: dict[str, Dynamic] = {
             "timestep": Given("floats", ("batch",)),
         },
         outputs={"noise": ("batch", 4, "8*height", "8*width")},
-        sizes=image_sizes(
-            (1, 16, 16), (1, 1, 1), (1, 8, 8), (1, 13, 7), (1, 32, 32), (2, 16, 16), (3, 5, 11), (1, 24, 40)
+        sizes=measured(
+            "batch height width",
+            (1, 16, 16),
+            (1, 1, 1),
+            (1, 8, 8),
+            (1, 13, 7),
+            (1, 32, 32),
+            (2, 16, 16),
+            (3, 5, 11),
+            (1, 24, 40),
         ),
     ),
     "detector": Dynamic(
         inputs={"images": Given("floats", ("batch", 3, "height", "width"))},
         outputs={"boxes": ("batch", "cells", 4), "scores": ("batch", "cells", 80)},
-        sizes=image_sizes(
-            (1, 224, 224), (1, 32, 32), (1, 64, 96), (1, 416, 352), (1, 640, 640), (2, 224, 224), (3, 160, 96),
-            (1, 352, 224),
+        sizes=measured(
+            "batch height width",
+            (1, 224, 224),
+            (1, 1, 1),
+            (1, 32, 32),
+            (1, 416, 352),
+            (1, 640, 640),
+            (2, 224, 224),
+            (3, 160, 96),
+            (1, 227, 131),
         ),
     ),
 }
@@ -182,10 +197,22 @@ def symbolic(model: Dynamic, exporter: str) -> dict:
     """The exporter's option that names the symbolic sizes."""
     shapes = {name: given.shape for name, given in model.inputs.items()}
     if exporter == "dynamo":
-        return {"dynamic_shapes": {"inputs": tuple(named(shape) for shape in shapes.values())}}
+        return {"dynamic_shapes": {"inputs": tuple(dimensions(shape) for shape in shapes.values())}}
     return {"dynamic_axes": {name: named(shape) for name, shape in {**shapes, **model.outputs}.items()}}
 
 
 def named(shape: Shape) -> dict[int, str]:
-    """Axis -> name, of the symbolic sizes."""
+    """Axis -> expression, of the symbolic sizes."""
     return {axis: size for axis, size in enumerate(shape) if isinstance(size, str)}
+
+
+def dimensions(shape: Shape) -> dict:
+    """The same for the dynamo exporter. It is told of multiples, so that it need not round; of sums it cannot be told:
+    they are names, which it finds to be sums."""
+    import torch
+
+    told = {}
+    for axis, size in named(shape).items():
+        factor, times, symbol = size.partition("*")
+        told[axis] = int(factor) * torch.export.Dim(symbol) if times else size
+    return told
