@@ -207,12 +207,12 @@ def named(shape: Shape) -> dict[int, str]:
 
 
 def dimensions(shape: Shape) -> dict:
-    """The same for the dynamo exporter. It is told of multiples, so that it need not round; of sums it cannot be told:
+    """The same for the dynamo exporter. It learns of multiples, so that it need not round; of sums it cannot:
     they are names, which it finds to be sums."""
     import torch
 
-    told = {}
+    dynamic = {}
     for axis, size in named(shape).items():
         factor, times, symbol = size.partition("*")
-        told[axis] = int(factor) * torch.export.Dim(symbol) if times else size
-    return told
+        dynamic[axis] = int(factor) * torch.export.Dim(symbol) if times else size
+    return dynamic
