@@ -177,7 +177,10 @@ def build(name: str, seed: int):
 
 
 def export(name: str, exporter: str, static: bool, path: Path, seed: int) -> None:
-    """Write the model by one of EXPORTERS, with its sizes symbolic or, static, all at the typical size."""
+    """Write the model by one of EXPORTERS, with its sizes symbolic or, static, all at the typical size.
+
+    The same for the same seed, but for the order in which the dynamo exporter lists ranges in the file's metadata.
+    """
     import torch
 
     model = DYNAMIC[name]
