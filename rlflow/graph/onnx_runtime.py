@@ -94,7 +94,7 @@ def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, Tens
     if node.domain and any(kind.dtype in _HALVES for kind in types.values()):
         return False  # it would cast them to float32 and back
     given, made = (
-        [helper.make_tensor_value_info(name, *types[name]) for name in dict.fromkeys(names) if name]
+        [helper.make_tensor_value_info(name, *types[name][:2]) for name in dict.fromkeys(names) if name]
         for names in (node.input, node.output)
     )
     opsets = [helper.make_opsetid(*pair) for pair in {"": standard, node.domain: opset}.items()]
