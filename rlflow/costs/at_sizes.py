@@ -1,9 +1,9 @@
 """What a graph with symbolic sizes costs: what it costs at the sizes that are typical of it.
 
-At one size that is the model's own cost there. Over several the runtime of an operator is the mean of its runtimes, each
-as a share of what the whole original takes at that size: a rewrite that gains a tenth at 16 tokens counts as much as
-one that gains a tenth at 512. The unit is such that the original costs the geometric mean of what it takes at
-the sizes. FLOPs, bytes and launches are plain means.
+At one size that is the model's own cost there. Over several the runtime of an operator is the mean of its runtimes,
+each as a share of what the whole original takes at that size: a rewrite that gains a tenth at 16 tokens counts as much
+as one that gains a tenth at 512. The unit is such that the original costs the geometric mean of what it takes at the
+sizes. FLOPs, bytes and launches are plain means.
 """
 
 import math
