@@ -24,7 +24,7 @@ FAULT_REPORT = "fault-report.md"
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """See `eval`, `cost.threads` and `env.exact` in configs/default.yaml."""
+    """See `eval`, `cost.threads`, `env.exact` and `fix` in configs/default.yaml."""
 
     seeds: Sequence[int]
     tolerance: float
@@ -33,6 +33,7 @@ class DeliveryOptions:
     threads: int
     seed: int
     exact: bool = False
+    fix: bool = False
 
 
 def deliver(
@@ -64,7 +65,8 @@ def deliver(
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
-        receipt = _receipt(task, checked[name], result[name]["measured"], families, shapes, options.exact)
+        bound = shapes if options.fix else {}
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options.exact)
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
     return {
@@ -103,14 +105,16 @@ def _check_all(
 
 
 def _receipt(
-    task: Task, chosen: Candidate, measured: dict | None, families: list[str], shapes: dict, exact: bool
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, exact: bool
 ) -> dict:
     costs = {
         "estimated": {"original_ms": runtime_ms(task.original_cost), "optimised_ms": chosen.state.runtime_ms},
         "measured": measured,
     }
     actions = (*task.preparation, *chosen.actions)
-    return make_receipt(task.original, task.rules, families, actions, chosen.state.graph, costs, shapes, exact)
+    return make_receipt(
+        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, exact, task.sizes
+    )
 
 
 def _describe_original(task: Task) -> dict:
