@@ -360,7 +360,7 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         state, task = env.state, env.task
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
-        entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
+        entries = features.update_entries({}, state.graph.nodes, state.graph, anew, {})
         for left, right in zip(
             env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True
         ):

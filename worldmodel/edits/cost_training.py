@@ -36,7 +36,7 @@ def _logged_costs(training: TrainingSet) -> Iterator[tuple[int, Signature, float
     """(operator, signature, runtime in ps)."""
     for index, nodes, runtimes in _logged_runtimes(training):
         for node, runtime in zip(nodes.tolist(), runtimes, strict=True):
-            yield *index.grounding.operator_signature(node), runtime
+            yield *index.grounding.sized_operator_signature(node), runtime
 
 
 def _residuals(training: TrainingSet, nodes: NodeCosts) -> np.ndarray:
@@ -55,7 +55,7 @@ def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
             for number, gain in zip(episode.matches[new].tolist(), episode.gains[new].tolist(), strict=True):
                 if number >= 0:
                     match = grounding.matches[number]
-                    size = training.sizes.get(grounding.signatures[match.operands[-1]], 1)
+                    size = training.sizes.get(grounding.sized_signature(match.operands[-1]), 1)
                     yield int(index.rule.values[number]), match.pattern, max(size, 1), gain
 
 

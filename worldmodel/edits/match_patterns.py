@@ -5,7 +5,7 @@ first mention; its *signature* are the operators' attributes and the tensors' sh
 class.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from rlflow.graph.model import ABSENT
@@ -13,6 +13,31 @@ from rlflow.graph.model import ABSENT
 # op type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made
 NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
 Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tensor signatures by local number
+
+
+def hash_of(values: Iterable[int]) -> int:
+    """A 64-bit hash of integers, the same in every process (FNV-1a on words, with a finish that spreads low bits)."""
+    result = 0xCBF29CE484222325
+    for value in values:
+        result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        result ^= result >> 29
+    return result
+
+
+def sized(signature: int, sizes: int) -> int:
+    """A tensor's signature at these typical sizes, which runtimes depend on and effects do not.
+
+    sizes: as of `rlflow.collect.edits.Edit`.
+    """
+    return hash_of((signature, sizes)) if sizes else signature
+
+
+def node_signature(inputs: Iterable[int], outputs: Iterable[int], signature_of: Callable[[int], int]) -> Signature:
+    """The signatures of the tensors that a node reads, how many they are, and of those that it makes; 0 where one is
+    omitted."""
+    read = [signature_of(t) if t != ABSENT else 0 for t in inputs]
+    made = [signature_of(t) if t != ABSENT else 0 for t in outputs]
+    return (*read, len(read), *made)
 
 
 class MatchPattern(NamedTuple):

@@ -10,6 +10,7 @@ from rlflow.collect.episodes import Episode
 from worldmodel.edits.grounded_episodes import GroundedEpisode, by_grounding, ground_episode
 from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 from worldmodel.edits.logged_edits import LoggedEdits, initial_runtime, logged_edits, repeated_steps
+from worldmodel.edits.match_patterns import sized
 from worldmodel.edits.rule_learning import learn_rules
 
 
@@ -20,7 +21,7 @@ class TrainingSet:
     groundings: those of their initial graphs, over the rules learnt from them.
     by_grounding: grounding → numbers of its episodes.
     grounded: number of an episode → the same in its grounding's numbers, in the order of `by_grounding`.
-    sizes: tensor signature → elements.
+    sizes: sized tensor signature → elements.
     """
 
     episodes: Sequence[Episode]
@@ -57,7 +58,7 @@ def _sizes(logs: Sequence[LoggedEdits]) -> dict[int, int]:
         for edit in log.edits:
             for tensor in edit.tensors:
                 if tensor.size >= 0:
-                    sizes[tensor.signature] = tensor.size
+                    sizes[sized(tensor.signature, log.edits[0].sizes)] = tensor.size
     return sizes
 
 
