@@ -9,6 +9,7 @@ Nodes, tensors and matches are named by the ids that they have in this episode.
 import hashlib
 from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,8 @@ class TensorRecord(NamedTuple):
     """One tensor. rank_signature: int64 hash of its data type, its rank, and whether it is constant.
 
     signature: int64 hash of its data type, its shape and its content, if it is a small constant or follows from sizes;
-    symbols stay symbols, so it is the same at every size. size: elements (at the typical sizes), −1 if not known.
+    symbols stay symbols, so it is the same at every size, and it is odd where there are any. size: elements at the
+    typical sizes (their geometric mean), −1 if not known.
     """
 
     id: int
@@ -96,7 +98,8 @@ def first_edit(state: RewriteState) -> Edit:
     matches = [match_record(state, match) for match in state.table.all_matches()]
     nodes += _outputs(state.graph)
     typical = [sorted(sizes.items()) for sizes in state.task.sizes]
-    return Edit((), _tensors(state, nodes, {}), tuple(nodes), (), (), tuple(matches), _hash(typical) if any(typical) else 0)
+    sizes = _hash(typical) if any(typical) else 0
+    return Edit((), _tensors(state, nodes, {}), tuple(nodes), (), (), tuple(matches), sizes)
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
@@ -139,17 +142,21 @@ def _record(state: RewriteState, node: Node) -> NodeRecord:
 def _tensors(state: RewriteState, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
     """The tensors of the nodes that are not known yet."""
     named = dict.fromkeys(t for node in nodes for t in (*node.inputs, *node.outputs) if t != ABSENT and t not in known)
-    graph, view = state.graph, state.graph.at(state.task.sizes[0])
-    return tuple([_tensor(graph, view, tensor) for tensor in named])
+    views = [state.graph.at(sizes) for sizes in state.task.sizes]
+    return tuple([_tensor(state.graph, views, tensor) for tensor in named])
 
 
-def _tensor(graph: Graph, view: Graph, tensor: int) -> TensorRecord:
-    """view: the graph at the typical sizes."""
+def _tensor(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
+    """views: the graph at each of the typical sizes."""
     known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
     dtype_and_rank = (known.dtype, None if known.shape is None else len(known.shape)) if known else None
-    size = view.types[tensor].size if known and known.shape is not None else -1
-    return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), _hash((known, content)), size)
+    size, symbolic = -1, False
+    if known and known.shape is not None:
+        sizes = [view.types[tensor].size for view in views]
+        size, symbolic = round(prod(sizes) ** (1 / len(sizes))), known != views[0].types[tensor]
+    signature = _hash((known, content)) & ~1 | symbolic
+    return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), signature, size)
 
 
 def _outputs(graph: Graph) -> list[NodeRecord]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rlflow.collect.edits import Edit
 from rlflow.graph.model import ABSENT
 from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift, node_signature, sized
+from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift, node_signature
 
 OrderKey = tuple[int, int]  # the rank of the tensor of the initial graph that it came from, and a hash
 
@@ -136,17 +136,9 @@ class Grounding:
         return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
 
     def operator_signature(self, node: int) -> tuple[int, Signature]:
-        """What a node is, wherever it is and whatever the typical sizes are: its operator; see `node_signature`."""
+        """What a node is, wherever it is; see `node_signature`."""
         operator, inputs, outputs = self.nodes[node]
         return operator, node_signature(inputs, outputs, self.signatures.__getitem__)
-
-    def sized_operator_signature(self, node: int) -> tuple[int, Signature]:
-        """The same at the typical sizes: what its runtime depends on."""
-        operator, inputs, outputs = self.nodes[node]
-        return operator, node_signature(inputs, outputs, self.sized_signature)
-
-    def sized_signature(self, tensor: int) -> int:
-        return sized(self.signatures[tensor], self.first.sizes)
 
     # -- matches -----------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A grounding as arrays, so that many states of it can be stepped at once."""
 
 from bisect import bisect
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -9,7 +10,6 @@ from rlflow.graph.model import ABSENT
 from worldmodel.edits.grounding import GroundEffect, Grounding
 from worldmodel.edits.learned_rules import LearnedRules
 from worldmodel.edits.match_classes import MatchClasses
-from worldmodel.edits.match_patterns import hash_of
 from worldmodel.edits.ragged import GrowingArray, RaggedLists
 
 UNKNOWN, NOT_ASKED = -1, -2  # in place of the row of an effect
@@ -175,3 +175,12 @@ class Groundings:
         if first not in self.known:
             self.known[first] = GroundingIndex(Grounding(self.rules, first), self.match_classes)
         return self.known[first]
+
+
+def hash_of(values: Iterable[int]) -> int:
+    """A 64-bit hash of integers, the same in every process (FNV-1a on words, with a finish that spreads low bits)."""
+    result = 0xCBF29CE484222325
+    for value in values:
+        result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        result ^= result >> 29
+    return result

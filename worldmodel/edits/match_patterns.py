@@ -15,23 +15,6 @@ NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
 Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tensor signatures by local number
 
 
-def hash_of(values: Iterable[int]) -> int:
-    """A 64-bit hash of integers, the same in every process (FNV-1a on words, with a finish that spreads low bits)."""
-    result = 0xCBF29CE484222325
-    for value in values:
-        result = ((result ^ (value & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-        result ^= result >> 29
-    return result
-
-
-def sized(signature: int, sizes: int) -> int:
-    """A tensor's signature at these typical sizes, which runtimes depend on and effects do not.
-
-    sizes: as of `rlflow.collect.edits.Edit`.
-    """
-    return hash_of((signature, sizes)) if sizes else signature
-
-
 def node_signature(inputs: Iterable[int], outputs: Iterable[int], signature_of: Callable[[int], int]) -> Signature:
     """The signatures of the tensors that a node reads, how many they are, and of those that it makes; 0 where one is
     omitted."""

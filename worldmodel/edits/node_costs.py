@@ -1,33 +1,27 @@
 """What single nodes cost, learnt: the mean of what was logged of such a node, else an estimate from others by their
-sizes.
-
-Signatures are sized here: a node costs another thing at another typical size. What the nodes of the initial graph cost
-is seen before any dream, so at sizes that no episode was played at only what is new is estimated.
-"""
+sizes."""
 
 from collections.abc import Iterable
-from typing import Self
 
 import numpy as np
 
-from rlflow.collect.edits import Edit
-from worldmodel.edits.match_patterns import Signature, node_signature, sized
+from worldmodel.edits.match_patterns import Signature
 
 REACH = 5  # edges within which other nodes may change what a node costs; a layer normalisation is as wide
 RIDGE = 0.1  # of the slopes of runtimes over sizes
 
 
 class NodeCosts:
-    """Runtime (ps) of nodes by sized operator signature.
+    """Runtime (ps) of nodes by operator signature.
 
-    known: operator → signature → mean runtime. sizes: sized tensor signature → elements.
+    known: operator → signature → mean runtime. sizes: tensor signature → elements.
     """
 
     def __init__(self, known: dict[int, dict[Signature, float]], sizes: dict[int, int]):
         self.known, self.sizes = known, sizes
 
     @classmethod
-    def learn(cls, logged: Iterable[tuple[int, Signature, int]], sizes: dict[int, int]) -> Self:
+    def learn(cls, logged: Iterable[tuple[int, Signature, int]], sizes: dict[int, int]) -> "NodeCosts":
         """logged: (operator, signature, runtime) as often as they were recorded."""
         sums: dict[int, dict[Signature, list]] = {}
         for operator, signature, runtime in logged:
@@ -38,16 +32,6 @@ class NodeCosts:
         for operator, of_operator in sums.items():
             known[operator] = {signature: total / n for signature, (total, n) in of_operator.items()}
         return cls(known, sizes)
-
-    def with_graph(self, first: Edit) -> Self:
-        """The same, and what the nodes of an initial graph cost where they were not known."""
-        of = {record.id: sized(record.signature, first.sizes) for record in first.tensors}
-        known = {operator: dict(of_operator) for operator, of_operator in self.known.items()}
-        for node in first.nodes:
-            signature = node_signature(node.inputs, node.outputs, of.__getitem__)
-            known.setdefault(node.operator, {}).setdefault(signature, float(node.runtime_ps))
-        sizes = {of[record.id]: record.size for record in first.tensors if record.size >= 0}
-        return NodeCosts(known, sizes | self.sizes)
 
     def knows(self, operator: int, signature: Signature) -> bool:
         return signature in self.known.get(operator, ())
@@ -94,7 +78,7 @@ class NodeCosts:
         return {"sizes": sorted(self.sizes.items()), "known": known}
 
     @classmethod
-    def from_json(cls, saved: dict) -> Self:
+    def from_json(cls, saved: dict) -> "NodeCosts":
         """Raises TypeError or ValueError for what `to_json` did not give."""
         known: dict[int, dict[Signature, float]] = {}
         for operator, of_operator in saved["known"]:

@@ -26,7 +26,7 @@ def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
     """Runtime in ps, float64."""
 
     def of_nodes(nodes: range) -> np.ndarray:
-        return np.array([costs(*index.grounding.sized_operator_signature(node)) for node in nodes], np.float64)
+        return np.array([costs(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
 
     return NodeValues(of_nodes)
 
@@ -35,8 +35,7 @@ def costs_unknown(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
     """1 where such a node's runtime was never logged, else 0; float64."""
 
     def of_nodes(nodes: range) -> np.ndarray:
-        unknown = [not costs.knows(*index.grounding.sized_operator_signature(node)) for node in nodes]
-        return np.array(unknown, np.float64)
+        return np.array([not costs.knows(*index.grounding.operator_signature(node)) for node in nodes], np.float64)
 
     return NodeValues(of_nodes)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worldmodel.edits.canonical_order import as_named_by_environment
+from worldmodel.edits.costs_at_new_sizes import node_costs_at
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
@@ -44,7 +45,7 @@ class Simulator:
         """nodes: of each state, those that are there."""
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules)
-        self.node_costs = model.costs.nodes.with_graph(index.grounding.first)
+        self.node_costs = node_costs_at(index.grounding.first, model.costs.nodes)
         self.single_cost = single_node_costs(index, self.node_costs)
         self.cost_unknown = costs_unknown(index, self.node_costs)
         if model.costs.neighbourhoods:
@@ -106,7 +107,7 @@ class Simulator:
 
     def _gain_by_analogy(self, match: int) -> tuple[float, float]:
         ground, costs = self.index.grounding.matches[match], self.model.costs
-        size = self.node_costs.sizes.get(self.index.grounding.sized_signature(ground.operands[-1]))
+        size = self.node_costs.sizes.get(self.index.grounding.signatures[ground.operands[-1]])
         return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
