@@ -2,9 +2,12 @@
 
 import numpy as np
 
+from rlflow.costs.at_sizes import at_sizes
 from rlflow.env.encoding import EDGE_FEATURES, NODE_FEATURES, SIZE_SLOTS, TOTALS, size_features
+from rlflow.env.state import Task
 from rlflow.tasks.base import GraphArrays
 from tests.toys.sizes import encoder_task
+from tests.toys.systems import SIGNS_AND_PRODUCTS, onnx_model, task_of
 
 # columns of GraphArrays, see `node_features` and `arrays`
 COSTS, N_SYMBOLIC, LEADING, DEGREE = slice(0, 3), 18, 19, 20
@@ -60,6 +63,17 @@ def test_what_is_symbolic_is_said_of_each_tensor():
         symbolic = sum(not isinstance(size, int) for size in shape)
         assert row[N_SYMBOLIC] == row[DEGREE] == symbolic and row[LEADING] == 0
     assert {1, 2} <= set(arrays.nodes[:, N_SYMBOLIC].astype(int).tolist())
+
+
+def test_axes_that_are_merged_are_one_symbolic_axis_of_degree_two():
+    """x [batch, seq, 4] → [batch·seq, 4]; the leading axis is symbolic in both."""
+    model = onnx_model("a = Relu(x)\nb = Flatten(a)\nc = Neg(b)", {"x": ("batch", "seq", 4)}, "c", b={"axis": 2})
+    task = task_of(model, SIGNS_AND_PRODUCTS)
+    sizes = ({"batch": 2, "seq": 8},)
+    task = Task(task.graph, task.rules, at_sizes(task.cost, sizes, task.graph), sizes=sizes)
+    rows = task.initial.arrays().nodes
+    assert rows[:, [N_SYMBOLIC, LEADING, DEGREE]].tolist() == [[2, 1, 2], [1, 1, 2], [1, 1, 2]]
+    assert np.allclose(rows[:, ELEMENTS], np.log1p(2 * 8 * 4))
 
 
 def test_the_shapes_of_the_arrays_are_those_that_the_spec_says():
