@@ -12,7 +12,7 @@ from rlflow.zoo.transformer import Transformer
 
 
 @cache
-def encoder_task(*typical: int, sequence: int | str = "seq") -> Task:
+def encoder_task(*typical: int, sequence: int | str = "seq", cost: type = AnalyticCost) -> Task:
     """A BERT encoder's two layers, x [1, sequence, 32] and a mask, at these typical sizes of `seq`."""
     b = Transformer("encoder", 0, TINY, fused=False)
     x, mask = b.input("x", [1, sequence, TINY.hidden]), b.input("mask", [1, 1, 1, sequence])
@@ -22,4 +22,4 @@ def encoder_task(*typical: int, sequence: int | str = "seq") -> Task:
     b.output(x, "y", [1, sequence, TINY.hidden])
     graph = load_graph(b.model())
     sizes = tuple([{"seq": size} for size in typical]) or ({},)
-    return Task(graph, load_rules(), at_sizes(AnalyticCost(), sizes, graph), sizes=sizes)
+    return Task(graph, load_rules(), at_sizes(cost(), sizes, graph), sizes=sizes)

@@ -7,6 +7,7 @@ from rlflow.collect.edits import edit_between, first_edit
 from tests.toys.sizes import encoder_task
 from tests.toys.systems import fitted, random_episodes, real_env, said
 from tests.worldmodel.edits.test_imagination import choose
+from tests.worldmodel.edits.test_neighbourhood import Fused
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.costs_at_new_sizes import GrownCosts, node_costs_at
 from worldmodel.edits.node_costs import NodeCosts
@@ -66,6 +67,16 @@ def test_it_predicts_the_same_edits_at_another_size(model):
     assert wrong.any() and (large.uncertainty[wrong] > 0).all()
     assert large.reward_error < CLOSE * scale
     assert np.corrcoef(large.rewards, large.real_rewards)[0, 1] > 0.98
+
+
+def test_costs_of_neighbourhoods_are_not_taken_over_from_another_size():
+    """Where kernels span operators, what one cost among others says nothing for sure of another size."""
+    small, large = (encoder_task(size, cost=Fused) for size in (8, 64))
+    model = fitted(random_episodes(small, 12, 15), small)
+    assert model.costs.neighbourhoods
+    there = said(model, random_episodes(large, 12, 15))
+    wrong = np.abs(there.rewards - there.real_rewards) > 1e-6 * np.abs(there.real_rewards).max()
+    assert there.exact == 1 and wrong.any() and (there.uncertainty[wrong] > 0).all()
 
 
 def test_one_dream_serves_the_model_at_every_size(model):
