@@ -26,7 +26,10 @@ from rlflow.tasks.base import EncodingSpec, GraphArrays, LocalState, valid_actio
 
 @dataclass(frozen=True)
 class Task:
-    """What stays the same in an episode: the model, the rules, the cost and the limit on locations."""
+    """What stays the same in an episode: the model, the rules, the cost and the limit on locations.
+
+    sizes: the typical ones, symbol → size; one empty dict where no size is symbolic.
+    """
 
     unit: ClassVar[str] = "ms"
     per_unit: ClassVar[float] = 1e9  # picoseconds in a millisecond
