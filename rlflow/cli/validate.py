@@ -1,6 +1,6 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -27,7 +27,7 @@ def add(commands) -> None:
     command.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
     command.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
     command.add_argument("--all", action="store_true", help="show every finding, not only those that failed")
-    add_shape(command)
+    add_sizes(command)
 
 
 def run(parsed) -> dict:
@@ -46,7 +46,7 @@ def run(parsed) -> dict:
         not parsed.exact, receipt,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())
-    end_with(result, parsed, shape_words(shapes))
+    end_with(result, parsed, shape_words(shapes, parsed.fix))
     return result.to_dict()
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from rlflow.costs.at_sizes import at_sizes
 from rlflow.env.encoding import EDGE_FEATURES, NODE_FEATURES, SIZE_SLOTS, TOTALS, size_features
 from rlflow.env.state import Task
 from rlflow.tasks.base import GraphArrays
@@ -69,8 +68,7 @@ def test_axes_that_are_merged_are_one_symbolic_axis_of_degree_two():
     """x [batch, seq, 4] → [batch·seq, 4]; the leading axis is symbolic in both."""
     model = onnx_model("a = Relu(x)\nb = Flatten(a)\nc = Neg(b)", {"x": ("batch", "seq", 4)}, "c", b={"axis": 2})
     task = task_of(model, SIGNS_AND_PRODUCTS)
-    sizes = ({"batch": 2, "seq": 8},)
-    task = Task(task.graph, task.rules, at_sizes(task.cost, sizes, task.graph), sizes=sizes)
+    task = Task(task.graph, task.rules, task.cost, sizes=({"batch": 2, "seq": 8},))
     rows = task.initial.arrays().nodes
     assert rows[:, [N_SYMBOLIC, LEADING, DEGREE]].tolist() == [[2, 1, 2], [1, 1, 2], [1, 1, 2]]
     assert np.allclose(rows[:, ELEMENTS], np.log1p(2 * 8 * 4))

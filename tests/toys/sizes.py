@@ -3,7 +3,6 @@
 from functools import cache
 
 from rlflow.costs.analytic import AnalyticCost
-from rlflow.costs.at_sizes import at_sizes
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
@@ -22,4 +21,4 @@ def encoder_task(*typical: int, sequence: int | str = "seq", cost: type = Analyt
     b.output(x, "y", [1, sequence, TINY.hidden])
     graph = load_graph(b.model())
     sizes = tuple([{"seq": size} for size in typical]) or ({},)
-    return Task(graph, load_rules(), at_sizes(cost(), sizes, graph), sizes=sizes)
+    return Task(graph, load_rules(), cost(), sizes=sizes)
