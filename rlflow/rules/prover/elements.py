@@ -119,7 +119,7 @@ def cast(m, a, x):
 
 def where(m, a, condition, x, y):
     def one(c, p, q):
-        chosen = c if isinstance(c, int) else m.apply("flag", c)  # 1 or 0
+        chosen = m.number(c) if isinstance(c, int) else m.apply("flag", c)  # 1 or 0
         return chosen * p + (m.number(1) - chosen) * q
 
     return replace(pointwise(m, one, condition, x, y), dtype=x.dtype)
