@@ -362,7 +362,7 @@ def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
     """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
     declared, arguments = [], []
     for value in inputs:
-        open_ones = sorted({name for size in symbols.shape_of(value) for name in symbols_of(size)})
+        open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]
         if not open_ones:
             continue
         dims = value.type.tensor_type.shape.dim
