@@ -224,10 +224,13 @@ class _Instance:
         model = helper.make_model(graph, opset_imports=imports, ir_version=8)
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         del inferred.graph.value_info[:]
-        for value in inferred.graph.output:
-            if not value.type.tensor_type.HasField("shape"):  # which the checker asks for
-                for _ in self.inputs[0].type.tensor_type.shape.dim:
-                    value.type.tensor_type.shape.dim.add()
+        open_ones = [k for k, v in enumerate(inferred.graph.output) if not v.type.tensor_type.HasField("shape")]
+        for k in open_ones:  # the checker asks for a shape
+            _declare_rank(inferred.graph.output[k], len(self.inputs[0].type.tensor_type.shape.dim))
+        if self.arithmetic and open_ones:  # of which ONNX's own inference knows less
+            known = load_graph(inferred)
+            for k in open_ones:
+                _declare_rank(inferred.graph.output[k], len(known.types[known.outputs[k]].shape))
         return inferred
 
     def output(self, pattern: Output) -> list[str]:
@@ -242,7 +245,9 @@ class _Instance:
                 value = self.case.values[bound.name] if isinstance(bound, Bind) else bound.compute({})
                 attributes |= {} if value is None else {name: value}
             split = self.made.get(inputs[1]) if op.op == "Split" else None
-            n_outputs = 1 if split is None else split.size or 2
+            named = [o.slot or 0 for _, o in self.rule.source if o.op.key == op.key]
+            n_outputs = max(2, 1 + max(named, default=0)) if op.op == "Split" else 1
+            n_outputs = split.size if split is not None and split.size else n_outputs
             outputs = [f"n{len(self.nodes)}_{slot}" for slot in range(n_outputs)]
             for name, slot, _ in moved_attributes(op.op, op.domain, self.case.opset):
                 if slot < len(inputs):
@@ -325,6 +330,12 @@ class _Instance:
         result = f"computed{len(self.arithmetic)}"
         self.arithmetic.append(helper.make_node(op, inputs, [result], **attributes))
         return result
+
+
+def _declare_rank(value: onnx.ValueInfoProto, rank: int) -> None:
+    del value.type.tensor_type.shape.dim[:]
+    for _ in range(rank):
+        value.type.tensor_type.shape.dim.add()
 
 
 def watched(case: Case) -> Case:
