@@ -4,8 +4,9 @@ Exporters write arithmetic on sizes anew in every block of a model. What of it i
 before anything else, by the rules of shape_arithmetic and in one fixed order, so that agents see the model that there
 is behind it. The receipt's actions begin with these.
 
-It ends. A rule that gives an operand as a constant lowers the number of operands that are computed and known; all the
-others take an operator away and make no new operand of that kind. Each of these numbers only falls, and none is below 0.
+It ends. A rule that gives an operand as a constant lowers the number of operands that are computed and known, and one
+that says nothing of zeros the number of those that do; none of the others raises these. One that lets a Shape be of an
+earlier tensor lowers the number of operators before it; all the others take an operator away.
 """
 
 from rlflow.graph.model import Graph
