@@ -1,4 +1,8 @@
-"""One original beside any number of candidates: it is run once."""
+"""One original beside any number of candidates: it is run once.
+
+Where it has symbols it is run at the named sizes, each of them with ordinary inputs, the first with special values too,
+and then at sizes that nobody named (sizes.py), with ordinary inputs of one seed each.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,13 +11,16 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.deliver.validate.findings import Finding, Findings
-from rlflow.deliver.validate.inputs import ordinary_inputs, special_inputs
+from rlflow.deliver.validate.inputs import InputSet, ordinary_inputs, special_inputs
 from rlflow.deliver.validate.models import Model
 from rlflow.deliver.validate.numerics import Expected, precise_runs
+from rlflow.deliver.validate.sizes import Others, ladders
 from rlflow.deliver.validate.steps import receipt_findings
 from rlflow.deliver.validate.structure import interface, kept_weights, structure
+from rlflow.graph.typical import input_shapes, typical_sizes
 from rlflow.rules.language import RuleSet
 
+LARGEST_INPUTS = 1 << 28  # bytes; where nobody named a size, no larger ones are made
 UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
 
 
@@ -26,15 +33,31 @@ class Comparison:
         threads: int = 1, optimise: bool = True,
     ):  # fmt: skip
         self.shapes, self.tolerance, self.left = shapes or {}, tolerance, Model.read(original)
-        ordinary = ordinary_inputs(self.left.proto, seeds, self.shapes)
-        self.bound = ordinary[0].arrays
-        special, precise = (
-            special_inputs(self.left.proto, seeds[0], self.shapes),
-            precise_runs(self.left, ordinary, threads),
-        )
-        self.expected = [Expected(self.left, ordinary, special, tolerance, threads, False, precise)]
+        self.seeds, ports = seeds, self.left.interface
+        first, *more = self.sizes = typical_sizes(ports, self.shapes)
+        bound = input_shapes(ports.inputs, first)
+        ordinary = [given.at(first) for given in ordinary_inputs(self.left.proto, seeds, bound)]
+        ordinary += map(self.draw, more)
+        special = [given.at(first) for given in special_inputs(self.left.proto, seeds[0], bound)]
+        precise = precise_runs(self.left, ordinary, threads)
+        others = Others(list(ladders(ports.symbols, first)), self.sizes, self.draw)
+        written = Expected(self.left, ordinary, special, tolerance, threads, False, precise, others)
+        self.expected = [written]
         if optimise:
-            self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise))
+            others = Others([(sizes,) for sizes in written.elsewhere], self.sizes, self.draw)
+            self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise, others))
+
+    def draw(self, sizes: Mapping[str, int]) -> InputSet:
+        """Ordinary inputs of these sizes; the seed, and with it the shift, is another one from size to size.
+
+        Raises RLFlowError if they would be too large.
+        """
+        shapes = input_shapes(self.left.inputs, sizes)
+        elements = sum(map(math.prod, shapes.values()))
+        if elements * WIDEST > LARGEST_INPUTS:
+            raise RLFlowError(f"its inputs would have {elements} elements")
+        seed = self.seeds[sum(sizes.values()) % len(self.seeds)]
+        return ordinary_inputs(self.left.proto, self.seeds, shapes)[list(self.seeds).index(seed)].at(sizes)
 
     def against(
         self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None
@@ -48,7 +71,7 @@ class Comparison:
             return result
         result.findings += structure(self.left, right)
         is_model = result.ok
-        result.findings += interface(self.left, right, self.bound, self.shapes)
+        result.findings += interface(self.left, right, self.shapes)
         if is_model:
             for each in self.expected:
                 result.findings += each.against(right)

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.graph.model import Interface
 from rlflow.graph.onnx_reader import external_locations
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
+from rlflow.graph.symbols import Symbols
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class Model:
         """Those that a user must give."""
         initializers = {tensor.name for tensor in self.proto.graph.initializer}
         return [value for value in self.proto.graph.input if value.name not in initializers]
+
+    @property
+    def interface(self) -> Interface:
+        """As that of its graph, without a look at its weights."""
+        symbols = Symbols(self.inputs, self.proto.graph.node, {})
+        return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(self.proto.graph.output), {}, {}, {}, symbols.least)
 
     def refusal(self, full: bool) -> str | None:
         """What the ONNX checker has against the model."""
@@ -80,6 +89,15 @@ class Model:
         model.CopyFrom(self.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
         return session(model, threads, optimise, self.folder)
+
+    def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Whether no fixed size of an input is another than that of its array."""
+        dims = {value.name: value.type.tensor_type.shape.dim for value in self.inputs}
+        return all(
+            not dim.HasField("dim_value") or dim.dim_value == size
+            for name, array in arrays.items()
+            for dim, size in zip(dims.get(name, ()), array.shape, strict=False)
+        )
 
     def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
         """Those of the sizes that are still symbolic here, or of an input."""
