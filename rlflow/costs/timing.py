@@ -76,7 +76,7 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     del template.graph.initializer[:]
     names = {tensor: f"t{tensor}" for tensor in (*reads, *made)}
     types = {t: graph.types[t] for t in (*reads, *made) if t in graph.types}
-    declared = {t: helper.make_tensor_value_info(names[t], *kind) for t, kind in types.items()}
+    declared = {t: helper.make_tensor_value_info(names[t], kind.dtype, kind.shape) for t, kind in types.items()}
     interface = Interface(
         template,
         tuple(declared[t] for t in inputs),

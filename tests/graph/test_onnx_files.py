@@ -386,7 +386,7 @@ BINDINGS = [
 @pytest.mark.parametrize("declared, shapes, message", BINDINGS, ids=range(len(BINDINGS)))
 def test_a_wrong_binding_is_named(declared, shapes, message):
     with pytest.raises(RLFlowError) as error:
-        load_graph(model(f"g ({declared}) => (float[A,B] y) {{ y = Neg(x) }}"), shapes)
+        random_inputs(model(f"g ({declared}) => (float[A,B] y) {{ y = Neg(x) }}"), 0, shapes)
     assert str(error.value) == message
 
 
