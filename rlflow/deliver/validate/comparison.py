@@ -4,6 +4,7 @@ Where it has symbols it is run at the named sizes, each of them with ordinary in
 and then at sizes that nobody named (sizes.py), with ordinary inputs of one seed each.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from rlflow.deliver.validate.structure import interface, kept_weights, structure
 from rlflow.graph.typical import input_shapes, typical_sizes
 from rlflow.rules.language import RuleSet
 
-LARGEST_INPUTS = 1 << 28  # bytes; where nobody named a size, no larger ones are made
+MOST_ELEMENTS = 1 << 26  # of the inputs; beyond the first size no larger ones are made
 UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
 
 
@@ -30,12 +31,12 @@ class Comparison:
     def __init__(
         self, original: onnx.ModelProto | Path | str, seeds: Sequence[int], tolerance: float,
         shapes: Mapping[str, object] | None = None,
-        threads: int = 1, optimise: bool = True,
+        threads: int = 1, optimise: bool = True, fix: bool = False,
     ):  # fmt: skip
-        self.shapes, self.tolerance, self.left = shapes or {}, tolerance, Model.read(original)
+        self.shapes, self.fix, self.tolerance, self.left = shapes or {}, fix, tolerance, Model.read(original)
         self.seeds, ports = seeds, self.left.interface
         first, *more = self.sizes = typical_sizes(ports, self.shapes)
-        bound = input_shapes(ports.inputs, first)
+        bound = input_shapes(ports, first)
         ordinary = [given.at(first) for given in ordinary_inputs(self.left.proto, seeds, bound)]
         ordinary += map(self.draw, more)
         special = [given.at(first) for given in special_inputs(self.left.proto, seeds[0], bound)]
@@ -48,16 +49,16 @@ class Comparison:
             self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise, others))
 
     def draw(self, sizes: Mapping[str, int]) -> InputSet:
-        """Ordinary inputs of these sizes; the seed, and with it the shift, is another one from size to size.
+        """Ordinary inputs of these sizes. The seed, and the shift with it, differs from size to size.
 
         Raises RLFlowError if they would be too large.
         """
-        shapes = input_shapes(self.left.inputs, sizes)
+        shapes = input_shapes(self.left.interface, sizes)
         elements = sum(map(math.prod, shapes.values()))
-        if elements * WIDEST > LARGEST_INPUTS:
+        if elements > MOST_ELEMENTS:
             raise RLFlowError(f"its inputs would have {elements} elements")
-        seed = self.seeds[sum(sizes.values()) % len(self.seeds)]
-        return ordinary_inputs(self.left.proto, self.seeds, shapes)[list(self.seeds).index(seed)].at(sizes)
+        drawn = ordinary_inputs(self.left.proto, self.seeds, shapes)
+        return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
 
     def against(
         self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None
@@ -71,7 +72,7 @@ class Comparison:
             return result
         result.findings += structure(self.left, right)
         is_model = result.ok
-        result.findings += interface(self.left, right, self.shapes)
+        result.findings += interface(self.left, right, self.shapes if self.fix else {})
         if is_model:
             for each in self.expected:
                 result.findings += each.against(right)

@@ -132,7 +132,8 @@ def equal_sizes_text(findings: Sequence[Mapping]) -> str:
     names = " x ".join(name for name, _ in compared[0])
     listed = ", ".join("x".join(str(size) for _, size in sizes) for sizes in compared)
     left = len(there) - len(compared)
-    return f"equal at {len(compared)} sizes ({names}): {listed}" + (f"; {left} not compared" if left else "")
+    count = f"{len(compared)} size" + "s" * (len(compared) > 1)
+    return f"equal at {count} ({names}): {listed}" + (f"; {left} not compared" if left else "")
 
 
 def _json_number(value: float | None) -> float | str | None:

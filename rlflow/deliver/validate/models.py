@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
@@ -90,14 +89,13 @@ class Model:
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
         return session(model, threads, optimise, self.folder)
 
-    def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Whether no fixed size of an input is another than that of its array."""
-        dims = {value.name: value.type.tensor_type.shape.dim for value in self.inputs}
-        return all(
-            not dim.HasField("dim_value") or dim.dim_value == size
-            for name, array in arrays.items()
-            for dim, size in zip(dims.get(name, ()), array.shape, strict=False)
-        )
+    def takes(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether no fixed size of an input is another than in `shapes`: input → sizes."""
+        for value in self.inputs:
+            for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+                if dim.HasField("dim_value") and dim.dim_value != size:
+                    return False
+        return True
 
     def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
         """Those of the sizes that are still symbolic here, or of an input."""

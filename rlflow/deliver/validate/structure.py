@@ -64,7 +64,7 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
 
 
 def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterator[Finding]:
-    """Names, order and types of inputs and outputs; a symbol that `shapes` gives one size may have become that."""
+    """Names, order and types of inputs and outputs; symbols may have become the sizes of `shapes`."""
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     for value in left.inputs:
         for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
