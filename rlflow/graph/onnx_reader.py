@@ -136,7 +136,9 @@ class _Reader:
         )
         self.types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
         self.types |= {tensor: constant.type for tensor, constant in self.constants.items()}
-        lost = self.infer_in_symbols() if symbols.least or symbols.bindings else ()
+        produced = [t for node in self.nodes for t in node.outputs if t != ABSENT]
+        unknown = any(t not in self.types or self.types[t].shape is None for t in produced)
+        lost = self.infer_by_node() if unknown or symbols.least or symbols.bindings else ()
         result = Graph.build(
             interface, self.nodes, self.types, self.constants,
             [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
@@ -144,7 +146,7 @@ class _Reader:
         result.lost = tuple((node_id, reason) for node_id, reason in lost if node_id in result.nodes)
         return result
 
-    def infer_in_symbols(self) -> list[tuple[int, str]]:
+    def infer_by_node(self) -> list[tuple[int, str]]:
         """Types of all tensors anew, node by node, with what small ones hold; returns where a shape was lost, and why.
 
         What stays unknown keeps what ONNX's inference over the whole model says.
@@ -362,7 +364,7 @@ def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
     """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
     declared, arguments = [], []
     for value in inputs:
-        open_ones = sorted({name for size in symbols.shape_of(value) for name in symbols_of(size)})
+        open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]
         if not open_ones:
             continue
         dims = value.type.tensor_type.shape.dim

@@ -163,22 +163,15 @@ def infer_types(
         result = _infer(op, domain, version, attributes, n_outputs, shapes, known)
     except INFERENCE_ERRORS as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
-    in_symbols = any(map(symbolic.is_symbolic, inputs))
-    named = _with_defaults(op, domain, version, attributes) if in_symbols else {}
-    if in_symbols and (not domain or op in symbolic.OF_RUNTIME):
+    named = attribute_defaults(op, domain, version) | dict(attributes)
+    if any(map(symbolic.is_symbolic, inputs)) and (not domain or op in symbolic.OF_RUNTIME):
         result = _in_symbols(op, named, inputs, values, result)
     if any(t is None or t.shape is None for t in result):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
     reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
     if reason is not None:
         raise RLFlowError(f"{op} does not fit its inputs: {reason}")
-    if not domain and any(kind is not None and kind.content is not None for kind in inputs) or in_symbols:
-        return contents(op, named or _with_defaults(op, domain, version, attributes), inputs, values, result)
-    return result
-
-
-def _with_defaults(op: str, domain: str, version: int, attributes: tuple) -> dict:
-    return attribute_defaults(op, domain, version) | dict(attributes)
+    return contents(op, named, inputs, values, result) if not domain else result
 
 
 def _in_symbols(op: str, attributes: dict, inputs: list, values: list, found: tuple) -> tuple:
