@@ -59,7 +59,7 @@ def test_what_is_equal_for_every_size_is_found_equal_at_six(name):
     seen = result.to_dict()["sizes"]
     assert [each["verdict"] for each in seen] == ["ok"] * (1 + FIVE) and max(e["max_error"] for e in seen) == 0
     text = equal_sizes_text(result.to_dict()["findings"])
-    assert text == "equal at 6 sizes (batch x seq): 1x128, 1x1, 7x13, 1x256, 3x128, 1x2"
+    assert text == "equal at 6 sizes (batch x seq): 1x128, 1x1, 5x13, 1x256, 3x128, 1x2"
     assert "runs at every size that the original runs at: 6 were tried" in str(result)
 
 
@@ -76,9 +76,9 @@ def test_what_is_right_at_the_typical_size_alone_is_caught(name):
 
 def test_where_a_size_is_refused_it_is_named():
     result = validate(SCALED, WRONG["a batch of 1 in it"][1], shapes={"seq": 128})
-    (as_written, optimised) = [f.message for f in result.failures() if f.kind == "structure"]
-    assert as_written == optimised
-    assert as_written.endswith("that the original runs at: batch = 7, seq = 13; batch = 3, seq = 128")
+    as_written, optimised = [f.message for f in result.failures() if f.kind == "structure"]
+    assert optimised.endswith("that the original runs at: batch = 5, seq = 13")
+    assert as_written.endswith("that the original runs at: batch = 5, seq = 13; batch = 3, seq = 128")
 
 
 def test_the_original_is_not_blamed_for_where_it_does_not_run_itself():
