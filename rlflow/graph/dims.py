@@ -89,7 +89,7 @@ class Dim:
             raise Undecided(f"{self} is divided by {other}")
         whole = {monomial: a // other for monomial, a in self.terms if not monomial or a % other == 0}
         rest = _made({monomial: a % other if not monomial else a for monomial, a in self.terms if a % other})
-        return _made(whole) + (rest // other if type(rest) is int else _made({(Floor(rest, other),): 1}))
+        return _made(whole) + (rest // other if type(rest) is int else _floor(rest, other))
 
     def __rfloordiv__(self, other):
         if 0 <= other and self > other:
@@ -262,6 +262,15 @@ def _made(terms: Mapping[Monomial, int]):
         known.terms, known.text = ordered, _text(ordered)
         known = _KNOWN.setdefault(ordered, known)
     return known
+
+
+def _floor(dim: Dim, divisor: int):
+    """The integer part of dim / divisor; of a floor plus something it is one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
+    for monomial, a in dim.terms:
+        if a == 1 and len(monomial) == 1 and type(monomial[0]) is Floor:
+            inner = monomial[0]
+            return (inner.dim + (dim - _made({monomial: 1})) * inner.divisor) // (inner.divisor * divisor)
+    return _made({(Floor(dim, divisor),): 1})
 
 
 def _quotient(dividend: Dim, divisor: Dim):

@@ -328,11 +328,8 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
                 name = dim.dim_param or unnamed(value.name, axis)
                 if bindings.setdefault(name, size) != size:
                     raise RLFlowError(f"dimension '{name}' is bound to {bindings[name]} and {size}")
-    symbols = {
-        dim.dim_param or unnamed(value.name, axis)
-        for value in inputs if value.type.HasField("tensor_type")
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim) if not dim.HasField("dim_value")
-    }  # fmt: skip
+    written = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim} - {""}
+    symbols = written | Symbols(inputs, (), {}).least.keys()
     for name in shapes:
         if name not in names and name not in symbols:
             known = ", ".join(sorted({*names, *symbols}))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx
 
-from rlflow.graph.dims import Dim, parse, symbol
+from rlflow.graph.dims import Dim, least, parse, symbol
 
 MAX_NAME = 200  # characters; longer ones are no names that anybody gave
 
@@ -40,14 +40,33 @@ class Symbols:
             if dim.HasField("dim_value") or dim.dim_param in plain:
                 continue
             if not dim.dim_param:
-                own = unnamed(name, axis)
-                self._unnamed[name, axis] = self._add(own, (name, axis) in may_be_empty)
+                self._unnamed[name, axis] = self._add(unnamed(name, axis), (name, axis) in may_be_empty)
             elif dim.dim_param not in self._named:
-                size = parse(dim.dim_param, self._named.get) if len(dim.dim_param) <= MAX_NAME else None
-                if dim.dim_param in bound or size is None:
+                size = None if dim.dim_param in bound else self._expression(dim.dim_param)
+                if size is None:
                     self._add(dim.dim_param, dim.dim_param in empty)
                 else:
                     self._named[dim.dim_param] = size
+
+    def _expression(self, text: str) -> Dim | int | None:
+        """The size that a text says in names of sizes; None where it is a name itself.
+
+        A name that stands in expressions alone ("8*height") is a symbol, too, if the size is surely one then;
+        "batch-size" is not.
+        """
+        new: list[str] = []
+
+        def named(name: str) -> Dim | int:
+            if name not in self._named:
+                new.append(name)
+            return self._named[name] if name in self._named else symbol(name)
+
+        size = parse(text, named) if len(text) <= MAX_NAME else None
+        if size is None or type(size) is int or least(size) < 1:
+            return None if type(size) is not int else size
+        for name in new:
+            self._add(name, False)
+        return parse(text, named)
 
     def _add(self, name: str, may_be_empty: bool) -> Dim | int:
         if name in self.bindings:
