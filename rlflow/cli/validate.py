@@ -33,7 +33,7 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    from rlflow.deliver.receipt import shapes_of
+    from rlflow.deliver.receipt import shapes_of, sizes_of
     from rlflow.deliver.validate import validate
     from rlflow.runs.config import parse_shapes
 
@@ -42,8 +42,8 @@ def run(parsed) -> dict:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     receipt = read_json(parsed.receipt) if parsed.receipt else None
-    bound = shapes_of(receipt) if parsed.receipt else {}
-    shapes, fix = bound | parse_shapes(parsed.shape), parsed.fix or bool(bound)
+    bound, typical = (shapes_of(receipt), sizes_of(receipt)) if parsed.receipt else ({}, {})
+    shapes, fix = bound | typical | parse_shapes(parsed.shape), parsed.fix or bool(bound)
     result = validate(
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, parsed.threads,
         not parsed.exact, receipt, fix=fix,

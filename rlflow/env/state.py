@@ -26,7 +26,10 @@ from rlflow.tasks.base import EncodingSpec, GraphArrays, LocalState, valid_actio
 
 @dataclass(frozen=True)
 class Task:
-    """What stays the same in an episode: the model, the rules, the cost and the limit on locations."""
+    """What stays the same in an episode: the model, the rules, the cost and the limit on locations.
+
+    sizes: symbol → typical size, once for each combination (see `typical_sizes`).
+    """
 
     unit: ClassVar[str] = "ms"
     per_unit: ClassVar[float] = 1e9  # picoseconds in a millisecond
@@ -35,6 +38,7 @@ class Task:
     rules: RuleSet
     cost: CostModel
     max_locations: int = EnvOptions.max_locations
+    sizes: tuple[dict[str, int], ...] = ({},)
 
     @cached_property
     def initial(self) -> "RewriteState":

@@ -8,14 +8,15 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 
 import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import say_once
 from rlflow.graph.dims import at
-from rlflow.graph.model import Interface
-from rlflow.graph.onnx_reader import check_shapes
+from rlflow.graph.model import Graph, Interface
+from rlflow.graph.onnx_reader import check_shapes, load_graph
 from rlflow.graph.symbols import Symbols
 
 MOST = 16  # combinations of sizes, at each of which a result is estimated and measured
@@ -23,6 +24,24 @@ BATCH, SIDE, LENGTH = 1, 224, 128  # where nobody says anything: first axes; hei
 
 Shapes = Mapping[str, int | Sequence[int]]
 Sizes = dict[str, int]  # symbol → size
+
+
+def load_at(
+    source: Path | str | onnx.ModelProto, shapes: Shapes | None = None, fix: bool = False
+) -> tuple[Graph, tuple[Sizes, ...]]:
+    """The graph of a model, and its typical sizes.
+
+    Args:
+      source: see `load_graph`.  shapes: see `typical_sizes`.
+      fix: whether these sizes are frozen: no symbol is left of those that they name.
+
+    Raises RLFlowError as `load_graph` and `typical_sizes` do, and where `fix` has not one size to freeze of each name.
+    """
+    shapes = shapes or {}
+    graph = load_graph(source, shapes if fix else {})
+    if fix:
+        _check_fixed(graph.interface, shapes)
+    return graph, typical_sizes(graph.interface, shapes)
 
 
 def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[Sizes, ...]:
@@ -58,14 +77,22 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
     return tuple(result.values())
 
 
-def input_shapes(interface: Interface, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Input name → the sizes of its axes, as `random_inputs` takes them, where the symbols have these sizes."""
-    symbols = _symbols(interface)
-    tensors = [value for value in interface.inputs if value.type.HasField("tensor_type")]
-    return {value.name: tuple([at(size, sizes) for size in symbols.shape_of(value)]) for value in tensors}
+def input_shapes(
+    interface: Interface | Sequence[onnx.ValueInfoProto], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Input name → the sizes of its axes, as `random_inputs` takes them, where the symbols have these sizes.
+
+    interface: or the declarations of its inputs, where nothing is bound.
+    """
+    if isinstance(interface, Interface):
+        inputs, bindings = interface.inputs, interface.bindings
+    else:
+        inputs, bindings = interface, {}
+    symbols = Symbols(inputs, (), bindings)
+    return {value.name: tuple([at(size, sizes) for size in symbols.shape_of(value)]) for value in _tensors(inputs)}
 
 
-def check_fixed(interface: Interface, shapes: Shapes) -> None:
+def _check_fixed(interface: Interface, shapes: Shapes) -> None:
     """Raises RLFlowError unless `load_graph` has bound what was to be fixed.
 
     Args:
@@ -80,16 +107,10 @@ def check_fixed(interface: Interface, shapes: Shapes) -> None:
         raise RLFlowError(f"--fix freezes the sizes that --shape names; say which, for example {example}")
 
 
-def _symbols(interface: Interface) -> Symbols:
-    return Symbols(interface.inputs, (), interface.bindings)
-
-
 def _defaults(interface: Interface) -> Sizes:
     """Symbol → its size where nobody says anything, by the first axis that has it."""
-    symbols, found = _symbols(interface), {}
-    for value in interface.inputs:
-        if not value.type.HasField("tensor_type"):
-            continue
+    symbols, found = Symbols(interface.inputs, (), interface.bindings), {}
+    for value in _tensors(interface.inputs):
         axes = [str(size) for size in symbols.shape_of(value)]
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
         is_image = is_image and all(axis in interface.symbols for axis in axes[2:])
@@ -97,9 +118,7 @@ def _defaults(interface: Interface) -> Sizes:
             default = BATCH if axis == 0 else SIDE if is_image and axis > 1 else LENGTH
             found.setdefault(name, default)
     # What may be empty is the length of a cache, whatever its axis.
-    return {
-        name: LENGTH if least == 0 else found.get(name, LENGTH) for name, least in interface.symbols.items()
-    }
+    return {name: found.get(name, LENGTH) if least else LENGTH for name, least in interface.symbols.items()}
 
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
@@ -107,15 +126,17 @@ _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DO
 
 def _check_sums(interface: Interface, named: Sizes, sizes: Sizes) -> None:
     """Raises RLFlowError where a size that is made of others (`past + seq`) was named, and is not what they make."""
-    symbols = _symbols(interface)
-    for value in interface.inputs:
-        if not value.type.HasField("tensor_type"):
-            continue
+    symbols = Symbols(interface.inputs, (), interface.bindings)
+    for value in _tensors(interface.inputs):
         for dim, size in zip(value.type.tensor_type.shape.dim, symbols.shape_of(value), strict=True):
             wanted = named.get(dim.dim_param) if dim.dim_param else None
             if wanted is not None and at(size, sizes) != wanted:
                 made = ", ".join(f"{name} = {number}" for name, number in sizes.items())
                 raise RLFlowError(f"'{dim.dim_param}' of input '{value.name}' is {wanted} by --shape, but {made}")
+
+
+def _tensors(inputs: Sequence[onnx.ValueInfoProto]) -> list[onnx.ValueInfoProto]:
+    return [value for value in inputs if value.type.HasField("tensor_type")]
 
 
 def _say_assumed(sizes: Sizes) -> None:

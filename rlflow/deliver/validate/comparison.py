@@ -4,7 +4,6 @@ Where it has symbols it is run at the named sizes, each of them with ordinary in
 and then at sizes that nobody named (sizes.py), with ordinary inputs of one seed each.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from rlflow.deliver.validate.structure import interface, kept_weights, structure
 from rlflow.graph.typical import input_shapes, typical_sizes
 from rlflow.rules.language import RuleSet
 
-MOST_ELEMENTS = 1 << 26  # of the inputs; beyond the first size no larger ones are made
+MOST_BYTES = 1 << 30  # of one tensor: where nobody named a size, none is taken at which one is larger
 OPTIMISED = 2  # sizes that nobody named; what ONNX Runtime makes of a graph with symbols is the same for all sizes
 UNSAFE = "not compared: a model of such a structure is not run, since ONNX Runtime may end this process over it"
 
@@ -37,6 +36,7 @@ class Comparison:
         self.shapes, self.fix, self.tolerance, self.left = shapes or {}, fix, tolerance, Model.read(original)
         self.seeds, ports = seeds, self.left.interface
         first, *more = self.sizes = typical_sizes(ports, self.shapes)
+        self.graph = self.left.graph() if ports.symbols else None
         bound = input_shapes(ports, first)
         ordinary = [given.at(first) for given in ordinary_inputs(self.left.proto, seeds, bound)]
         ordinary += map(self.draw, more)
@@ -48,18 +48,25 @@ class Comparison:
         if optimise:
             others = Others([(sizes,) for sizes in written.elsewhere[:OPTIMISED]], self.sizes, self.draw)
             self.expected.append(Expected(self.left, ordinary, [], tolerance, threads, True, precise, others))
+        self.graph = None  # whose weights are let go
 
     def draw(self, sizes: Mapping[str, int]) -> InputSet:
         """Ordinary inputs of these sizes. The seed, and the shift with it, differs from size to size.
 
-        Raises RLFlowError if they would be too large.
+        Raises RLFlowError where nobody named the sizes and a tensor would be too large.
         """
-        shapes = input_shapes(self.left.interface, sizes)
-        elements = sum(map(math.prod, shapes.values()))
-        if elements > MOST_ELEMENTS:
-            raise RLFlowError(f"its inputs would have {elements} elements")
-        drawn = ordinary_inputs(self.left.proto, self.seeds, shapes)
+        largest = self.largest_tensor(sizes)
+        if sizes not in self.sizes and largest > MOST_BYTES:
+            raise RLFlowError(f"one of its tensors would take {largest / 2**30:.1f} GiB")
+        drawn = ordinary_inputs(self.left.proto, self.seeds, input_shapes(self.left.interface, sizes))
         return drawn[sum(sizes.values()) % len(drawn)].at(sizes)
+
+    def largest_tensor(self, sizes: Mapping[str, int]) -> int:
+        """In bytes, as far as shapes of the original are known."""
+        if self.graph is None:
+            return 0
+        types = self.graph.at(sizes).types
+        return max(types[tensor].nbytes for tensor in types)
 
     def against(
         self, candidate: onnx.ModelProto | Path | str, receipt: dict | None = None, rules: RuleSet | None = None

@@ -10,8 +10,8 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.graph.model import Interface
-from rlflow.graph.onnx_reader import external_locations
+from rlflow.graph.model import Graph, Interface
+from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
 from rlflow.graph.symbols import Symbols
@@ -52,6 +52,13 @@ class Model:
         """As that of its graph, without a look at its weights."""
         symbols = Symbols(self.inputs, self.proto.graph.node, {})
         return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(self.proto.graph.output), {}, {}, {}, symbols.least)
+
+    def graph(self) -> Graph | None:
+        """Its graph, with symbols; None if it cannot be read as one."""
+        try:
+            return load_graph(self.source)
+        except RLFlowError:
+            return None
 
     def refusal(self, full: bool) -> str | None:
         """What the ONNX checker has against the model."""

@@ -45,7 +45,7 @@ class Others(NamedTuple):
     Attributes:
       ladders: as `ladders` gives them.
       named: the sizes that are looked at anyway.
-      draw: the inputs of a size; RLFlowError where they would be too large.
+      draw: the inputs of a size; RLFlowError where a run at it would take too much memory.
     """
 
     ladders: Sequence[Ladder]
