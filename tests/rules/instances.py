@@ -6,9 +6,9 @@ A case is one line of data: the rule and what its names stand for.
 
 A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
 `:int64` after them for another data type. A list or an int is an int64 constant with that content, a float
-a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is a
-symbol of the model; `Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is a
-dict.
+a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is
+a symbol of the model; `Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is
+a dict.
 """
 
 from dataclasses import dataclass, field, replace
