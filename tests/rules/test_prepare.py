@@ -30,7 +30,7 @@ def two_blocks() -> onnx.ModelProto:
     x = "x"
     for block in range(2):
         weights |= {f"first{block}": np.int64(0), f"second{block}": np.int64(1)}
-        sizes = [op("Gather", op("Shape", x), f"{place}{block}", axis=0) for place in ("first", "second")]
+        sizes = [op("Gather", op("Shape", x), f"{part}{block}", axis=0) for part in ("first", "second")]
         sizes = [op("Unsqueeze", size, "axis") for size in sizes]
         apart = op("Reshape", x, op("Concat", *sizes, "heads", "free", axis=0))
         turned = op("Transpose", op("Tanh", op("Transpose", apart, perm=[0, 2, 1, 3])), perm=[0, 2, 1, 3])
