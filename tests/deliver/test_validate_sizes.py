@@ -169,7 +169,10 @@ def tried(typical: dict, runs=lambda sizes: True, least: dict | None = None, sec
     return list(elsewhere(ladders(symbols, typical), [typical], run, seconds))
 
 
-@pytest.mark.parametrize("typical", [BERT, {"batch": 1}, {"seq": 128}, {"batch": 8, "seq": 7}, {"b": 1, "h": 224, "w": 224}])
+IMAGE = {"b": 1, "h": 224, "w": 224}
+
+
+@pytest.mark.parametrize("typical", [BERT, IMAGE, {"batch": 1}, {"seq": 128}, {"batch": 8, "seq": 7}])
 def test_five_sizes_that_nobody_named(typical):
     chosen = [each.sizes for each in tried(typical)]
     assert len(chosen) == FIVE and typical not in chosen
@@ -193,10 +196,10 @@ def test_images_of_whole_blocks():
     def runs(chosen):
         return chosen["h"] % 32 == chosen["w"] % 32 == 0
 
-    ran = [each.sizes for each in tried({"b": 1, "h": 224, "w": 224}, runs) if each.result]
+    ran = [each.sizes for each in tried(IMAGE, runs) if each.result]
     assert len(ran) == FIVE and any(each["h"] != each["w"] for each in ran) and {"b": 1, "h": 32, "w": 32} in ran
-    ran = [each.sizes for each in tried({"b": 1, "h": 224, "w": 224}, lambda s: runs(s) and s["h"] == s["w"]) if each.result]
-    assert len(ran) == FIVE
+    square = [each.sizes for each in tried(IMAGE, lambda s: runs(s) and s["h"] == s["w"]) if each.result]
+    assert len(square) == FIVE
 
 
 def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
@@ -218,23 +221,25 @@ def test_what_a_result_of_an_earlier_version_says_has_no_sizes():
 
 
 def test_a_known_fault_is_looked_for_at_the_sizes():
-    graph = load_graph(onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
+    graph = load_graph(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
 g (float[n] x, float[n,2] z) => (float[2] y) <float[2] b = {1.0, 2.0}> {
   t = MatMul (x, z)
   y = Add (t, b)
-}"""))
+}""")
+    )
     assert not known_faults(graph, [{"n": 3}, {"n": 128}])
     assert known_faults(graph, [{"n": 3}, {"n": 0}]) == {"MatMulAddFusion": 1}
 
 
 def test_the_command_says_the_sizes(capsys, tmp_path):
-    a, b, found = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "found.json"
+    a, b, out = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "findings.json"
     onnx.save(SCALED, a)
     onnx.save(WRONG["a batch of 1 in it"][1], b)
-    done = in_process(capsys, "validate", a, a, "--shape", "seq=16,128", "--json", found)
+    done = in_process(capsys, "validate", a, a, "--shape", "seq=16,128", "--json", out)
     assert done.code == 0 and "equal at 7 sizes (batch x seq): 1x16, 1x128, " in done.err + done.out
-    assert len(json.loads(found.read_text())["sizes"]) == 2 + FIVE
-    done = in_process(capsys, "validate", a, b, "--shape", "seq=128", "--json", found)
+    assert len(json.loads(out.read_text())["sizes"]) == 2 + FIVE
+    done = in_process(capsys, "validate", a, b, "--shape", "seq=128", "--json", out)
     assert done.code == 1
-    verdicts = {tuple(e["sizes"].values()): e["verdict"] for e in json.loads(found.read_text())["sizes"]}
+    verdicts = {tuple(e["sizes"].values()): e["verdict"] for e in json.loads(out.read_text())["sizes"]}
     assert verdicts[1, 128] == "ok" and verdicts[3, 128] == "FAILED"
