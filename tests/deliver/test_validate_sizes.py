@@ -6,11 +6,17 @@ import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.validate import Findings, numerics, validate
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.deliver.receipt import make_receipt
+from rlflow.deliver.repair import repaired
+from rlflow.deliver.validate import Comparison, Findings, numerics, validate
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.deliver.validate.known_faults import known_faults
 from rlflow.deliver.validate.sizes import FIVE, elsewhere, ladders
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import RuleSet, parse
 from tests.commands import in_process
 
 BERT = {"batch": 1, "seq": 128}
@@ -243,3 +249,42 @@ def test_the_command_says_the_sizes(capsys, tmp_path):
     assert done.code == 1
     verdicts = {tuple(e["sizes"].values()): e["verdict"] for e in json.loads(out.read_text())["sizes"]}
     assert verdicts[1, 128] == "ok" and verdicts[3, 128] == "FAILED"
+
+
+# -- receipts and repair ---------------------------------------------------------------------------
+
+RULES = """
+relu-twice: harmless
+  Relu(x) => Relu(Relu(x))
+
+sum-of-128: right where the axis is of 128 alone
+  ReduceMean(x, a, keepdims=1) => Div(ReduceSum(x, a, keepdims=1), 128.0)
+"""
+
+
+def walk() -> tuple[onnx.ModelProto, Task, list[tuple[int, int]]]:
+    """A model with symbols, its task, and three rewrites, of which the second is right at seq = 128 alone."""
+    original = model("  r = Relu (x)\n  m = ReduceMean <axes = [1], keepdims = 1> (r)\n  y = Sub (r, m)")
+    rules = RuleSet(tuple(parse(RULES, "made-up")), "made-up")
+    task = Task(load_graph(original), rules, AnalyticCost(), sizes=(BERT,))
+    return original, task, [(0, 0), (1, 0), (0, 0)]
+
+
+def test_the_first_rewrite_that_is_wrong_at_another_size_is_named():
+    original, task, actions = walk()
+    state = task.initial
+    for action in actions:
+        state = state.apply(*action)
+    receipt = make_receipt(task.graph, task.rules, [], actions, state.graph, {}, sizes=task.sizes)
+    result = validate(original, to_model(state.graph), shapes={"seq": 128}, receipt=receipt, rules=task.rules)
+    last = [finding for finding in result.findings if finding.kind == "receipt"][-1]
+    assert not last.ok and "after step 1, rule sum-of-128 at location 0, outputs part: batch = " in last.message
+    assert not any(f.sizes == BERT for f in result.failures())
+
+
+def test_a_rewrite_that_is_wrong_at_another_size_is_left_out():
+    original, task, actions = walk()
+    comparison = Comparison(original, [0], 1e-4, {"seq": 128})
+    done = repaired(task, actions, lambda state: comparison.against(to_model(state.graph)))
+    assert done.findings.ok and [each.rule for each in done.left_out] == ["sum-of-128"]
+    assert done.left_out[0].blame == "rule" and len(done.actions) == 2
