@@ -4,9 +4,8 @@ import math
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import ending
-from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.program import shape_words
 from rlflow.common.progress import progress_bar
@@ -21,15 +20,12 @@ def add(commands) -> None:
     command.add_argument("--seconds", type=float, default=600.0, metavar="S", help=seconds)
     iterations = "how many rewrites may need one another (default: 4)"
     command.add_argument("--iterations", type=int, default=4, metavar="N", help=iterations)
-    add_shape(command)
+    add_sizes(command)
 
 
 def run(parsed) -> dict:
     """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known."""
-    from rlflow.costs.analytic import AnalyticCost
-    from rlflow.env.state import Task
-    from rlflow.graph.onnx_reader import load_graph
-    from rlflow.rules.language import load_rules
+    from rlflow.env.spec import EnvSpec
     from rlflow.runs.config import parse_shapes
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy
@@ -37,8 +33,8 @@ def run(parsed) -> dict:
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("--seconds is above 0, --iterations at least 1")
     shapes = parse_shapes(parsed.shape)
-    graph = load_graph(zoo_or_path(parsed.model), shapes)
-    task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
+    spec = EnvSpec(parsed.model, tuple(shapes.items()), fix=parsed.fix, cost="analytic")
+    task, started = spec.make_task(), time.monotonic()
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
         def show(iterations, nodes):
@@ -56,7 +52,7 @@ def run(parsed) -> dict:
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
         "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
     }
-    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(shapes))
+    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(shapes, parsed.fix))
     return results
 
 

@@ -95,7 +95,7 @@ class Dim:
             raise Undecided(f"{self} is divided by {other}")
         whole = {monomial: a // other for monomial, a in self.terms if not monomial or a % other == 0}
         rest = _made({monomial: a % other if not monomial else a for monomial, a in self.terms if a % other})
-        return _made(whole) + _floor(rest, other)
+        return _made(whole) + (rest // other if type(rest) is int else _floor(rest, other))
 
     def __rfloordiv__(self, other):
         if 0 <= other and self > other:
@@ -278,14 +278,12 @@ def _made(terms: Mapping[Monomial, int]):
     return known
 
 
-def _floor(dim, divisor: int):
-    """The integer part of what no term can be taken out of; (x//a + c)//b is (x + c·a)//(a·b)."""
-    if type(dim) is int:
-        return dim // divisor
-    (monomial, a), *constant = dim.terms
-    if len(monomial) == 1 and type(monomial[0]) is Floor and a == 1 and (not constant or constant[0][0] == ()):
-        inner, inner_divisor = monomial[0]
-        return (inner + (constant[0][1] if constant else 0) * inner_divisor) // (inner_divisor * divisor)
+def _floor(dim: Dim, divisor: int):
+    """The integer part of dim / divisor; of a floor plus something it is one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
+    for monomial, a in dim.terms:
+        if a == 1 and len(monomial) == 1 and type(monomial[0]) is Floor:
+            inner = monomial[0]
+            return (inner.dim + (dim - _made({monomial: 1})) * inner.divisor) // (inner.divisor * divisor)
     return _made({(Floor(dim, divisor),): 1})
 
 

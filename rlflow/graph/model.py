@@ -8,7 +8,7 @@ names. Weights are `Constant`s that a rewrite moves around without reading.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from rlflow.graph import contrib
+from rlflow.graph.dims import at
 from rlflow.graph.order import Edit, Order, after, walk
 
 ABSENT = -1  # an omitted optional input or output of a node
@@ -47,6 +48,10 @@ class TensorType(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.size * itemsize(self.dtype)
+
+    def __repr__(self) -> str:
+        held = f", content={self.content}" if self.content is not None else ""
+        return f"TensorType(dtype={self.dtype}, shape={self.shape}{held})"
 
 
 def itemsize(dtype: int) -> int:
@@ -143,6 +148,7 @@ class Interface:
       names: tensor id → ONNX name of the original tensors.
       opsets: domain → version.
       bindings: symbolic dimension → the size it was bound to.
+      symbols: those that are not bound → the least size that each may have.
     """
 
     template: onnx.ModelProto
@@ -151,6 +157,7 @@ class Interface:
     names: Mapping[int, str]
     opsets: Mapping[str, int]
     bindings: Mapping[str, int] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def semantics(self) -> bytes:
@@ -158,6 +165,36 @@ class Interface:
         functions = [f.SerializeToString(deterministic=True) for f in self.template.functions]
         declared = self.opsets.items() - RUNTIME_OPSET.items()
         return repr((sorted(declared), functions)).encode()
+
+
+class _TypesAt(Mapping):
+    """The types of a graph where its symbols have given sizes."""
+
+    def __init__(self, types: dict[int, TensorType], sizes: Mapping[str, int]):
+        self._types, self._sizes = types, tuple(sorted(sizes.items()))
+
+    def __getitem__(self, tensor: int) -> TensorType:
+        return _type_at(self._types[tensor], self._sizes)
+
+    def get(self, tensor: int, default=None):
+        kind = self._types.get(tensor)
+        return default if kind is None else _type_at(kind, self._sizes)
+
+    def __contains__(self, tensor) -> bool:
+        return tensor in self._types
+
+    def __iter__(self):
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+
+@lru_cache(maxsize=65536)
+def _type_at(kind: TensorType, sizes: tuple[tuple[str, int], ...]) -> TensorType:
+    known = dict(sizes)
+    shape, content = (part and tuple([at(v, known) for v in part]) for part in (kind.shape, kind.content))
+    return TensorType(kind.dtype, shape, content)
 
 
 class Graph:
@@ -172,7 +209,10 @@ class Graph:
       inputs, outputs: tensor ids in the order of the interface.
       next_id: the first id that is free for a node or tensor.
       relied_on_shapes: whether a rewrite so far was valid only for the bound sizes of symbolic dimensions.
+      lost: (node id, why) of each node of the model at which a shape was lost.
     """
+
+    lost: tuple[tuple[int, str], ...] = ()
 
     def __init__(
         self, interface, nodes, types, constants, producers, consumers, inputs, outputs, next_id, relied_on_shapes=False
@@ -269,6 +309,18 @@ class Graph:
         digest.update(repr([ref(tensor) for tensor in self.outputs]).encode())
         return digest.hexdigest()
 
+    def at(self, sizes: Mapping[str, int]) -> "Graph":
+        """The graph where its symbols have these sizes: all types are of numbers, all else is shared.
+
+        Rules see the graph itself; the view is for what asks how large things are.
+        """
+        if not self.interface.symbols:
+            return self
+        view = Graph.__new__(Graph)
+        view.__dict__.update(self.__dict__)
+        view.types = _TypesAt(self.types, sizes)
+        return view
+
     # -- edits -------------------------------------------------------------------------------------
 
     def rewrite(
@@ -291,6 +343,7 @@ class Graph:
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
             self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
         )
+        graph.lost = self.lost
         changed: set[int] = set()
         touched: set[int] = set()
         gone = [graph.nodes.pop(node_id) for node_id in removed]

@@ -110,8 +110,10 @@ CHANGES = {
     "result": (lambda r: r.update(result_hash="0" * 64), "ends at another graph"),
     "an action less": (lambda r: r["actions"].pop(), "ends at another graph"),
     "bytes": (lambda r: r.update(model_sha256="0" * 64), "folded weights differ; the receipt was made with"),
-    "format": (lambda r: r.update(format=99), "has format 99, this version reads 1"),
+    "format": (lambda r: r.update(format=99), "has format 99, this version reads 1 and 2"),
     "shapes": (lambda r: r.update(shapes={"nothing": 3}), "names 'nothing'"),
+    "symbols": (lambda r: r.update(symbols={"batch": 1}), "belongs to another model"),
+    "symbols of another type": (lambda r: r.update(symbols=3), "not a receipt"),
     "location of another type": (lambda r: r["actions"][0].update(location="first"), "not a receipt"),
     "actions of another type": (lambda r: r.update(actions=3), "not a receipt"),
     "no rule in an action": (lambda r: r["actions"][0].pop("rule"), "not a receipt: .*rule"),
@@ -135,7 +137,7 @@ def test_tampered_receipts_are_refused_in_one_line(receipt, change):
 
 @pytest.mark.parametrize(
     "key",
-    ["format", "original_hash", "rules_hash", "rule_families", "shapes", "actions", "result_hash", "model_sha256"],
+    ["format", "original_hash", "rules_hash", "rule_families", "shapes", "symbols", "actions", "result_hash", "model_sha256"],
 )
 def test_a_missing_key_is_named(receipt, key):
     forged = {name: value for name, value in receipt.items() if name != key}

@@ -1,0 +1,106 @@
+"""The symbols of a model: what the sizes of its inputs are called, and as which sizes its tensors' are read.
+
+A dimension is a number, a name (`seq`), an expression of other names ("past + seq", as exporters write sums), or has no
+name at all: then it is called after its input and axis (`x_2`); the file keeps it unnamed.
+
+A symbol is at least 1: rules are proved for sizes from 1. The length of what the model appends to (an input that is an
+operand of Concat, along that axis: a cache) is at least 0, since the first call of such a model has nothing there.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from rlflow.graph.dims import Dim, least, parse, symbol
+
+MAX_NAME = 200  # characters; longer ones are no names that anybody gave
+
+
+class Symbols:
+    """The sizes of a model's inputs.
+
+    Attributes:
+      least: symbol → the least size that it may have, of those that are not bound.
+      bindings: symbol → the size that it is bound to.
+    """
+
+    def __init__(self, inputs: Iterable[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto], bound: Mapping[str, int]):
+        inputs = [value for value in inputs if value.type.HasField("tensor_type")]
+        self.bindings = dict(bound)
+        self._named: dict[str, Dim | int] = {}
+        self._unnamed: dict[tuple[str, int], Dim | int] = {}
+        plain = {d.dim_param for value in inputs for d in _dims(value) if d.dim_param.isidentifier()}
+        self.least: dict[str, int] = {}
+        may_be_empty = _appended_to(inputs, nodes)
+        places = [(value.name, axis, dim) for value in inputs for axis, dim in enumerate(_dims(value))]
+        empty = {dim.dim_param for name, axis, dim in places if (name, axis) in may_be_empty}
+        for name in sorted(plain):
+            self._add(name, name in empty)
+        for name, axis, dim in places:
+            if dim.HasField("dim_value") or dim.dim_param in plain:
+                continue
+            if not dim.dim_param:
+                self._unnamed[name, axis] = self._add(unnamed(name, axis), (name, axis) in may_be_empty)
+            elif dim.dim_param not in self._named:
+                size = None if dim.dim_param in bound else self._expression(dim.dim_param)
+                if size is None:
+                    self._add(dim.dim_param, dim.dim_param in empty)
+                else:
+                    self._named[dim.dim_param] = size
+
+    def _expression(self, text: str) -> Dim | int | None:
+        """The size that a text says in names of sizes; None where it is a name itself.
+
+        A name that stands in expressions alone ("8*height") is a symbol, too, if the size is surely one then;
+        "batch-size" is not. Of names that stand elsewhere too it may be 0 ("past + seq", both of which may be empty).
+        """
+        new: list[str] = []
+
+        def named(name: str) -> Dim | int:
+            if name not in self._named:
+                new.append(name)
+            return self._named[name] if name in self._named else symbol(name)
+
+        size = parse(text, named) if len(text) <= MAX_NAME else None
+        if size is None or type(size) is int or least(size) < (1 if new else 0):
+            return None if type(size) is not int else size
+        for name in new:
+            self._add(name, False)
+        return parse(text, named)
+
+    def _add(self, name: str, may_be_empty: bool) -> Dim | int:
+        if name in self.bindings:
+            self._named[name] = self.bindings[name]
+        else:
+            self.least[name] = 0 if may_be_empty else 1
+            self._named[name] = symbol(name, self.least[name])
+        return self._named[name]
+
+    def shape_of(self, value: onnx.ValueInfoProto) -> tuple:
+        """The sizes of an input, int or Dim."""
+        return tuple([self._size(value.name, axis, dim) for axis, dim in enumerate(_dims(value))])
+
+    def _size(self, name: str, axis: int, dim):
+        if dim.HasField("dim_value"):
+            return dim.dim_value
+        return self._named[dim.dim_param] if dim.dim_param else self._unnamed[name, axis]
+
+
+def unnamed(name: str, axis: int) -> str:
+    """What a dimension without a name is called."""
+    return f"{name}_{axis}"
+
+
+def _dims(value: onnx.ValueInfoProto):
+    return value.type.tensor_type.shape.dim
+
+
+def _appended_to(inputs: list[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto]) -> set[tuple[str, int]]:
+    """(input, axis) wherever a Concat appends to an input."""
+    ranks = {value.name: len(_dims(value)) for value in inputs}
+    result = set()
+    for node in nodes:
+        if node.op_type == "Concat" and node.domain in ("", "ai.onnx") and len(node.input) > 1:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            result |= {(name, axis % ranks[name]) for name in node.input if ranks.get(name)}
+    return result
