@@ -279,7 +279,7 @@ def _made(terms: Mapping[Monomial, int]):
 
 
 def _floor(dim: Dim, divisor: int):
-    """The integer part of dim / divisor; of a floor plus something it is one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
+    """The integer part of dim / divisor; of a floor plus something one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
     for monomial, a in dim.terms:
         if a == 1 and len(monomial) == 1 and type(monomial[0]) is Floor:
             inner = monomial[0]
