@@ -19,8 +19,9 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.symbols import Symbols
 
 TYPICAL = {"batch": 7, "seq": 11, "past": 13}
+SIZES = 3  # at which a model is compared: the typical one and others
 LARGEST_SIZE = 18
-ONES = 0.3  # of the other sizes are 1, or 0 where a size may be
+LEAST = 0.3  # of the other sizes are the least there are
 
 
 class OpenModel(NamedTuple):
@@ -30,20 +31,20 @@ class OpenModel(NamedTuple):
     sizes: tuple[dict[str, int], ...]
 
 
-def random_open_model(seed: int, n_sizes: int = 3) -> OpenModel:
+def random_open_model(seed: int) -> OpenModel:
     """The same seed gives the same model and sizes."""
     for attempt in count():
         rng = np.random.default_rng([seed, attempt])
         names = sorted(rng.choice(list(TYPICAL), int(rng.integers(1, 4)), replace=False))
         model = drawn(Sketch([seed, attempt], {str(name): TYPICAL[name] for name in names}))
-        sizes = [{str(name): _size(rng) for name in names} for _ in range(n_sizes - 1)]
+        sizes = [{str(name): _size(rng) for name in names} for _ in range(SIZES - 1)]
         opened = _opened(model, [{name: TYPICAL[name] for name in names}, *sizes])
         if opened is not None:
             return opened
 
 
 def _size(rng: np.random.Generator) -> int:
-    return 0 if rng.random() < ONES else int(rng.integers(2, LARGEST_SIZE + 1))
+    return 0 if rng.random() < LEAST else int(rng.integers(2, LARGEST_SIZE + 1))
 
 
 def _opened(model: onnx.ModelProto, sizes: list[dict[str, int]]) -> OpenModel | None:
