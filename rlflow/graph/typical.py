@@ -1,4 +1,4 @@
-"""Typical sizes: at which a model with symbolic sizes is estimated, measured and run, though it stays open to all others.
+"""Typical sizes: at which a model with symbolic sizes is estimated, measured and run; it stays open to all others.
 
 Somebody names them by symbol (`seq`), one or several, or by input (all its axes); the rest has a default: a batch of 1,
 images of 224 × 224, 128 of all else. Whoever needs numbers in place of symbols asks here.
@@ -53,7 +53,8 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
       shapes: symbol → its size, or several; input → the sizes of its axes. A name that is both is an input.
 
     Raises:
-      RLFlowError: a name is neither, sizes do not fit the inputs or each other, or there are more than MOST combinations.
+      RLFlowError: a name is neither, sizes do not fit the inputs or each other, or they have more than MOST
+        combinations.
     """
     inputs = {value.name for value in interface.inputs}
     alone, several = {}, {}
