@@ -307,7 +307,7 @@ def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
             "equal": verdict is not None,
             "max_relative_error": 0.0,
             "findings": [],
-            "measured": {"verdict": verdict},
+            "measured": {"verdict": verdict, "slower_at": []},
             "left_out": [],
         }
         return checked, result
