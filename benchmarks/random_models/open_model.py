@@ -21,7 +21,7 @@ from rlflow.graph.symbols import Symbols
 TYPICAL = {"batch": 7, "seq": 11, "past": 13}
 SIZES = 3  # at which a model is compared: the typical one and others
 LARGEST_SIZE = 18
-LEAST = 0.3  # of the other sizes are the least there are
+LEAST = 0.5  # of the other sizes are the least there are
 
 
 class OpenModel(NamedTuple):
@@ -37,13 +37,17 @@ def random_open_model(seed: int) -> OpenModel:
         rng = np.random.default_rng([seed, attempt])
         names = sorted(rng.choice(list(TYPICAL), int(rng.integers(1, 4)), replace=False))
         model = drawn(Sketch([seed, attempt], {str(name): TYPICAL[name] for name in names}))
-        sizes = [{str(name): _size(rng) for name in names} for _ in range(SIZES - 1)]
-        opened = _opened(model, [{name: TYPICAL[name] for name in names}, *sizes])
+        typical = {str(name): TYPICAL[name] for name in names}
+        # One size that is neither typical nor least: an axis of 11 or 1, which broadcasts, is no symbol.
+        other = {name: int(rng.integers(2, TYPICAL[name])) for name in typical}
+        sizes = [typical, other, *({name: _size(rng) for name in typical} for _ in range(SIZES - 2))]
+        opened = _opened(model, sizes)
         if opened is not None:
             return opened
 
 
 def _size(rng: np.random.Generator) -> int:
+    """A size from the least one, whatever that is."""
     return 0 if rng.random() < LEAST else int(rng.integers(2, LARGEST_SIZE + 1))
 
 
