@@ -47,15 +47,15 @@ def disagreements(graph: Graph, model: onnx.ModelProto, sizes: dict[str, int], s
             if tensor == ABSENT or name not in arrays or kind is None or kind.shape is None:
                 compared["unknown"] += 1
                 continue
-            array, found = arrays[name], graph.at(sizes).types[tensor]
+            array, inferred = arrays[name], graph.at(sizes).types[tensor]
             compared["shapes"] += 1
             compared["shapes in symbols"] += any(type(size) is Dim for size in kind.shape)
-            if found.shape != array.shape:
-                wrong.append(f"{node.op} {name}: {kind.shape} is {found.shape} at {sizes}, but {array.shape}")
-            elif found.content is not None:
+            if inferred.shape != array.shape:
+                wrong.append(f"{node.op} {name}: {kind.shape} is {inferred.shape} at {sizes}, but {array.shape}")
+            elif inferred.content is not None:
                 compared["contents"] += 1
-                if not np.allclose(np.array(found.content, np.float64), array.reshape(-1).astype(np.float64)):
-                    wrong.append(f"{node.op} {name}: {kind.content} is {found.content} at {sizes}, but {array}")
+                if not np.allclose(np.array(inferred.content, np.float64), array.reshape(-1).astype(np.float64)):
+                    wrong.append(f"{node.op} {name}: {kind.content} is {inferred.content} at {sizes}, but {array}")
     return wrong, compared
 
 
