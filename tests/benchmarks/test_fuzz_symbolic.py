@@ -53,10 +53,10 @@ def test_open_models_vary_and_run_at_sizes_that_nobody_named():
 
 
 def test_a_size_taken_for_its_typical_value_is_found(monkeypatch):
-    """What holds at the typical sizes alone is not what a rule may rely on: it shows at another size."""
-    monkeypatch.setattr(dims, "least", lambda size: dims.at(size, TYPICAL))
-    monkeypatch.setattr(dims, "equal", lambda a, b: dims.at(a, TYPICAL) == dims.at(b, TYPICAL))
-    monkeypatch.setattr(dims.Dim, "__index__", lambda size: dims.at(size, TYPICAL))
-    results = (fuzz(seed, RULES, steps=6, symbolic=True) for seed in range(60))
+    """What holds for a batch of 1 alone is not what a rule may rely on: it shows at another size."""
+    typical = dict.fromkeys(TYPICAL, 1)
+    monkeypatch.setattr(dims, "least", lambda size: dims.at(size, typical))
+    monkeypatch.setattr(dims, "equal", lambda a, b: dims.at(a, typical) == dims.at(b, typical))
+    results = (fuzz(seed, RULES, symbolic=True) for seed in range(60))
     failure = next(result.failure for result in results if result.failure is not None)
     assert failure.rules
