@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.contents import content_array
 from rlflow.graph.dims import Dim, Undecided
+from rlflow.graph.fits import refused_at_some_size
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
@@ -351,6 +352,9 @@ class _Planner:
             result = infer_types(op.op, op.domain, opset, attributes, kinds, list(map(self.value, inputs)), n_outputs)
         except RLFlowError as error:
             raise Refused(str(error)) from error
+        reason = refused_at_some_size(op.op, kinds) if not op.domain else None
+        if reason is not None:
+            raise Refused(reason)
         return result
 
     def value(self, number: int) -> np.ndarray | None:
