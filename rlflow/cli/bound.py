@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import ending
+from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.program import shape_words
 from rlflow.common.progress import progress_bar
@@ -24,8 +25,13 @@ def add(commands) -> None:
 
 
 def run(parsed) -> dict:
-    """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known."""
+    """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known.
+
+    A bound is of one size: symbolic sizes are bound to the typical ones, the first of several.
+    """
+    from rlflow.deliver.validate.sizes import sizes_text
     from rlflow.env.spec import EnvSpec
+    from rlflow.graph.typical import load_at
     from rlflow.runs.config import parse_shapes
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy
@@ -33,7 +39,9 @@ def run(parsed) -> dict:
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("--seconds is above 0, --iterations at least 1")
     shapes = parse_shapes(parsed.shape)
-    spec = EnvSpec(parsed.model, tuple(shapes.items()), fix=parsed.fix, cost="analytic")
+    _, (sizes, *_) = load_at(zoo_or_path(parsed.model), shapes, parsed.fix)
+    frozen = (shapes if parsed.fix else {}) | sizes
+    spec = EnvSpec(parsed.model, tuple(frozen.items()), fix=True, cost="analytic")
     task, started = spec.make_task(), time.monotonic()
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
@@ -47,10 +55,10 @@ def run(parsed) -> dict:
     costs_ps = {"original": original, "greedy": greedys, "best": result.best_ps}
     results = results_of(result, costs_ps)
     effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
-    gap = percent_up(result.gap(original), 1)
+    gap, at = percent_up(result.gap(original), 1), f" at {sizes_text(sizes)}" if sizes else ""
     lines = {
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
-        "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
+        "sure": f"a bound on the analytic cost{at}, nothing was measured; ended by '{result.stop}' after {effort}",
     }
     out = f"{Path(parsed.model).stem}.faster.onnx"
     ending(lines, "optimise", parsed.model, "--out", out, *shape_words(shapes, parsed.fix))

@@ -68,6 +68,7 @@ def run_explain(parsed) -> dict:
     from rlflow.graph.typical import load_at
     from rlflow.rules import explain
     from rlflow.rules.language import load_rules
+    from rlflow.rules.prepare import prepared
     from rlflow.runs.config import parse_shapes
 
     rules = load_rules()
@@ -75,6 +76,9 @@ def run_explain(parsed) -> dict:
         rules.index(name)  # raises for one that there is not
     model, shapes = zoo_or_path(parsed.model), parse_shapes(parsed.shape)
     graph, _ = load_at(model, shapes, parsed.fix)
+    graph, first = prepared(graph, rules)
+    if first:
+        print(f"{counted(len(first), 'rewrite')} of shape arithmetic first; in what is left:")
     entries = explain.explain_rules(graph, rules, parsed.rule)
     in_full = bool(parsed.all or parsed.rule)
     print(explain.as_text(entries, whole=bool(parsed.rule)) if in_full else explain.overview(entries))

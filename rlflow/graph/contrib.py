@@ -18,6 +18,8 @@ from onnx import AttributeProto, TensorShapeProto, TypeProto, defs, helper, shap
 DOMAIN = "com.microsoft"
 VERSION = 1  # the only one there is
 
+SIZE = "size:"  # begins the names that `symbolic` gives to sizes, one to each
+
 FLOATS = ["tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"]
 REQUIRED, INT, FLOAT, TEXT, INTS, FLOATS_LIST = object(), *(
     defs.OpSchema.AttrType.__members__[name] for name in ("INT", "FLOAT", "STRING", "INTS", "FLOATS")
@@ -104,8 +106,9 @@ def _type(context, slot: int) -> TypeProto | None:
 
 
 def _size(dim: TensorShapeProto.Dimension) -> int | str:
-    """The number, or the name of a size that is a symbol; 0 or "" where it is not known."""
-    return dim.dim_value or dim.dim_param
+    """The number, or the name of a size that has no other name; 0 or "" where it is not known: a model, and ONNX's
+    inference of a whole one, may call the same size differently."""
+    return dim.dim_value or (dim.dim_param if dim.dim_param.startswith(SIZE) else "")
 
 
 def _give(context, kind: TypeProto | None) -> None:

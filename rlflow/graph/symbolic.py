@@ -15,6 +15,7 @@ import numpy as np
 
 from rlflow.graph import dims
 from rlflow.graph.contents import larger, smaller
+from rlflow.graph.contrib import SIZE
 from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.model import TensorType
 
@@ -29,7 +30,7 @@ def name_of(dim: Dim) -> str:
     """The name under which ONNX's inference sees the size."""
     name = _NAMES.get(dim)
     if name is None:
-        name = _NAMES[dim] = f"d{len(_NAMES)}"
+        name = _NAMES[dim] = f"{SIZE}{len(_NAMES)}"
         _DIMS[name] = dim
     return name
 

@@ -89,6 +89,11 @@ def holds_sizes(kind: TensorType | None) -> bool:
     return kind is not None and kind.content is not None
 
 
+def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
+    """Whether the operators of a match have as many outputs as the rule replaces: the last ones may be left out."""
+    return all(slot < len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced)
+
+
 def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
     """The tensors of a match: what its variables hold, then the outputs that are replaced."""
     result: list[int] = []
@@ -162,7 +167,7 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
     """Why the outputs are not the rule's: one that stays is used by others than the roots, or one is not there."""
-    if any(slot >= len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced):
+    if not has_outputs(graph, rule, nodes):
         return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
     replaced = {graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced}
