@@ -52,6 +52,8 @@ def refused_at_some_size(op: str, inputs: list[TensorType | None]) -> str | None
     """
     if op in POOLS and not all(size > 0 for size in inputs[0].shape[1:]):
         return "there is nothing to pool"
+    if op == "Attention" and not all(size > 0 for kind in inputs[:3] for size in kind.shape):
+        return "there is nothing to attend to"
     if op == "MatMul" and all(kind.shape for kind in inputs):
         left, right = (kind.shape for kind in inputs)
         if not equal(left[-1], right[-2:][0]):
