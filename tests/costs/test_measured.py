@@ -106,7 +106,7 @@ BODY = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y
 
 
 def test_the_same_model_on_both_sides():
-    result = measure(model(BODY), model(BODY), threads=1, seconds=0.2, sessions=3, seed=0, shapes={"N": 64})
+    result = measure(model(BODY), model(BODY), threads=1, seconds=0.2, sessions=3, seed=0, sizes={"N = 64": {"N": 64}})
     assert json.loads(json.dumps(result)) == result
     assert result["interval"][0] <= result["ratio"] <= result["interval"][1]
     assert result["verdict"] in ("faster", "slower", "no difference shown")
