@@ -154,7 +154,9 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 
 def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
-    """Whether an output that the rule does not replace is used by others than the roots."""
+    """Whether an output that the rule does not replace is used by others than the roots, or one that it does is none."""
+    if any(slot >= len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced):
+        return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
     replaced = {graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced}
     for node_id in removed:

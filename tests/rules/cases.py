@@ -3,6 +3,7 @@
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
+from tests.rules.shape_cases import SHAPE_ARITHMETIC
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -1191,5 +1192,5 @@ FUSION += [
 
 CASES: list[Case] = [
     *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *PADDING,
-    *POOLING, *REDUCTION, *SLICES,
+    *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
 ]  # fmt: skip
