@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlflow.graph import dims
+
 Shape = tuple[int | str, ...]
 Sizes = Mapping[str, int]  # symbol -> its size
 
@@ -39,8 +41,9 @@ class Dynamic(NamedTuple):
 
 
 def at(shape: Shape, sizes: Sizes) -> tuple[int, ...]:
-    """The shape in numbers; NameError where a symbol has no size."""
-    return tuple(size if isinstance(size, int) else eval(size, {}, dict(sizes)) for size in shape)
+    """The shape in numbers; KeyError where a symbol has no size."""
+    read = [size if isinstance(size, int) else dims.parse(size, dims.symbol) for size in shape]
+    return tuple([dims.at(size, sizes) for size in read])
 
 
 def draw(model: Dynamic, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
@@ -177,7 +180,10 @@ def build(name: str, seed: int):
 
 
 def export(name: str, exporter: str, static: bool, path: Path, seed: int) -> None:
-    """Write the model by one of EXPORTERS, with its sizes symbolic or, static, all at the typical size."""
+    """Write the model by one of EXPORTERS, with its sizes symbolic or, static, all at the typical size.
+
+    The same for the same seed, but for the order in which the dynamo exporter lists ranges in the file's metadata.
+    """
     import torch
 
     model = DYNAMIC[name]
