@@ -28,6 +28,7 @@ from rlflow.common.progress import say, silence
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import serialised
+from rlflow.reports.markdown import at_sizes_text
 from rlflow.runs.config import is_shape
 from rlflow.runs.folder import RunFolder
 
@@ -118,7 +119,8 @@ class Optimised:
         measured = "not measured"
         if self.measured:
             low, high = self.interval
-            measured = f"measured {self.ratio:.3f} of the original's latency ({low:.3f} to {high:.3f}): {self.verdict}"
+            ratio = f"{self.ratio:.3f} of the original's latency{at_sizes_text(self.measured)}"
+            measured = f"measured {ratio} ({low:.3f} to {high:.3f}): {self.verdict}"
         rewrites = f"{self._chosen['substitutions']} rewrites by {self.delivered}"
         return f"{measured}; estimated {self.estimated_gain_percent:.2f} % lower\n{rewrites}: {self.reason}"
 

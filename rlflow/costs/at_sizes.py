@@ -15,8 +15,12 @@ from rlflow.graph.model import Graph, Node
 
 
 def at_sizes(model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph) -> CostModel:
-    """The cost model for `original` and what is rewritten from it; the model itself where there is no symbol."""
-    return AtSizes(model, sizes, original) if any(sizes) else model
+    """The cost model for `original` and what is rewritten from it; the model itself where there is no symbol.
+
+    Args:
+      model: one for graphs without symbols, or the result for another original, which is returned as it is.
+    """
+    return AtSizes(model, sizes, original) if any(sizes) and not isinstance(model, AtSizes) else model
 
 
 class AtSizes:

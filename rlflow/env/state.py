@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import CostModel, GraphCost, NodeCost, neighbourhood, runtime_ms
+from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
+from rlflow.costs.at_sizes import at_sizes
 from rlflow.env.encoding import Entries, arrays, encoding_spec, totals, update_entries
 from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
@@ -28,7 +29,12 @@ from rlflow.tasks.base import EncodingSpec, GraphArrays, LocalState, valid_actio
 class Task:
     """What stays the same in an episode: the model, the rules, the cost and the limit on locations.
 
-    sizes: symbol → typical size, once for each combination (see `typical_sizes`).
+    Attributes:
+      graph: where an episode begins.
+      cost: what it was made with; where the model has symbols, that at their typical sizes.
+      sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
+      preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
+      loaded: the model as it was loaded; None where that is `graph`.
     """
 
     unit: ClassVar[str] = "ms"
@@ -39,12 +45,27 @@ class Task:
     cost: CostModel
     max_locations: int = EnvOptions.max_locations
     sizes: tuple[dict[str, int], ...] = ({},)
+    preparation: tuple[tuple[int, int], ...] = ()
+    loaded: Graph | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
+
+    @property
+    def original(self) -> Graph:
+        """The model as it was loaded."""
+        return self.loaded or self.graph
 
     @cached_property
     def initial(self) -> "RewriteState":
         return RewriteState(
             self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes))
         )
+
+    @cached_property
+    def original_cost(self) -> NodeCost:
+        """What the model costs as it was loaded."""
+        return self.initial.cost if self.loaded is None else graph_cost(self.cost, self.loaded)
 
     @property
     def cost_is_known(self) -> bool:

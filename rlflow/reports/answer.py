@@ -2,7 +2,7 @@
 
 from rlflow.deliver.validate.findings import checks_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
-from rlflow.reports.markdown import SAME
+from rlflow.reports.markdown import SAME, at_sizes_text
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.steps import RuleGain, by_rule
 
@@ -36,7 +36,7 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
         return text, f"It was not measured. Found by {name}.", ""
     about = (
         f"Measured: {measured['original_ms']:.2f} → {measured['candidate_ms']:.2f} ms end to end in ONNX Runtime, "
-        f"{measured['ratio']:.3f} of the original's latency. Found by {name}."
+        f"{measured['ratio']:.3f} of the original's latency{at_sizes_text(measured)}. Found by {name}."
     )
     if measured["verdict"] == "faster":
         return f"{_percent(measured['ratio'])} % less time", about, "good"

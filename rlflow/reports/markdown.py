@@ -59,11 +59,23 @@ def measured_text(measured: dict) -> str:
     """What was measured of a candidate, with the interval in which the ratio of the latencies lies."""
     (low, high), verdict, ratio = measured["interval"], measured["verdict"], measured["ratio"]
     gain = f" {100 * abs(1 - ratio):.1f} % {verdict}" if verdict in ("faster", "slower") else f", {verdict}"
+    mean_of = at_sizes_text(measured)
+    if mean_of and verdict == "slower":
+        gain = f" slower at {' and at '.join(measured['slower_at'])}" if measured["slower_at"] else " slower"
     return (
-        f"measured{gain} ({ratio:.3f} of the original's latency, 95 % interval {low:.3f} to {high:.3f}; "
+        f"measured{gain} ({ratio:.3f} of the original's latency{mean_of}, 95 % interval {low:.3f} to {high:.3f}; "
         f"{measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
         f"{'' if measured['side_by_side'] else ', sessions one after the other: large models'})"
     )
+
+
+def at_sizes_text(measured: dict) -> str:
+    """What a ratio is the mean of, where there were several sizes; else nothing."""
+    at = measured.get("at", {})  # older results lack it
+    if len(at) < 2:
+        return ""
+    *most, last = [f"{figures['ratio']:.3f} at {name}" for name, figures in at.items()]
+    return f", the geometric mean of {', '.join(most)} and {last}"
 
 
 def certainty_line(outcome: dict) -> str:
