@@ -14,6 +14,7 @@ from rlflow.env.state import Task
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
+from rlflow.rules.prepare import prepared
 from rlflow.tasks.base import Reward
 from rlflow.zoo import ZOO, load
 
@@ -46,8 +47,9 @@ class EnvSpec(EnvOptions):
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules
-        graph, sizes = load_at(source, dict(self.shapes), self.fix)
-        return Task(graph, rules, cost, self.max_locations, sizes)
+        loaded, sizes = load_at(source, dict(self.shapes), self.fix)
+        graph, preparation = prepared(loaded, rules)
+        return Task(graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None)
 
     def make_reward(self) -> Reward:
         return make_reward(self.reward, self.alpha, self.beta)
