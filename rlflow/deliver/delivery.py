@@ -96,7 +96,7 @@ def _check_all(
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
             else:
-                comparison = comparison or _comparison(source, options, shapes)
+                comparison = comparison or _comparison(task, source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
@@ -139,9 +139,9 @@ def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) 
     return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
 
 
-def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
-    tolerance = 0.0 if options.exact else options.tolerance
-    return Comparison(source, options.seeds, tolerance, shapes, options.threads, optimise=not options.exact)
+def _comparison(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+    tolerance, fix = 0.0 if options.exact else options.tolerance, bool(task.graph.interface.bindings)
+    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, fix)
 
 
 def _check(

@@ -15,7 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
 from rlflow.costs.at_sizes import at_sizes
-from rlflow.env.encoding import Entries, arrays, encoding_spec, totals, update_entries
+from rlflow.env.encoding import Entries, arrays, encoding_spec, size_features, totals, update_entries
 from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import apply
@@ -74,8 +74,13 @@ class Task:
 
     @cached_property
     def initial_totals(self) -> np.ndarray:
-        """float64 [G]: what the globals of GraphArrays are multiples of."""
+        """float64 [TOTALS]: what the totals among the globals of GraphArrays are multiples of."""
         return totals(self.initial.graph_cost, len(self.initial.entries))
+
+    @cached_property
+    def size_features(self) -> np.ndarray:
+        """See rlflow.env.encoding."""
+        return size_features(self.sizes)
 
     @property
     def encoding_spec(self) -> EncodingSpec:
@@ -107,7 +112,7 @@ class RewriteState(LocalState):
     @cached_property
     def entries(self) -> Entries:
         """What each node adds to the arrays."""
-        return update_entries(*self._entries_before, self.graph, self.graph_cost)
+        return update_entries(*self._entries_before, self.graph, self.graph_cost, self.task.sizes[0])
 
     @property
     def cost(self) -> NodeCost:
@@ -179,7 +184,8 @@ class RewriteState(LocalState):
         return neighbourhood(self.graph, nodes, reach)
 
     def arrays(self) -> GraphArrays:
-        return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)
+        task = self.task
+        return arrays(self.entries, self.graph, self.graph_cost, task.initial_totals, task.size_features)
 
     @property
     def matches(self) -> list[Match]:

@@ -52,7 +52,7 @@ class Symbols:
         """The size that a text says in names of sizes; None where it is a name itself.
 
         A name that stands in expressions alone ("8*height") is a symbol, too, if the size is surely one then;
-        "batch-size" is not.
+        "batch-size" is not. Of names that stand elsewhere too it may be 0 ("past + seq", both of which may be empty).
         """
         new: list[str] = []
 
@@ -62,7 +62,7 @@ class Symbols:
             return self._named[name] if name in self._named else symbol(name)
 
         size = parse(text, named) if len(text) <= MAX_NAME else None
-        if size is None or type(size) is int or least(size) < 1:
+        if size is None or type(size) is int or least(size) < (1 if new else 0):
             return None if type(size) is not int else size
         for name in new:
             self._add(name, False)

@@ -1,6 +1,6 @@
 """The first screen of a run's page: how much faster, how sure, is it equal, and what was changed."""
 
-from rlflow.deliver.validate.findings import checks_text, fixed_text
+from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
 from rlflow.reports.markdown import SAME, at_sizes_text
 from rlflow.reports.markup import Safe, short, tag, time_text
@@ -64,9 +64,10 @@ def _equal(candidate: dict) -> tuple[str, str, str]:
         return "no, dropped", f"{failed} of {len(checks)} checks failed", "bad"
     if candidate["same_as"] == "original":
         return "yes", SAME, "good"
-    error, fixed = candidate["max_relative_error"], fixed_text(checks)
+    error = candidate["max_relative_error"]
     known = f", largest relative error {error:.1e}" if isinstance(error, float) else ""
-    return "yes", f"{checks_text(checks)}{known}{f'; {fixed}' if fixed else ''}", "good"
+    parts = (checks_text(checks) + known, equal_sizes_text(checks), fixed_text(checks))
+    return "yes", "; ".join(filter(None, parts)), "good"
 
 
 def _estimated(candidate: dict) -> tuple[str, str, None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
-from rlflow.deliver.validate.findings import checks_text, fixed_text, verdict
+from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
 
 SAME = "it is the original: nothing to compare"
@@ -92,7 +92,8 @@ def certainty_line(outcome: dict) -> str:
     equal = checks_text(result["findings"], "checks of equality")
     known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
     runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
-    return "; ".join(filter(None, (equal + known, fixed_text(result["findings"]), runs))) + "."
+    sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
+    return "; ".join(filter(None, (equal + known, *sizes, runs))) + "."
 
 
 def _summary(outcome: dict) -> str:

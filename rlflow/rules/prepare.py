@@ -1,11 +1,12 @@
-"""Preparation: the graph that the environment starts from where a model's sizes are symbols.
+"""Preparation: the graph that the environment starts from.
 
 Exporters write arithmetic on sizes anew in every block of a model. What of it is known for every size is rewritten
 before anything else, by the rules of shape_arithmetic and in one fixed order, so that agents see the model that there
 is behind it. The receipt's actions begin with these.
 
-It ends. A rule that gives an operand as a constant lowers the number of operands that are computed and known; all the
-others take an operator away and make no new operand of that kind. Each of these numbers only falls, and none is below 0.
+It ends. A rule that gives an operand as a constant lowers the number of operands that are computed and known, and one
+that says nothing of zeros the number of those that do; none of the others raises these. One that lets a Shape be of an
+earlier tensor lowers the number of operators before it; all the others take an operator away.
 """
 
 from rlflow.graph.model import Graph
@@ -18,16 +19,12 @@ Actions = tuple[tuple[int, int], ...]  # (xfer_id, location)
 
 
 def prepared(graph: Graph, rules: RuleSet) -> tuple[Graph, Actions]:
-    """The graph without the shape arithmetic that is known, and the actions that lead there.
-
-    A graph without symbols stays as it is.
-    """
-    if not graph.interface.symbols:
-        return graph, ()
-    own = [xfer_id for xfer_id, rule in enumerate(rules) if rule.family == FAMILY]
-    actions, table = [], MatchTable(rules, graph)
-    while (xfer_id := next((xfer_id for xfer_id in own if table.counts[xfer_id]), None)) is not None:
-        graph = apply(graph, rules[xfer_id], table.location(xfer_id, 0))
-        table = MatchTable(rules, graph, table)
-        actions.append((xfer_id, 0))
+    """The graph without the shape arithmetic that is known, and the actions that lead there."""
+    xfer_ids = [xfer_id for xfer_id, rule in enumerate(rules) if rule.family == FAMILY]
+    own = RuleSet(tuple([rules[xfer_id] for xfer_id in xfer_ids]))
+    actions, table = [], MatchTable(own, graph)
+    while (position := next((k for k, count in enumerate(table.counts) if count), None)) is not None:
+        graph = apply(graph, own[position], table.location(position, 0))
+        table = MatchTable(own, graph, table)
+        actions.append((xfer_ids[position], 0))
     return graph, tuple(actions)

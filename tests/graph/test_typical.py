@@ -76,7 +76,7 @@ def test_several_sizes_are_combined_with_all_others(interface):
         ({"x": (1, 2)}, "input 'x' has 3 dimensions, --shape gives 2"),
         ({"x": (1, 2, 3)}, "input 'x' has a fixed size 4, --shape gives 3"),
         ({"x": (1, 2, 4), "batch": 2}, "dimension 'batch' is bound to 2 and 1"),
-        ({"seq": 16, "mask": (1, 16)}, "'past [+] seq' of input 'mask' is 16 by --shape, but .*seq = 16, past = 128"),
+        ({"seq": 16, "mask": (1, 16)}, "'past [+] seq' of input 'mask' is 16 by --shape, but .*past = 128, seq = 16"),
         ({"seq": range(1, 10), "batch": (1, 2)}, r"18 combinations of sizes \(9 of seq × 2 of batch\); 16 at most"),
     ],
 )
@@ -93,7 +93,7 @@ def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
     for _ in range(2):
         typical_sizes(interface, named)
     said = capsys.readouterr().err
-    assert said == "sizes that nobody named: seq = 128, past = 128 (--shape past=...)\n"
+    assert said == "sizes that nobody named: past = 128, seq = 128 (--shape seq=...)\n"
     typical_sizes(interface, DEFAULTS)
     assert capsys.readouterr().err == ""
 

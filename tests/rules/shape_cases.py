@@ -58,6 +58,7 @@ SHAPE_ARITHMETIC = [
     case("reshape-to-known", "n, m would have to be known", x="6xnxm", s=Known([2, 3, "n", "m"])),
     case("reshape-without-zeros", x="2x6", s=[3, 4]),
     case("reshape-without-zeros", x="nx6", s=Known(["n", -1, 3]), opset=14),
+    case("reshape-without-zeros", NOT_KNOWN, x="2x6", s="2:int64"),
     case("reshape-without-zeros", "a size is 0", x="0x6", s=[0, 3]),
     *listed("expand-of-known", "1x3", "nx3", "s", [1, 3], CONSTANT_LIST),
     case("expand-of-known", x="nx1", s=Known([4, "n", 5])),
@@ -85,6 +86,36 @@ SHAPE_ARITHMETIC = [
     ),
     *(each for op in ("add", "sub", "mul", "div", "pow") for each in numbers(f"{op}-of-known-number")),
     *(each for op in ("sub", "div", "pow") for each in numbers(f"{op}-of-known-first")),
+    *(
+        each for op in ("relu", "sigmoid", "tanh", "erf", "gelu")
+        for each in (case(f"shape-of-{op}", x="nx3", a={}), case(f"shape-of-{op}", x="2x3", a=dict(start=1)))
+    ),
+    case("shape-of-cast", x="nx3", b=dict(to=1), a={}), case("shape-of-cast", x="2x3:int64", b=dict(to=11), a={}),
+    case("shape-of-softmax", x="nx3", b={}, a={}), case("shape-of-softmax", x="2x3", b=dict(axis=0), a=dict(end=1)),
+    case("shape-of-layernorm", x="nx3", g="=3", b="=3", i=-1, c={}, a={}),
+    case("shape-of-layernorm", x="2x3x4", g="=4", b="=1", i=1, c=dict(epsilon=0.25), a=dict(start=-2)),
+    case("shape-of-layernorm", "scale and offset are not of one axis", x="2x3x4", g="=3x4", b="=4", i=1, c={}, a={}),
+    *(
+        each for op in ("add", "mul", "sub", "div")
+        for each in (
+            case(f"shape-of-{op}", x="nx3", y="+3", a={}), case(f"shape-of-{op}", x="2x3", y="+2x1", a=dict(end=1)),
+            case(f"shape-of-{op}", "the operand does not have the shape", x="1x3", y="+2x1", a={}),
+        )
+    ),
+    *(
+        each for op in ("sub", "div")
+        for each in (
+            case(f"shape-of-{op}-second", x="3", y="nx3", a={}), case(f"shape-of-{op}-second", x="", y="2x1", a={}),
+            case(f"shape-of-{op}-second", "the operand does not have the shape", x="1x3", y="2x1", a={}),
+        )
+    ),
+    case("shape-of-reshape", x="nx6", s=Known(["n", 2, 3])), case("shape-of-reshape", x="2x6", s=[3, 4]),
+    case("shape-of-reshape", "a size is copied or left open", x="2x6", s=[3, -1]),
+    case("place-of-concat-first", x="1", r=["2", "1"], i=0, a=[0]), case("place-of-concat-first", x="1", r=[], i=0, a=[-1]),
+    case("place-of-concat-first", "not the first of a list", x="1", r=["1"], i=1, a=[0]),
+    case("place-of-concat-second", x="1", y="1", r=["n"], i=1, a=[0]),
+    case("place-of-concat-second", x="1:int64", y="1:int64", r=[], i=Known(1), a=[0]),
+    case("place-of-concat-second", "not the second of a list", x="2", y="1", r=[], i=1, a=[0]),
     *pairs("add-of-expand"), *pairs("mul-of-expand"), *pairs("and-of-expand", "bool"),
     *pairs("sub-of-expand-first"), *pairs("div-of-expand-first"),
     *pairs("sub-of-expand-second", wide="y", small="x"), *pairs("div-of-expand-second", wide="y", small="x"),
@@ -115,5 +146,9 @@ SHAPE_ARITHMETIC = [
     case("equal-equal", x="2x3", y="3"), case("equal-equal", x="nx3:int64", y=[1, 2, 3]),
     case("equal-and", x="2x3:bool", y="3:bool"), case("equal-and", x="nx3:bool", y="1:bool"),
     case("equal-where", c="2x3:bool", x="3", y=""), case("equal-where", c="nx1:bool", x="nx3", y="=3"),
-    case("equal-concat", x="2x3", y=["2x1"], i=1), case("equal-concat", x="nx3", y=[], i=-1),
+    case("equal-concat-of-two", x="2x3", y="2x1", i=1), case("equal-concat-of-two", x="nx3", y="=2x3", i=0),
+    case("equal-concat-of-three", x="2x3", y="2x1", z="2x1", i=1),
+    case("equal-concat-of-three", x="n", y="n", z="=2", i=-1),
+    case("equal-concat-of-four", x="2x3", y="2x1", z="2x1", w="2x2", i=1),
+    case("equal-concat-of-four", x="n", y="n", z="=2", w="=1", i=0),
 ]  # fmt: skip

@@ -32,13 +32,14 @@ def validate(
     optimise: bool = True,
     receipt: dict | None = None,
     rules: RuleSet | None = None,
+    fix: bool = False,
 ) -> Findings:
     """Compares two models; every check leaves a finding, and what could not be compared leaves one too.
 
     Structure: the ONNX checker (with shape inference where the original passes it) and ONNX Runtime accept
     the candidate, no tensor lost all its elements, and weights that are nearly those of the original under the same
-    name are so within the tolerance. Interface: names, types, shapes and order of inputs and outputs; a symbolic
-    dimension may have become the size that `shapes` binds it to. Numerics: both run in ONNX Runtime as they are
+    name are so within the tolerance. Interface: names, types, shapes and order of inputs and outputs, names of
+    symbolic dimensions included; where `fix` is said one may have become the size that `shapes` gives it. Numerics: both run in ONNX Runtime as they are
     written, on ordinary draws and special values (`inputs.py`), and as it optimises them, on the ordinary draws; the
     relative error of an output is max |candidate − original| / max |original| (the absolute error where the original is
     all zero; on special values no less than an ordinary output is divided by). NaN and infinity must stand at the same
@@ -55,13 +56,15 @@ def validate(
         half precision is run in float32 too: an output may be as far from that as ONNX Runtime's own sessions of the
           original
         are, times `HALF_MARGIN`, where that is more.
-      shapes: sizes for symbolic dimensions, as `load_graph` takes them.
+      shapes: the sizes of symbolic dimensions at which the two are compared, as `typical_sizes` takes them; five more
+        come on top, and a candidate must run wherever the original does.
       optimise: whether both are compared as ONNX Runtime rewrites them for a user, too; it rounds as it likes where it
         does.
       receipt: of the candidate, as `make_receipt` gives it.
       rules: the set that the receipt was made with; the shipped one if None.
+      fix: whether the candidate may take the sizes of `shapes` alone.
 
     Raises:
       RLFlowError: the original cannot be read or run, or its inputs cannot be made.
     """
-    return Comparison(original, seeds, tolerance, shapes, threads, optimise).against(candidate, receipt, rules)
+    return Comparison(original, seeds, tolerance, shapes, threads, optimise, fix).against(candidate, receipt, rules)

@@ -11,7 +11,8 @@ but not only so: its fusions recognise a LayerNormalization whose operands were 
 right one.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from rlflow.deliver.validate.findings import Finding
 from rlflow.deliver.validate.inputs import InputSet, nudged
 from rlflow.deliver.validate.models import Model
 from rlflow.deliver.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
+from rlflow.deliver.validate.sizes import PATIENCE, Others, elsewhere, sizes_text
 from rlflow.graph.onnx_runtime import run
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
@@ -145,9 +147,10 @@ class Expected:
 
     def __init__(
         self, model: Model, ordinary: Sequence[InputSet], special: Sequence[InputSet], tolerance: float, threads: int,
-        optimise: bool, precise: Precise | None = None,
-    ):
+        optimise: bool, precise: Precise | None = None, others: Others | None = None,
+    ):  # fmt: skip
         """Raises RLFlowError if the original cannot be run on the ordinary inputs."""
+        began = time.monotonic()
         self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
         self.precise = precise if tolerance else None  # 0 asks for equality bit for bit
         self.slots = slots_of(model)
@@ -158,7 +161,23 @@ class Expected:
             for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
         ]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
+        self.elsewhere: list[dict[str, int]] = []  # sizes that nobody named at which the original runs
+        if others is not None:
+            self.look_elsewhere(running, others, max(PATIENCE, time.monotonic() - began))
         self.precise = None  # its sessions, too
+
+    def look_elsewhere(self, running, others: Others, seconds: float) -> None:
+        def run_there(sizes: dict[str, int]) -> tuple[InputSet, list[Wanted]]:
+            given = others.draw(sizes)
+            return given, self.ordinary(running, given)
+
+        for there in elsewhere(others.ladders, others.named, run_there, seconds):
+            if there.result is not None:
+                self.sets.append(there.result)
+                self.elsewhere.append(there.sizes)
+            else:
+                left_out = InputSet(sizes_text(there.sizes), {}, there.sizes)
+                self.sets.append((left_out, [Wanted(None, 0.0, why_not=there.why_not)] * len(self.slots)))
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
         return self.allowing(
@@ -232,18 +251,34 @@ class Expected:
         except RLFlowError as error:
             yield Finding("structure", False, str(error))
             return
+        runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all that the original does
         for given, wanted in self.sets if theirs else ():  # ONNX Runtime takes none for all
             name = f"{given.name}, optimised" if self.optimise else given.name
+            if given.sizes and not candidate.takes({key: array.shape for key, array in given.arrays.items()}):
+                continue  # a size was fixed, as the interface says
             if all(each.value is None for each in wanted):
-                yield _not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")
+                why_not = f"{name}: nothing was compared: {wanted[0].why_not}"
+                yield replace(_not_compared(why_not), sizes=dict(given.sizes))
                 continue
+            values = None
             try:
                 values = _run(running, given.arrays, theirs)
             except RLFlowError as error:
-                yield Finding("numerics", False, f"{name}: {error}")
-                continue
-            for position, slot, value in zip(compared, theirs, values, strict=True):
-                yield _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
+                yield Finding("numerics", False, f"{name}: {error}", sizes=dict(given.sizes))
+            where = sizes_text(given.sizes)
+            runs[where] = runs.get(where, True) and values is not None
+            for position, slot, value in zip(compared, theirs, values or (), strict=False):
+                found = _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
+                yield replace(found, sizes=dict(given.sizes))
+        if len(runs) > 1:
+            yield _runs_at_every_size(runs)
+
+
+def _runs_at_every_size(runs: Mapping[str, bool]) -> Finding:
+    refused = [where for where, ran in runs.items() if not ran]
+    if refused:
+        return Finding("structure", False, f"does not run at every size that the original runs at: {'; '.join(refused)}")
+    return Finding("structure", True, f"runs at every size that the original runs at: {len(runs)} were tried")
 
 
 def _not_compared(message: str) -> Finding:

@@ -63,13 +63,11 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
     return bool(np.linalg.norm(new - old) <= NEARLY * np.linalg.norm(old))
 
 
-def interface(
-    left: Model, right: Model, bound: Mapping[str, np.ndarray], shapes: Mapping[str, object]
-) -> Iterator[Finding]:
-    """Names, order and types of inputs and outputs; `bound` are inputs of the original as they are given to it."""
+def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterator[Finding]:
+    """Names, order and types of inputs and outputs; symbols may have become the sizes of `shapes`."""
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
-    for value in left.proto.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, np.shape(bound.get(value.name)), strict=False):
+    for value in left.inputs:
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
             if dim.dim_param:
                 sizes[dim.dim_param] = size
     yield from _ports("input", left.inputs, right.inputs, sizes)
