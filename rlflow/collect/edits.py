@@ -150,12 +150,14 @@ def _tensor(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
     """views: the graph at each of the typical sizes."""
     known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
-    dtype_and_rank = (known.dtype, None if known.shape is None else len(known.shape)) if known else None
+    if known is None:
+        return TensorRecord(tensor, _hash((None, bool(content))), _hash((None, content)) & ~1, -1)
+    dtype_and_rank = known.dtype, None if known.shape is None else len(known.shape)
     size, symbolic = -1, False
-    if known and known.shape is not None:
+    if known.shape is not None:
         sizes = [view.types[tensor].size for view in views]
         size, symbolic = round(prod(sizes) ** (1 / len(sizes))), known != views[0].types[tensor]
-    signature = _hash((known, content)) & ~1 | symbolic
+    signature = _hash((known.dtype, known.shape, content or known.content)) & ~1 | symbolic
     return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), signature, size)
 
 

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json
-from rlflow.deliver.receipt import check_result, make_receipt, replay, retrace
+from rlflow.deliver.receipt import check_result, make_receipt, replay, retrace, shapes_of, sizes_of
+from rlflow.env.spec import EnvSpec
 from rlflow.env.state import RewriteState
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_writer import save_graph, save_model, to_model
@@ -98,6 +100,50 @@ def test_only_the_named_families_are_needed():
     result = greedy(task.initial, 500)
     receipt = make_receipt(task.graph, task.rules, ["convolution"], result.actions, result.state.graph, {})
     assert result.actions and digest(replay(receipt, load("tiny_resnet18"))) == digest(result.state.graph)
+
+
+def open_model(batch: object) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},4] x) => (float[{batch},4] y)
+        {{ a = Relu(x) b = Relu(a) y = Relu(b) }}"""
+    )
+
+
+def greedy_receipt(model: onnx.ModelProto, **sizes) -> tuple[dict, Graph]:
+    task = EnvSpec("", cost="analytic", **sizes).open(model)
+    found = greedy(task.initial, 10)
+    shapes = dict(sizes["shapes"]) if sizes.get("fix") else {}
+    made = make_receipt(task.graph, task.rules, [], found.actions, found.state.graph, {}, shapes, sizes=task.sizes)
+    return made, found.state.graph
+
+
+def test_a_receipt_of_an_open_model_leads_to_an_open_model():
+    receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", (2, 8)),))
+    assert receipt["symbols"] == {"batch": 1} and receipt["shapes"] == {} and len(receipt["actions"]) == 2
+    assert sizes_of(json.loads(json.dumps(receipt))) == {"batch": (2, 8)}
+    again = replay(receipt, open_model("batch"))
+    assert digest(again) == digest(result)
+    (dim, _) = to_model(again).graph.input[0].type.tensor_type.shape.dim
+    assert dim.dim_param == "batch"
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(receipt, open_model(2))
+
+
+def test_receipts_of_the_first_format_are_of_fixed_sizes():
+    """They had neither symbols nor typical sizes, and bound all that was open."""
+    receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", 2),), fix=True)
+    assert receipt["format"] == 2 and receipt["shapes"] == {"batch": 2} and receipt["symbols"] == {}
+    first = {key: value for key, value in receipt.items() if key not in ("symbols", "sizes")} | {"format": 1}
+    assert digest(replay(first, open_model("batch"))) == digest(result)
+    assert (shapes_of(first), sizes_of(first)) == ({"batch": 2}, {})
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(first | {"shapes": {}}, open_model("batch"))
+
+
+@pytest.mark.parametrize("sizes", [3, [3], [{"batch": 0}], [{"batch": "2"}], None])
+def test_typical_sizes_that_are_none_are_refused(sizes):
+    with pytest.raises(RLFlowError, match="not a receipt"):
+        sizes_of({"format": 2, "sizes": sizes})
 
 
 CHANGES = {
