@@ -58,6 +58,8 @@ class Task:
 
     @cached_property
     def initial(self) -> "RewriteState":
+        if self.loaded is not None:
+            _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
         return RewriteState(
             self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes))
         )
