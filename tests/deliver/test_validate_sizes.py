@@ -6,11 +6,18 @@ import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.deliver.validate import Findings, numerics, validate
+from rlflow.common.files import write_json
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.deliver.receipt import make_receipt
+from rlflow.deliver.repair import repaired
+from rlflow.deliver.validate import Comparison, Findings, numerics, validate
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.deliver.validate.known_faults import known_faults
 from rlflow.deliver.validate.sizes import FIVE, elsewhere, ladders
+from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import RuleSet, load_rules, parse
 from tests.commands import in_process
 
 BERT = {"batch": 1, "seq": 128}
@@ -120,7 +127,7 @@ g (float[past] x, float[seq] z, float[total] mask) => (float[total] y) {
 }""")
     result = validate(original, original, shapes={"past": 32, "seq": 32, "total": 64})
     ran = [each["sizes"] for each in result.to_dict()["sizes"] if each["verdict"] == "ok"]
-    assert result.ok and len(ran) >= 4 and all(s["past"] + s["seq"] == s["total"] for s in ran)
+    assert result.ok and len(ran) == 1 + FIVE and all(s["past"] + s["seq"] == s["total"] for s in ran)
     assert {"past": 0, "seq": 1, "total": 1} in ran  # nothing was before the first call
     with pytest.raises(RLFlowError, match="ONNX Runtime cannot run the model"):
         validate(original, original, shapes={"past": 32, "seq": 32, "total": 65})
@@ -169,7 +176,10 @@ def tried(typical: dict, runs=lambda sizes: True, least: dict | None = None, sec
     return list(elsewhere(ladders(symbols, typical), [typical], run, seconds))
 
 
-@pytest.mark.parametrize("typical", [BERT, {"batch": 1}, {"seq": 128}, {"batch": 8, "seq": 7}, {"b": 1, "h": 224, "w": 224}])
+IMAGE = {"b": 1, "h": 224, "w": 224}
+
+
+@pytest.mark.parametrize("typical", [BERT, IMAGE, {"batch": 1}, {"seq": 128}, {"batch": 8, "seq": 7}])
 def test_five_sizes_that_nobody_named(typical):
     chosen = [each.sizes for each in tried(typical)]
     assert len(chosen) == FIVE and typical not in chosen
@@ -193,10 +203,10 @@ def test_images_of_whole_blocks():
     def runs(chosen):
         return chosen["h"] % 32 == chosen["w"] % 32 == 0
 
-    ran = [each.sizes for each in tried({"b": 1, "h": 224, "w": 224}, runs) if each.result]
+    ran = [each.sizes for each in tried(IMAGE, runs) if each.result]
     assert len(ran) == FIVE and any(each["h"] != each["w"] for each in ran) and {"b": 1, "h": 32, "w": 32} in ran
-    ran = [each.sizes for each in tried({"b": 1, "h": 224, "w": 224}, lambda s: runs(s) and s["h"] == s["w"]) if each.result]
-    assert len(ran) == FIVE
+    square = [each.sizes for each in tried(IMAGE, lambda s: runs(s) and s["h"] == s["w"]) if each.result]
+    assert len(square) == FIVE
 
 
 def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
@@ -209,6 +219,16 @@ def test_a_size_for_which_there_is_no_time_is_said_and_not_counted(monkeypatch):
     assert text.startswith("equal at 1 size (batch x seq): 1x128; ") and text.endswith("not compared")
 
 
+def test_a_size_that_takes_too_much_memory_is_said_and_not_counted(monkeypatch):
+    monkeypatch.setattr("rlflow.deliver.validate.comparison.MOST_BYTES", 4 * 4 * 256)
+    result = validate(SCALED, SCALED, shapes={"seq": 128})
+    verdicts = {tuple(each["sizes"].values()): each["verdict"] for each in result.to_dict()["sizes"]}
+    assert result.ok and verdicts[1, 256] == "ok" and verdicts[3, 128] == "not compared"
+    assert "batch = 3, seq = 128: nothing was compared: one of its tensors would take" in str(result)
+    named = validate(SCALED, SCALED, shapes={"seq": 1024})  # which somebody named
+    assert named.to_dict()["sizes"][0]["verdict"] == "ok"
+
+
 def test_what_a_result_of_an_earlier_version_says_has_no_sizes():
     findings = [{"kind": "numerics", "ok": True, "message": "output 'y': equal", "value": None}]
     assert equal_sizes_text(findings) == "" and Findings().at_sizes() == []
@@ -218,23 +238,72 @@ def test_what_a_result_of_an_earlier_version_says_has_no_sizes():
 
 
 def test_a_known_fault_is_looked_for_at_the_sizes():
-    graph = load_graph(onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
+    graph = load_graph(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
 g (float[n] x, float[n,2] z) => (float[2] y) <float[2] b = {1.0, 2.0}> {
   t = MatMul (x, z)
   y = Add (t, b)
-}"""))
+}""")
+    )
     assert not known_faults(graph, [{"n": 3}, {"n": 128}])
     assert known_faults(graph, [{"n": 3}, {"n": 0}]) == {"MatMulAddFusion": 1}
 
 
 def test_the_command_says_the_sizes(capsys, tmp_path):
-    a, b, found = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "found.json"
+    a, b, out = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "findings.json"
     onnx.save(SCALED, a)
     onnx.save(WRONG["a batch of 1 in it"][1], b)
-    done = in_process(capsys, "validate", a, a, "--shape", "seq=16,128", "--json", found)
+    done = in_process(capsys, "validate", a, a, "--shape", "seq=16,128", "--json", out)
     assert done.code == 0 and "equal at 7 sizes (batch x seq): 1x16, 1x128, " in done.err + done.out
-    assert len(json.loads(found.read_text())["sizes"]) == 2 + FIVE
-    done = in_process(capsys, "validate", a, b, "--shape", "seq=128", "--json", found)
+    assert len(json.loads(out.read_text())["sizes"]) == 2 + FIVE
+    graph = load_graph(SCALED)
+    receipt = make_receipt(graph, load_rules(), [], [], graph, {}, sizes=({"batch": 2, "seq": 24},))
+    write_json(tmp_path / "receipt.json", receipt)
+    assert in_process(capsys, "validate", a, a, "--receipt", tmp_path / "receipt.json", "--json", out).code == 0
+    assert json.loads(out.read_text())["sizes"][0]["sizes"] == {"batch": 2, "seq": 24}
+    onnx.save(model("  a = Mul (x, w)\n  y = Reshape (a, both)", "float[1,128,4]"), tmp_path / "frozen.onnx")
+    sized = ("validate", a, tmp_path / "frozen.onnx", "--shape", "batch=1", "--shape", "seq=128")
+    assert in_process(capsys, *sized).code == 1 and in_process(capsys, *sized, "--fix").code == 0
+    done = in_process(capsys, "validate", a, b, "--shape", "seq=128", "--json", out)
     assert done.code == 1
-    verdicts = {tuple(e["sizes"].values()): e["verdict"] for e in json.loads(found.read_text())["sizes"]}
+    verdicts = {tuple(e["sizes"].values()): e["verdict"] for e in json.loads(out.read_text())["sizes"]}
     assert verdicts[1, 128] == "ok" and verdicts[3, 128] == "FAILED"
+
+
+# -- receipts and repair ---------------------------------------------------------------------------
+
+RULES = """
+relu-twice: harmless
+  Relu(x) => Relu(Relu(x))
+
+sum-of-128: right where the axis is of 128 alone
+  ReduceMean(x, a, keepdims=1) => Div(ReduceSum(x, a, keepdims=1), 128.0)
+"""
+
+
+def walk() -> tuple[onnx.ModelProto, Task, list[tuple[int, int]]]:
+    """A model with symbols, its task, and three rewrites, of which the second is right at seq = 128 alone."""
+    original = model("  r = Relu (x)\n  m = ReduceMean <axes = [1], keepdims = 1> (r)\n  y = Sub (r, m)")
+    rules = RuleSet(tuple(parse(RULES, "made-up")), "made-up")
+    task = Task(load_graph(original), rules, AnalyticCost(), sizes=(BERT,))
+    return original, task, [(0, 0), (1, 0), (0, 0)]
+
+
+def test_the_first_rewrite_that_is_wrong_at_another_size_is_named():
+    original, task, actions = walk()
+    state = task.initial
+    for action in actions:
+        state = state.apply(*action)
+    receipt = make_receipt(task.graph, task.rules, [], actions, state.graph, {}, sizes=task.sizes)
+    result = validate(original, to_model(state.graph), shapes={"seq": 128}, receipt=receipt, rules=task.rules)
+    last = [finding for finding in result.findings if finding.kind == "receipt"][-1]
+    assert not last.ok and "after step 1, rule sum-of-128 at location 0, outputs part: batch = " in last.message
+    assert not any(f.sizes == BERT for f in result.failures())
+
+
+def test_a_rewrite_that_is_wrong_at_another_size_is_left_out():
+    original, task, actions = walk()
+    comparison = Comparison(original, [0], 1e-4, {"seq": 128})
+    done = repaired(task, actions, lambda state: comparison.against(to_model(state.graph)))
+    assert done.findings.ok and [each.rule for each in done.left_out] == ["sum-of-128"]
+    assert done.left_out[0].blame == "rule" and len(done.actions) == 2

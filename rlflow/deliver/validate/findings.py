@@ -126,7 +126,10 @@ def equal_sizes_text(findings: Sequence[Mapping]) -> str:
     for finding in findings:
         if finding.get("sizes"):
             there.setdefault(tuple(finding["sizes"].items()), []).append(finding)
-    compared = [sizes for sizes, seen in there.items() if all(f["ok"] for f in seen) and any(f["compared"] for f in seen)]
+    compared = []
+    for sizes, seen in there.items():
+        if all(finding["ok"] for finding in seen) and any(finding["compared"] for finding in seen):
+            compared.append(sizes)
     if not compared:
         return ""
     names = " x ".join(name for name, _ in compared[0])

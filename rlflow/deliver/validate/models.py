@@ -50,8 +50,9 @@ class Model:
     @property
     def interface(self) -> Interface:
         """As that of its graph, without a look at its weights."""
-        symbols = Symbols(self.inputs, self.proto.graph.node, {})
-        return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(self.proto.graph.output), {}, {}, {}, symbols.least)
+        graph = self.proto.graph
+        symbols = Symbols(self.inputs, graph.node, {}).least
+        return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(graph.output), {}, {}, symbols=symbols)
 
     def graph(self) -> Graph | None:
         """Its graph, with symbols; None if it cannot be read as one."""

@@ -253,32 +253,41 @@ class Expected:
             return
         runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all that the original does
         for given, wanted in self.sets if theirs else ():  # ONNX Runtime takes none for all
-            name = f"{given.name}, optimised" if self.optimise else given.name
-            if given.sizes and not candidate.takes({key: array.shape for key, array in given.arrays.items()}):
+            if given.sizes and not candidate.takes({name: array.shape for name, array in given.arrays.items()}):
                 continue  # a size was fixed, as the interface says
-            if all(each.value is None for each in wanted):
-                why_not = f"{name}: nothing was compared: {wanted[0].why_not}"
-                yield replace(_not_compared(why_not), sizes=dict(given.sizes))
-                continue
-            values = None
-            try:
-                values = _run(running, given.arrays, theirs)
-            except RLFlowError as error:
-                yield Finding("numerics", False, f"{name}: {error}", sizes=dict(given.sizes))
-            where = sizes_text(given.sizes)
-            runs[where] = runs.get(where, True) and values is not None
-            for position, slot, value in zip(compared, theirs, values or (), strict=False):
-                found = _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
-                yield replace(found, sizes=dict(given.sizes))
+            ran, findings = self._on(given, wanted, running, compared, theirs)
+            yield from (replace(finding, sizes=dict(given.sizes)) for finding in findings)
+            if ran is not None:
+                where = sizes_text(given.sizes)
+                runs[where] = runs.get(where, True) and ran
         if len(runs) > 1:
             yield _runs_at_every_size(runs)
 
+    def _on(
+        self, given: InputSet, wanted: Sequence[Wanted], running, compared: Sequence[int], theirs: Sequence[Slot]
+    ) -> tuple[bool | None, list[Finding]]:
+        """Whether the candidate runs on one set (None: it was not tried), and the findings.
+
+        compared, theirs: as in `_against`.
+        """
+        name = f"{given.name}, optimised" if self.optimise else given.name
+        if all(each.value is None for each in wanted):
+            return None, [_not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")]
+        try:
+            values = _run(running, given.arrays, theirs)
+        except RLFlowError as error:
+            return False, [Finding("numerics", False, f"{name}: {error}")]
+        return True, [
+            _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
+            for position, slot, value in zip(compared, theirs, values, strict=True)
+        ]
+
 
 def _runs_at_every_size(runs: Mapping[str, bool]) -> Finding:
-    refused = [where for where, ran in runs.items() if not ran]
+    what, refused = "at every size that the original runs at", [where for where, ran in runs.items() if not ran]
     if refused:
-        return Finding("structure", False, f"does not run at every size that the original runs at: {'; '.join(refused)}")
-    return Finding("structure", True, f"runs at every size that the original runs at: {len(runs)} were tried")
+        return Finding("structure", False, f"does not run {what}: {'; '.join(refused)}")
+    return Finding("structure", True, f"runs {what}: {len(runs)} were tried")
 
 
 def _not_compared(message: str) -> Finding:

@@ -86,9 +86,9 @@ def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
         sizes = of(lambda size: max(1, size // divisor))
         return sizes, blocks(sizes)
 
-    ones, large = of(lambda size: 1), of(lambda size: 2 * size, rest)
-    yield dict(least), ones, blocks(ones)
+    yield dict(least), of(lambda size: 1)
     yield primes(0)
+    large = of(lambda size: 2 * size, rest)
     yield large, blocks(large)
     yield (of(lambda size: BATCH, batch),)
     yield tuple(of(lambda size, small=small: small, rest) for small in SMALL)
