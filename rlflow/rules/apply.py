@@ -27,6 +27,7 @@ from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, shape_value
+from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
 from rlflow.rules.literals import without_symbols
 from rlflow.rules.match import Match, scope_of
@@ -154,7 +155,7 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 
 def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
-    """Whether an output that the rule does not replace is used by others than the roots, or one that it does is none."""
+    """Why the outputs are not the rule's: one that stays is used by others than the roots, or one is not there."""
     if any(slot >= len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced):
         return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
@@ -169,6 +170,8 @@ def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | Non
 
 
 def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
+    if not rule.for_all_shapes and any(is_symbolic(graph.types.get(t)) for t in operands(graph, rule, nodes, bindings)):
+        return "proved for bounded shapes only"
     try:
         scope = scope_of(graph, rule, bindings)
         reason = next((c.reason for c in rule.conditions if not c.holds(scope)), None)

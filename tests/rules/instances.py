@@ -6,8 +6,9 @@ A case is one line of data: the rule and what its names stand for.
 
 A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
 `:int64` after them for another data type. A list or an int is an int64 constant with that content, a float
-a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is a
-symbol of the model; `Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is a dict.
+a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is
+a symbol of the model; `Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is
+a dict.
 """
 
 from dataclasses import dataclass, field, replace
@@ -302,7 +303,7 @@ class _Instance:
 
     def known(self, name: str, content) -> str:
         """Made of sizes of an input; a number is a constant plus a size less itself."""
-        places = []
+        parts = []
         for k, part in enumerate(content if isinstance(content, list) else [content]):
             size = self.size_of(part if isinstance(part, str) else "n")
             if not isinstance(part, str):
@@ -310,8 +311,8 @@ class _Instance:
                 dtype = self.case.dtype if isinstance(part, float) else np.int64
                 zero = self.computed("Cast", zero, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
                 size = self.computed("Add", zero, self.constant(f"{name}.{k}", np.asarray([part], dtype)))
-            places.append(size)
-        result = self.computed("Concat", *places, axis=0)
+            parts.append(size)
+        result = self.computed("Concat", *parts, axis=0)
         if not isinstance(content, list):
             result = self.computed("Squeeze", result)
         if isinstance(content, list) and content and isinstance(content[0], bool):

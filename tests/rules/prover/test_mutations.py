@@ -78,7 +78,6 @@ MUTATIONS = [
     ("reshape-without-zeros", 'if 0 not in value(s) else "a size is 0"', "if len(value(s)) > 0"),
     ("reshape-to-known", 'if not constant(s) else "the shape is a constant"', "if rank(x) > 0"),
     ("transpose-of-stacked", "perm=(0, 1, 3, 2)", "perm=(1, 0, 3, 2)"),
-    ("slice-from-known", "[*value(s)], e", "[*value(s)], [k + 1 for k in value(s)]"),
     ("gather-known-place", "value(i)[0]", "0"),
     ("where-of-expand-first", "Where(c, x, y)", "Where(c, y, x)"),
     ("where-all", "if all(value(c))", "if len(value(c)) > 0"),
