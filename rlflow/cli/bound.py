@@ -52,7 +52,8 @@ def run(parsed) -> dict:
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
         "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
     }
-    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(shapes, parsed.fix))
+    out = f"{Path(parsed.model).stem}.faster.onnx"
+    ending(lines, "optimise", parsed.model, "--out", out, *shape_words(shapes, parsed.fix))
     return results
 
 

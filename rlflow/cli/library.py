@@ -154,9 +154,9 @@ def optimise(
       model: the path of an ONNX file, a zoo name (`rlflow zoo` lists them) or a model in memory, which stays as it is.
       seconds: for all of it; by default 120, and 900 where it learns. A check that has begun is finished.
       threads: of ONNX Runtime inside one operator, in estimates and measurements; by default 1.
-      shapes: typical sizes of symbolic dimensions, at which the model is measured: {"seq": 128}, or several {"seq": (16,
-        128)}, to be slower at none; or those of an input's axes {"input_ids": (1, 128)}. By default 1 of each first
-        axis, 224 of the sides of images, 128 of all else. The result takes every size that the model takes.
+      shapes: typical sizes of symbolic dimensions, at which the model is measured: {"seq": 128}, or several
+        {"seq": (16, 128)}, to be slower at none; or those of an input's axes {"input_ids": (1, 128)}. By default 1 of
+        each first axis, 224 of the sides of images, 128 of all else. The result takes every size that the model takes.
       fix: freezes these sizes: the result may take no others then, and more rules apply.
       exact: only rules that change no rounding, so that the result is equal bit for bit.
       standard_operators_only: no operators of ONNX Runtime's own, so that the model stays portable.
@@ -180,7 +180,7 @@ def optimise(
     try:
         with silence() if quiet else nullcontext():
             opened = RunFolder.open(
-                folder, _name(model, folder), (), [*overrides, *chosen_options(said), *chosen_sizes(said)], _plain(shapes),
+                folder, _name(model, folder), (), overrides + chosen_options(said) + chosen_sizes(said), _plain(shapes),
                 _number(seed), check_names,
             )  # fmt: skip
             results, _ = optimisation.search_and_deliver(opened, None, started)

@@ -23,7 +23,7 @@ from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.layout import Layout, is_removed
 from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
-from rlflow.costs.timing import Alone, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
+from rlflow.costs.timing import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
 from rlflow.graph.model import ABSENT, Graph, Node
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
@@ -105,11 +105,11 @@ class ProfiledCost:
         estimates = [self._analytic.node_cost(graph, node) for node in group]
         blocks = bool(blocked) or any(map(groups.layout.runs_blocked, group))
 
-        def build() -> Alone:
+        def build() -> Timed:
             model, known = group_model(graph, group), known_inputs(graph, group)
             if not blocks:
-                return Alone(model, given=known)
-            return Alone(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)
+                return Timed(model, given=known)
+            return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)
 
         try:
             runtime_ps = self._runtime_ps(name, build)
@@ -129,18 +129,18 @@ class ProfiledCost:
             key = (op, kind)
             result = self._memo.get(key)
             if result is None:
-                runtime = self._runtime_ps(text(key), lambda op=op, kind=kind: Alone(reorder_model(op, kind), False))
+                runtime = self._runtime_ps(text(key), lambda op=op, kind=kind: Timed(reorder_model(op, kind), False))
                 result = self._memo[key] = NodeCost(runtime, 0, 2 * kind.nbytes, 1)
             cost = NodeCost(*[a + b for a, b in zip(cost, result, strict=True)])
         return cost
 
     # -- timings -----------------------------------------------------------------------------------
 
-    def _runtime_ps(self, name: str, build: Callable[[], Alone]) -> int:
-        overhead = self._median_ns(OVERHEAD, lambda: Alone(empty_model()))
+    def _runtime_ps(self, name: str, build: Callable[[], Timed]) -> int:
+        overhead = self._median_ns(OVERHEAD, lambda: Timed(empty_model()))
         return max(FLOOR_PS, round(1000 * (self._median_ns(name, build) - overhead)))
 
-    def _median_ns(self, name: str, build: Callable[[], Alone]) -> float:
+    def _median_ns(self, name: str, build: Callable[[], Timed]) -> float:
         """The stored time of a run of what `build` makes; times it first where none is stored."""
         result = self.database.look_up(name, self.threads)
         if result is None:
@@ -149,8 +149,8 @@ class ProfiledCost:
                 if result is None:
                     if time.monotonic() >= self.deadline:
                         raise TimeIsUp
-                    alone = build()
-                    result = time_model(alone.model, self.threads, self.budget_ms, alone.optimise, alone.given)
+                    timed = build()
+                    result = time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
                     self.database.store(name, self.threads, result)
         return result.median
 

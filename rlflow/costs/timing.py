@@ -56,7 +56,7 @@ class Timing(NamedTuple):
 # -- models ----------------------------------------------------------------------------------------
 
 
-class Alone(NamedTuple):
+class Timed(NamedTuple):
     """What is timed: a model, whether ONNX Runtime still has to optimise it, inputs that are not drawn at random."""
 
     model: onnx.ModelProto

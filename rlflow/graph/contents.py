@@ -43,6 +43,9 @@ def contents(
         return outputs
     if op not in ("Shape", "Size") and any(v is None for v, kind in zip(values, inputs, strict=True) if kind):
         return outputs
+    from_sizes = any(kind is not None and kind.content is not None for kind in inputs)
+    if not from_sizes and any(kind.dtype not in _STEERING for kind in outputs):
+        return outputs  # weights that are computed from weights are no one's size
     try:
         with np.errstate(all="ignore"):
             result = compute(_Call(attributes, inputs, values, outputs))
@@ -79,6 +82,7 @@ def _with_content(kind: TensorType, array) -> TensorType:
 
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)
 
 
 def _numbers(array: np.ndarray, kind: TensorType) -> np.ndarray:

@@ -16,7 +16,12 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-MAX_TERMS = 64  # of one polynomial; models do not need more, and strangers' must not grow without bound
+# Models do not need more, and strangers' must not grow without bound.
+MAX_TERMS = 64  # of one polynomial
+MAX_DEGREE = 16  # of a term
+MAX_ATOMS = 128  # symbols and floors that a size is written with, those inside floors included
+MAX_NUMBER = 2**63  # a size of a tensor is below it
+MAX_EXPRESSION = 1000  # characters of the text of one
 
 
 class Undecided(Exception):
@@ -46,8 +51,9 @@ _KNOWN: dict[tuple, "Dim"] = {}  # terms → the one Dim that has them
 class Dim:
     """A polynomial that is not a number; made by `symbol`, `parse` and arithmetic only."""
 
-    __slots__ = ("terms", "text")
+    __slots__ = ("terms", "text", "atoms")
     terms: tuple[tuple[Monomial, int], ...]
+    atoms: int  # how many symbols and floors it is written with
 
     def __repr__(self) -> str:
         return self.text
@@ -156,8 +162,8 @@ def _at_most(a, b, *question) -> bool:
     raise Undecided(f"whether {' '.join(map(str, question))} would have to be known")
 
 
-def least(dim) -> float:
-    """A number that no value of the size is below; -inf where none is found."""
+def least(dim) -> int | float:
+    """An int that no value of the size is below; -inf where none is found."""
     if type(dim) is int:
         return dim
     # In atoms counted from their least values all that is not the constant is at least 0 if its coefficient is.
@@ -169,8 +175,11 @@ def least(dim) -> float:
         else:
             parts = [(monomial, Fraction(a))]
         for part, coefficient in parts:
-            for shifted, b in _shifted(part).items():
-                total[shifted] = total.get(shifted, 0) + coefficient * b
+            shifted = _shifted(part)
+            if shifted is None:
+                return float("-inf")
+            for product, b in shifted.items():
+                total[product] = total.get(product, 0) + coefficient * b
     constant = total.pop((), Fraction(0))
     if any(a < 0 for a in total.values()):
         return float("-inf")
@@ -202,6 +211,8 @@ _OPERATIONS = {
 
 def parse(text: str, named: Callable[[str], Dim | None]):
     """The size that an expression of names, integers, +, -, * and // says; None if it is none, or names others."""
+    if len(text) > MAX_EXPRESSION:
+        return None
     try:
         return _parsed(ast.parse(text.strip(), mode="eval").body, named)
     except (SyntaxError, ValueError, Undecided, RecursionError, MemoryError):
@@ -253,19 +264,22 @@ def _made(terms: Mapping[Monomial, int]):
     kept = {monomial: a for monomial, a in terms.items() if a}
     if not kept.keys() - {()}:
         return kept.get((), 0)
-    if len(kept) > MAX_TERMS:
-        raise Undecided("a size has too many terms")
+    if len(kept) > MAX_TERMS or max(map(len, kept)) > MAX_DEGREE or max(map(abs, kept.values())) >= MAX_NUMBER:
+        raise Undecided("a size grows out of bounds")
     ordered = tuple(sorted(kept.items(), key=lambda item: (-len(item[0]), [_text_of_atom(a) for a in item[0]])))
     known = _KNOWN.get(ordered)
     if known is None:
+        atoms = sum(1 if type(atom) is Symbol else 1 + atom.dim.atoms for monomial in kept for atom in monomial)
+        if atoms > MAX_ATOMS:
+            raise Undecided("a size grows out of bounds")
         known = object.__new__(Dim)
-        known.terms, known.text = ordered, _text(ordered)
+        known.terms, known.text, known.atoms = ordered, _text(ordered), atoms
         known = _KNOWN.setdefault(ordered, known)
     return known
 
 
 def _floor(dim: Dim, divisor: int):
-    """The integer part of dim / divisor; of a floor plus something it is one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
+    """The integer part of dim / divisor; of a floor plus something one floor: ⌊(⌊p/a⌋ + q)/b⌋ = ⌊(p + a·q)/(a·b)⌋."""
     for monomial, a in dim.terms:
         if a == 1 and len(monomial) == 1 and type(monomial[0]) is Floor:
             inner = monomial[0]
@@ -293,11 +307,13 @@ def _quotient(dividend: Dim, divisor: Dim):
     return result
 
 
-def _shifted(monomial: Monomial) -> dict[Monomial, int]:
-    """The product in atoms counted from their least values."""
+def _shifted(monomial: Monomial) -> dict[Monomial, int] | None:
+    """The product in atoms counted from their least values; None where one has none."""
     result: dict[Monomial, int] = {(): 1}
     for atom in monomial:
         lowest = _least_of(atom)
+        if lowest == float("-inf"):
+            return None
         grown: dict[Monomial, int] = {}
         for part, a in result.items():
             with_atom = tuple(sorted((*part, atom), key=_text_of_atom))
@@ -308,14 +324,12 @@ def _shifted(monomial: Monomial) -> dict[Monomial, int]:
     return result
 
 
-def _least_of(atom: Atom) -> int:
-    """The least value of an atom; Undecided for a floor of what may be any number."""
+def _least_of(atom: Atom) -> int | float:
+    """The least value of an atom; -inf for a floor of what may be any number."""
     if type(atom) is Symbol:
         return atom.least
     lowest = least(atom.dim)
-    if lowest == float("-inf"):
-        raise Undecided(f"whether {atom.dim} is negative would have to be known")
-    return int(lowest) // atom.divisor
+    return lowest // atom.divisor if type(lowest) is int else lowest
 
 
 def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
@@ -323,7 +337,7 @@ def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
 
 
 def _text_of_atom(atom: Atom) -> str:
-    return atom.name if type(atom) is Symbol else f"({atom.dim})//{atom.divisor}"
+    return atom.name if type(atom) is Symbol else f"(({atom.dim})//{atom.divisor})"
 
 
 def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:

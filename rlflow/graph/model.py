@@ -8,16 +8,15 @@ names. Weights are `Constant`s that a rewrite moves around without reading.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from math import prod
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
 from rlflow.graph import contrib
-from rlflow.graph.dims import at
 from rlflow.graph.order import Edit, Order, after, walk
+from rlflow.graph.types import TensorType, TypesAt
 
 ABSENT = -1  # an omitted optional input or output of a node
 # ONNX Runtime's own, which a model need not import before a rule uses it
@@ -27,39 +26,6 @@ RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
 RANDOM_OPS = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 )
-
-
-class TensorType(NamedTuple):
-    """`dtype` is onnx.TensorProto.DataType; `shape` is None where it is not known, its sizes are int or Dim.
-
-    `content`: the elements (int, Dim, float or bool) of a small computed tensor, in row-major order, where they follow
-    from sizes; None where they do not, and for constants.
-    """
-
-    dtype: int
-    shape: tuple | None
-    content: tuple | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of elements (0 if the shape is unknown)."""
-        return prod(self.shape) if self.shape is not None else 0
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * itemsize(self.dtype)
-
-    def __repr__(self) -> str:
-        held = f", content={self.content}" if self.content is not None else ""
-        return f"TensorType(dtype={self.dtype}, shape={self.shape}{held})"
-
-
-def itemsize(dtype: int) -> int:
-    """Bytes per element of an ONNX data type (4 for types without a fixed width)."""
-    try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype)).itemsize
-    except (KeyError, TypeError):
-        return 4
 
 
 class Opaque(NamedTuple):
@@ -165,36 +131,6 @@ class Interface:
         functions = [f.SerializeToString(deterministic=True) for f in self.template.functions]
         declared = self.opsets.items() - RUNTIME_OPSET.items()
         return repr((sorted(declared), functions)).encode()
-
-
-class _TypesAt(Mapping):
-    """The types of a graph where its symbols have given sizes."""
-
-    def __init__(self, types: dict[int, TensorType], sizes: Mapping[str, int]):
-        self._types, self._sizes = types, tuple(sorted(sizes.items()))
-
-    def __getitem__(self, tensor: int) -> TensorType:
-        return _type_at(self._types[tensor], self._sizes)
-
-    def get(self, tensor: int, default=None):
-        kind = self._types.get(tensor)
-        return default if kind is None else _type_at(kind, self._sizes)
-
-    def __contains__(self, tensor) -> bool:
-        return tensor in self._types
-
-    def __iter__(self):
-        return iter(self._types)
-
-    def __len__(self) -> int:
-        return len(self._types)
-
-
-@lru_cache(maxsize=65536)
-def _type_at(kind: TensorType, sizes: tuple[tuple[str, int], ...]) -> TensorType:
-    known = dict(sizes)
-    shape, content = (part and tuple([at(v, known) for v in part]) for part in (kind.shape, kind.content))
-    return TensorType(kind.dtype, shape, content)
 
 
 class Graph:
@@ -318,7 +254,7 @@ class Graph:
             return self
         view = Graph.__new__(Graph)
         view.__dict__.update(self.__dict__)
-        view.types = _TypesAt(self.types, sizes)
+        view.types = TypesAt(self.types, sizes)
         return view
 
     # -- edits -------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """ONNX files to graphs."""
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,12 +11,11 @@ from onnx import helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph import symbolic
-from rlflow.graph.dims import symbols_of
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.opsets import attributes_to_inputs, moved_attributes
-from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type, type_proto
-from rlflow.graph.symbols import Symbols, unnamed
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
+from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
 
 MAY_DRAW = RANDOM_OPS | {"Dropout"}  # which does where it trains
 
@@ -111,7 +109,7 @@ class _Reader:
         input_names = {v.name for v in inputs}
         self.load_inner_weights(input_names)
         symbols = Symbols(inputs, graph.node, check_shapes(inputs, self.shapes))
-        bound = [_with_sizes(value, symbols) for value in inputs]
+        bound = [with_sizes(value, symbols) for value in inputs]
         types = self.infer_types(bound)
         sparse = {t.values.name: TensorType(t.values.data_type, tuple(t.dims)) for t in graph.sparse_initializer}
         check_types(types | sparse)
@@ -295,87 +293,12 @@ class _Reader:
         return {name: kind for name, kind in types.items() if kind is not None}
 
 
-def bind_shapes(inputs, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProto]:
-    """The inputs with every dimension fixed. Raises RLFlowError with what is missing."""
-    symbols = Symbols(inputs, (), check_shapes(inputs, shapes))
-    _refuse_open_sizes(inputs, symbols)
-    return [_with_sizes(value, symbols) for value in inputs]
-
-
-def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
-    """Symbol → size, of what `shapes` says. Raises RLFlowError where it does not fit the inputs."""
-    bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
-    shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
-    for name, sizes in shapes.items():
-        if min(sizes, default=0) < 0:
-            raise RLFlowError(f"--shape gives '{name}' a negative size")
-    names = {value.name for value in inputs}
-    for value in inputs:
-        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-            raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
-        if value.name in shapes:
-            dims = value.type.tensor_type.shape.dim
-            sizes = shapes[value.name]
-            if len(sizes) != len(dims):
-                raise RLFlowError(f"input '{value.name}' has {len(dims)} dimensions, --shape gives {len(sizes)}")
-            for axis, (dim, size) in enumerate(zip(dims, sizes, strict=True)):
-                if dim.HasField("dim_value"):
-                    if dim.dim_value != size:
-                        raise RLFlowError(
-                            f"input '{value.name}' has a fixed size {dim.dim_value}, --shape gives {size}"
-                        )
-                    continue
-                name = dim.dim_param or unnamed(value.name, axis)
-                if bindings.setdefault(name, size) != size:
-                    raise RLFlowError(f"dimension '{name}' is bound to {bindings[name]} and {size}")
-    written = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim} - {""}
-    symbols = written | Symbols(inputs, (), {}).least.keys()
-    for name in shapes:
-        if name not in names and name not in symbols:
-            known = ", ".join(sorted({*names, *symbols}))
-            raise RLFlowError(
-                f"--shape names '{name}', which is neither an input nor a symbolic dimension; there are {known}"
-            )
-    return bindings
-
-
-def _with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoProto:
-    """The declaration of an input as inference takes it: numbers, and names of their own for other sizes."""
-    sized = onnx.ValueInfoProto()
-    sized.CopyFrom(value)
-    if value.type.HasField("tensor_type"):
-        shape = symbols.shape_of(value)
-        sized.type.CopyFrom(type_proto(TensorType(value.type.tensor_type.elem_type, shape)))
-    return sized
-
-
 def _without_shape(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
     result = onnx.ValueInfoProto()
     result.CopyFrom(value)
     if value.type.HasField("tensor_type"):
         result.type.tensor_type.ClearField("shape")
     return result
-
-
-def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
-    """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
-    declared, arguments = [], []
-    for value in inputs:
-        open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]
-        if not open_ones:
-            continue
-        dims = value.type.tensor_type.shape.dim
-        declared.append(f"'{value.name}' is [{', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in dims)}]")
-        if all(dim.HasField("dim_value") or dim.dim_param for dim in dims):
-            arguments += [f"--shape {shlex.quote(f'{name}=1')}" for name in open_ones]
-        else:
-            sizes = "x".join(str(dim.dim_value or 1) for dim in dims)
-            arguments.append(f"--shape {shlex.quote(f'{value.name}={sizes}')}")
-    if arguments:
-        raise RLFlowError(
-            f"the model leaves sizes of its inputs open: {', '.join(declared)}; say which it will run with, "
-            f"for example {' '.join(dict.fromkeys(arguments))}"
-        )
 
 
 def is_constant_node(op: str, domain: str, subgraph: bool, inputs_known: list[bool]) -> bool:

@@ -16,8 +16,8 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.system import processor
 from rlflow.graph.limits import check_types
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
-from rlflow.graph.onnx_reader import bind_shapes
 from rlflow.graph.shapes import node_proto, type_proto
+from rlflow.graph.symbols import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
 

@@ -1,5 +1,5 @@
-"""Types of the tensors that an operator gives, one node at a time: by ONNX's own shape inference, where sizes are symbols
-also by `symbolic`; what small tensors hold by `contents`."""
+"""Types of the tensors that an operator gives, one node at a time: by ONNX's own shape inference, and by `symbolic`
+where sizes are symbols; what small tensors hold, by `contents`."""
 
 from collections.abc import Callable
 from functools import cache, lru_cache

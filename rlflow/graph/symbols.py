@@ -7,11 +7,15 @@ A symbol is at least 1: rules are proved for sizes from 1. The length of what th
 operand of Concat, along that axis: a cache) is at least 0, since the first call of such a model has nothing there.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping
 
 import onnx
 
-from rlflow.graph.dims import Dim, least, parse, symbol
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.dims import Dim, least, parse, symbol, symbols_of
+from rlflow.graph.shapes import type_proto
+from rlflow.graph.types import TensorType
 
 MAX_NAME = 200  # characters; longer ones are no names that anybody gave
 
@@ -24,7 +28,9 @@ class Symbols:
       bindings: symbol → the size that it is bound to.
     """
 
-    def __init__(self, inputs: Iterable[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto], bound: Mapping[str, int]):
+    def __init__(
+        self, inputs: Iterable[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto], bound: Mapping[str, int]
+    ):
         inputs = [value for value in inputs if value.type.HasField("tensor_type")]
         self.bindings = dict(bound)
         self._named: dict[str, Dim | int] = {}
@@ -104,3 +110,81 @@ def _appended_to(inputs: list[onnx.ValueInfoProto], nodes: Iterable[onnx.NodePro
             axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
             result |= {(name, axis % ranks[name]) for name in node.input if ranks.get(name)}
     return result
+
+
+# -- sizes that are given --------------------------------------------------------------------------
+
+
+def bind_shapes(inputs, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProto]:
+    """The inputs with every dimension fixed. Raises RLFlowError with what is missing."""
+    symbols = Symbols(inputs, (), check_shapes(inputs, shapes))
+    _refuse_open_sizes(inputs, symbols)
+    return [with_sizes(value, symbols) for value in inputs]
+
+
+def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
+    """Symbol → size, of what `shapes` says. Raises RLFlowError where it does not fit the inputs."""
+    bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
+    shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
+    for name, sizes in shapes.items():
+        if min(sizes, default=0) < 0:
+            raise RLFlowError(f"--shape gives '{name}' a negative size")
+    names = {value.name for value in inputs}
+    for value in inputs:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
+        if value.name in shapes:
+            dims = value.type.tensor_type.shape.dim
+            sizes = shapes[value.name]
+            if len(sizes) != len(dims):
+                raise RLFlowError(f"input '{value.name}' has {len(dims)} dimensions, --shape gives {len(sizes)}")
+            for axis, (dim, size) in enumerate(zip(dims, sizes, strict=True)):
+                if dim.HasField("dim_value"):
+                    if dim.dim_value != size:
+                        raise RLFlowError(
+                            f"input '{value.name}' has a fixed size {dim.dim_value}, --shape gives {size}"
+                        )
+                    continue
+                name = dim.dim_param or unnamed(value.name, axis)
+                if bindings.setdefault(name, size) != size:
+                    raise RLFlowError(f"dimension '{name}' is bound to {bindings[name]} and {size}")
+    written = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim} - {""}
+    symbols = written | Symbols(inputs, (), {}).least.keys()
+    for name in shapes:
+        if name not in names and name not in symbols:
+            known = ", ".join(sorted({*names, *symbols}))
+            raise RLFlowError(
+                f"--shape names '{name}', which is neither an input nor a symbolic dimension; there are {known}"
+            )
+    return bindings
+
+
+def with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoProto:
+    """The declaration of an input as inference takes it: numbers, and names of their own for other sizes."""
+    sized = onnx.ValueInfoProto()
+    sized.CopyFrom(value)
+    if value.type.HasField("tensor_type"):
+        shape = symbols.shape_of(value)
+        sized.type.CopyFrom(type_proto(TensorType(value.type.tensor_type.elem_type, shape)))
+    return sized
+
+
+def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
+    """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
+    declared, arguments = [], []
+    for value in inputs:
+        open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]
+        if not open_ones:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        declared.append(f"'{value.name}' is [{', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in dims)}]")
+        if all(dim.HasField("dim_value") or dim.dim_param for dim in dims):
+            arguments += [f"--shape {shlex.quote(f'{name}=1')}" for name in open_ones]
+        else:
+            sizes = "x".join(str(dim.dim_value or 1) for dim in dims)
+            arguments.append(f"--shape {shlex.quote(f'{value.name}={sizes}')}")
+    if arguments:
+        raise RLFlowError(
+            f"the model leaves sizes of its inputs open: {', '.join(declared)}; say which it will run with, "
+            f"for example {' '.join(dict.fromkeys(arguments))}"
+        )

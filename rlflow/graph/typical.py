@@ -1,4 +1,4 @@
-"""Typical sizes: at which a model with symbolic sizes is estimated, measured and run, though it stays open to all others.
+"""Typical sizes: at which a model with symbolic sizes is estimated, measured and run; it stays open to all others.
 
 Somebody names them by symbol (`seq`), one or several, or by input (all its axes); the rest has a default: a batch of 1,
 images of 224 × 224, 128 of all else. Whoever needs numbers in place of symbols asks here.
@@ -14,10 +14,10 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import say_once
-from rlflow.graph.dims import at
+from rlflow.graph.dims import at, symbols_of
 from rlflow.graph.model import Graph, Interface
-from rlflow.graph.onnx_reader import check_shapes, load_graph
-from rlflow.graph.symbols import Symbols
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.symbols import Symbols, check_shapes
 
 MOST = 16  # combinations of sizes, at each of which a result is estimated and measured
 BATCH, SIDE, LENGTH = 1, 224, 128  # where nobody says anything: first axes; heights and widths of images; all else
@@ -53,7 +53,8 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
       shapes: symbol → its size, or several; input → the sizes of its axes. A name that is both is an input.
 
     Raises:
-      RLFlowError: a name is neither, sizes do not fit the inputs or each other, or there are more than MOST combinations.
+      RLFlowError: a name is neither, sizes do not fit the inputs or each other, or they have more than MOST
+        combinations.
     """
     inputs = {value.name for value in interface.inputs}
     alone, several = {}, {}
@@ -70,6 +71,7 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
     result = {}
     for combination in product(*several.values()):
         named = check_shapes(interface.inputs, alone | dict(zip(several, combination, strict=True)))
+        named = _solved(interface, named) | named
         sizes = {name: named.get(name, default) for name, default in defaults.items()}
         _check_sums(interface, named, sizes)
         result[tuple(sizes.values())] = sizes
@@ -111,14 +113,34 @@ def _defaults(interface: Interface) -> Sizes:
     """Symbol → its size where nobody says anything, by the first axis that has it."""
     symbols, found = Symbols(interface.inputs, (), interface.bindings), {}
     for value in _tensors(interface.inputs):
-        axes = [str(size) for size in symbols.shape_of(value)]
+        axes = symbols.shape_of(value)
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
-        is_image = is_image and all(axis in interface.symbols for axis in axes[2:])
-        for axis, name in enumerate(axes):
-            default = BATCH if axis == 0 else SIDE if is_image and axis > 1 else LENGTH
-            found.setdefault(name, default)
+        is_image = is_image and all(symbols_of(size) for size in axes[2:])
+        for axis, size in enumerate(axes):
+            wanted = BATCH if axis == 0 else SIDE if is_image and axis > 1 else LENGTH
+            found = _multiple(size, wanted) | found
     # What may be empty is the length of a cache, whatever its axis.
     return {name: found.get(name, LENGTH) if least else LENGTH for name, least in interface.symbols.items()}
+
+
+def _multiple(size, wanted: int) -> Sizes:
+    """The symbol that a size is a multiple of, with which it is `wanted` or not much less; {} for other sizes."""
+    names = symbols_of(size)
+    if len(names) != 1:
+        return {}
+    (name,) = names
+    times = at(size, {name: 1})
+    return {name: max(wanted // times, 1)} if at(size, {name: 2}) == 2 * times else {}
+
+
+def _solved(interface: Interface, named: Sizes) -> Sizes:
+    """The sizes of symbols that stand only in multiples ("8*height") which were named."""
+    symbols, found = Symbols(interface.inputs, (), interface.bindings), {}
+    for value in _tensors(interface.inputs):
+        for dim, size in zip(value.type.tensor_type.shape.dim, symbols.shape_of(value), strict=True):
+            if dim.dim_param in named:
+                found |= _multiple(size, named[dim.dim_param])
+    return found
 
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)

@@ -79,8 +79,13 @@ def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
         constants={real(number): constant for number, constant in plan.constants},
         rewired={real(old): real(new) for old, new in plan.rewired},
         next_id=first + plan.n_new,
-        relies_on_shapes=rule.relies_on_shapes,
+        relies_on_shapes=rule.relies_on_shapes or any(holds_sizes(graph.types.get(tensor)) for tensor in bound),
     )
+
+
+def holds_sizes(kind: TensorType | None) -> bool:
+    """Whether what a tensor of this type holds follows from sizes."""
+    return kind is not None and kind.content is not None
 
 
 def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:

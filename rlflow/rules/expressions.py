@@ -111,7 +111,7 @@ def unshared(*tensors: Tensor) -> bool:
 
 
 def value(tensor: Tensor) -> tuple[int, ...]:
-    """The content of a small integer tensor (axes, sizes, …) that is constant or follows from sizes, as a flat tuple."""
+    """The content of a small integer tensor (axes, sizes, …) (constant, or following from sizes) as a flat tuple."""
     array = shape_value(tensor.graph, tensor.id)
     if array is None:
         raise Unknown("a shape or an axis is not known in advance")
@@ -216,7 +216,8 @@ _BINARY = {
     ast.Mod: operator.mod, ast.Div: operator.truediv,
 }  # fmt: skip
 _COMPARE = {
-    ast.Eq: same, ast.NotEq: lambda a, b: not same(a, b), ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.Eq: same, ast.NotEq: lambda a, b: not same(a, b),
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.In: among, ast.NotIn: lambda a, b: not among(a, b),
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from rlflow.graph.dims import Dim, Undecided, least
 
 
 def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[int, ...]:
-    """The sizes, as the operand of `op` after one of that shape, without symbols. Raises Undecided if they need them."""
+    """The sizes without symbols, as the operand of `op` after one of that shape. Undecided if they need them."""
     if op == "Reshape" and shape is not None:
         return _reshape(shape, sizes)
     if op == "Expand" and shape is not None:

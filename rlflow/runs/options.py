@@ -57,8 +57,8 @@ class RunOptions:
     model: str | None = option(None, "a zoo name (`python run.py zoo` lists them) or the path of an ONNX file")
     shapes: dict = option(
         {},
-        "typical sizes of symbolic dimensions: {dimension: 128}, several {dimension: [16, 128]}, or those of the axes of "
-        "an input {input: [1, 128]}; also --shape",
+        "typical sizes of symbolic dimensions: {dimension: 128}, several {dimension: [16, 128]}, or those of the axes "
+        "of an input {input: [1, 128]}; also --shape",
     )
     fix: bool = option(False, "freeze these sizes: the model takes no others then; also --fix")
     seed: int = option(0, "decides every random choice of every stage", at_least=0, at_most=2**31 - 1)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost, graph_cost, profiled, timing_until
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.at_sizes import AtSizes, at_sizes
@@ -21,6 +22,7 @@ from rlflow.env.state import Task
 from rlflow.graph.model import Graph, TensorType
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
+from rlflow.search.bound import lower_bound
 from rlflow.zoo import load
 from tests.costs.graphs import model, only
 from tests.toys.tiny import tiny_task
@@ -165,6 +167,11 @@ def test_content_is_part_of_a_signature_but_timings_of_old_keep_theirs():
     assert text(TensorType(7, (2,), (300, 4))) == "(7,(2),(300,4))"
     view = symbolic().at(SIZES[0])
     assert known_inputs(view, (only(view, "Relu"),)) == {}
+
+
+def test_a_bound_asks_for_fixed_sizes():
+    with pytest.raises(RLFlowError, match="--shape batch=SIZE --shape seq=SIZE --fix"):
+        lower_bound(Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES[:1]))
 
 
 # -- delivery --------------------------------------------------------------------------------------

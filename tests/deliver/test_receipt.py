@@ -183,7 +183,10 @@ def test_tampered_receipts_are_refused_in_one_line(receipt, change):
 
 @pytest.mark.parametrize(
     "key",
-    ["format", "original_hash", "rules_hash", "rule_families", "shapes", "symbols", "actions", "result_hash", "model_sha256"],
+    [
+        "format", "original_hash", "rules_hash", "rule_families", "shapes", "symbols", "actions", "result_hash",
+        "model_sha256",
+    ],
 )
 def test_a_missing_key_is_named(receipt, key):
     forged = {name: value for name, value in receipt.items() if name != key}

@@ -199,6 +199,11 @@ def test_a_size_is_never_below_its_least():
     assert min(each.sizes["k"] for each in tried({"k": 128}, least={"k": 4})) == 4
 
 
+def test_symbols_that_must_be_equal_get_primes_too():
+    ran = [each.sizes for each in tried({"a": 100, "b": 100}, lambda s: s["a"] == s["b"]) if each.result]
+    assert len(ran) == FIVE and {"a": 13, "b": 13} in ran
+
+
 def test_images_of_whole_blocks():
     def runs(chosen):
         return chosen["h"] % 32 == chosen["w"] % 32 == 0

@@ -362,7 +362,10 @@ def test_sizes_in_words_are_read_as_they_were_said():
         assert shape_words(shapes, fix=True) == [*words, "--fix"]
 
 
-@pytest.mark.parametrize("text", ["x", "=3", "x=", "x=0", "x=1x0", "x=-1", "x=1x", "x=1,", "x=1,0", "x=1x2,3", "x=a", "x=1.5", "x=²"])
+@pytest.mark.parametrize(
+    "text",
+    ["x", "=3", "x=", "x=0", "x=1x0", "x=-1", "x=1x", "x=1,", "x=1,0", "x=1x2,3", "x=a", "x=1.5", "x=²"],
+)
 def test_shapes_that_are_refused(text):
     with pytest.raises(RLFlowError, match="--shape takes NAME=128, NAME=16,128 or NAME=1x128"):
         parse_shapes([text])
