@@ -139,8 +139,8 @@ def positions(s: Sketch, x: Tensor, axis: int) -> Tensor:
 
 def mask(s: Sketch, x: Tensor) -> Tensor:
     """float [length, length]: a large negative number where a position is later."""
-    places = positions(s, x, 1)
-    rows, columns = (s.op("Unsqueeze", places, late={"axes": np.array([axis])}) for axis in (1, 0))
+    along = positions(s, x, 1)
+    rows, columns = (s.op("Unsqueeze", along, late={"axes": np.array([axis])}) for axis in (1, 0))
     later = s.op("Less", rows, columns)
     return s.op("Where", later, scalar(s, x, -8.0), scalar(s, x, 0.0), bound=8)
 
@@ -151,8 +151,8 @@ def positions_added(s: Sketch) -> None:
     if s.chance(0.4):
         mask(s, x)
         return
-    places = s.op("Unsqueeze", number_of(s, positions(s, x, 1), x), late={"axes": np.array([1])})
-    commuted(s, "Add", x, commuted(s, "Mul", places, scalar(s, x, 0.125)))
+    along = s.op("Unsqueeze", number_of(s, positions(s, x, 1), x), late={"axes": np.array([1])})
+    commuted(s, "Add", x, commuted(s, "Mul", along, scalar(s, x, 0.125)))
 
 
 def expanded(s: Sketch) -> None:

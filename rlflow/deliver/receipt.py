@@ -82,10 +82,10 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
             sizes.setdefault(name, {})[size] = None
     except (KeyError, TypeError, AttributeError) as error:
         raise _malformed(error) from error
-    for size in (size for found in sizes.values() for size in found):
+    for size in (size for several in sizes.values() for size in several):
         if type(size) is not int or size < 1:
             raise RLFlowError(f"not a receipt: {size!r} is no size")
-    return {name: tuple(found) for name, found in sizes.items()}
+    return {name: tuple(several) for name, several in sizes.items()}
 
 
 def _malformed(error: Exception) -> RLFlowError:

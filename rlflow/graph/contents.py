@@ -171,7 +171,7 @@ def _power(call: _Call):
     return np.power(a, b.astype(a.dtype)) if not _mixed(a, b) else _either(a, b)
 
 
-# -- operators on places ---------------------------------------------------------------------------
+# -- operators on positions ------------------------------------------------------------------------
 
 
 def _shape(call: _Call):
@@ -181,8 +181,8 @@ def _shape(call: _Call):
 
 
 def _gather(call: _Call):
-    data, places = call.values
-    return np.take(data, places.astype(np.int64), axis=call.axis())
+    data, positions = call.values
+    return np.take(data, positions.astype(np.int64), axis=call.axis())
 
 
 def _slice(call: _Call):

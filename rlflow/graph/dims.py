@@ -163,7 +163,7 @@ def _at_most(a, b, *question) -> bool:
 
 
 def least(dim) -> int | float:
-    """An int that no value of the size is below; -inf where none is found."""
+    """An int that no value of the size is below; -inf where none is known."""
     if type(dim) is int:
         return dim
     # In atoms counted from their least values all that is not the constant is at least 0 if its coefficient is.
@@ -227,10 +227,10 @@ def _parsed(node: ast.expr, named):
         case ast.Constant(value=int(number)) if type(number) is int:
             return number
         case ast.Name(id=name):
-            found = named(name)
-            if found is None:
+            known = named(name)
+            if known is None:
                 raise ValueError(name)
-            return found
+            return known
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_parsed(operand, named)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:

@@ -174,14 +174,14 @@ def infer_types(
     return contents(op, named, inputs, values, result) if not domain else result
 
 
-def _in_symbols(op: str, attributes: dict, inputs: list, values: list, found: tuple) -> tuple:
-    """The types that ONNX found with the shapes that follow from symbols."""
+def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: tuple) -> tuple:
+    """The types that ONNX gives with the shapes that follow from symbols."""
     try:
-        shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(found)))
+        shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(by_onnx)))
     except Undecided as undecided:
         raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
     except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     if shapes is None:
-        return found
-    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in zip(found, shapes, strict=True)])
+        return by_onnx
+    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in zip(by_onnx, shapes, strict=True)])

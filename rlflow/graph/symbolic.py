@@ -154,28 +154,28 @@ def cut(size, start, end, step: int):
         return len(range(*slice(start, None if step < 0 and end < -size else end, step).indices(size)))
     if step < 0:
         raise Undecided("a cut runs backwards along a symbolic axis")
-    first, last = _place(start, size), _place(end, size)
+    first, last = _border(start, size), _border(end, size)
     return larger((last - first + step - 1) // step, 0)
 
 
-def _place(place, size):
+def _border(border, size):
     """Where a border of a cut lies along the axis, counted from its beginning."""
-    if type(place) is int and abs(place) >= UNBOUNDED:
-        return size if place > 0 else 0
-    if dims.least(place) < 0:
-        if dims.least(-place) <= 0:
-            return _cautiously(larger, place, 0)  # neither sign is sure: seq - 4
-        return _cautiously(larger, size + place, 0)
-    return _cautiously(smaller, place, size)
+    if type(border) is int and abs(border) >= UNBOUNDED:
+        return size if border > 0 else 0
+    if dims.least(border) < 0:
+        if dims.least(-border) <= 0:
+            return _cautiously(larger, border, 0)  # neither sign is sure: seq - 4
+        return _cautiously(larger, size + border, 0)
+    return _cautiously(smaller, border, size)
 
 
-def _cautiously(choose: Callable, place, limit):
+def _cautiously(choose: Callable, border, limit):
     try:
-        return choose(place, limit)
+        return choose(border, limit)
     except Undecided:
         if type(limit) is Dim:
             raise
-        return place  # the table is long enough (see above)
+        return border  # the table is long enough (see above)
 
 
 def _expand(call: Call) -> tuple:

@@ -38,11 +38,11 @@ class Symbols:
         plain = {d.dim_param for value in inputs for d in _dims(value) if d.dim_param.isidentifier()}
         self.least: dict[str, int] = {}
         may_be_empty = _appended_to(inputs, nodes)
-        places = [(value.name, axis, dim) for value in inputs for axis, dim in enumerate(_dims(value))]
-        empty = {dim.dim_param for name, axis, dim in places if (name, axis) in may_be_empty}
+        axes = [(value.name, axis, dim) for value in inputs for axis, dim in enumerate(_dims(value))]
+        empty = {dim.dim_param for name, axis, dim in axes if (name, axis) in may_be_empty}
         for name in sorted(plain):
             self._add(name, name in empty)
-        for name, axis, dim in places:
+        for name, axis, dim in axes:
             if dim.HasField("dim_value") or dim.dim_param in plain:
                 continue
             if not dim.dim_param:

@@ -57,10 +57,10 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
         combinations.
     """
     inputs = {value.name for value in interface.inputs}
-    alone, several = {}, {}
+    single, several = {}, {}
     for name, sizes in (shapes or {}).items():
         if name in inputs or isinstance(sizes, int):
-            alone[name] = sizes
+            single[name] = sizes
         else:
             several[name] = tuple(dict.fromkeys(sizes))
     count = math.prod(map(len, several.values()))
@@ -70,7 +70,7 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
     defaults = _defaults(interface)
     result = {}
     for combination in product(*several.values()):
-        named = check_shapes(interface.inputs, alone | dict(zip(several, combination, strict=True)))
+        named = check_shapes(interface.inputs, single | dict(zip(several, combination, strict=True)))
         named = _solved(interface, named) | named
         sizes = {name: named.get(name, default) for name, default in defaults.items()}
         _check_sums(interface, named, sizes)
@@ -111,16 +111,16 @@ def _check_fixed(interface: Interface, shapes: Shapes) -> None:
 
 def _defaults(interface: Interface) -> Sizes:
     """Symbol → its size where nobody says anything, by the first axis that has it."""
-    symbols, found = Symbols(interface.inputs, (), interface.bindings), {}
+    symbols, result = Symbols(interface.inputs, (), interface.bindings), {}
     for value in _tensors(interface.inputs):
         axes = symbols.shape_of(value)
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
         is_image = is_image and all(symbols_of(size) for size in axes[2:])
         for axis, size in enumerate(axes):
             wanted = BATCH if axis == 0 else SIDE if is_image and axis > 1 else LENGTH
-            found = _multiple(size, wanted) | found
+            result = _multiple(size, wanted) | result
     # What may be empty is the length of a cache, whatever its axis.
-    return {name: found.get(name, LENGTH) if least else LENGTH for name, least in interface.symbols.items()}
+    return {name: result.get(name, LENGTH) if least else LENGTH for name, least in interface.symbols.items()}
 
 
 def _multiple(size, wanted: int) -> Sizes:
@@ -135,12 +135,12 @@ def _multiple(size, wanted: int) -> Sizes:
 
 def _solved(interface: Interface, named: Sizes) -> Sizes:
     """The sizes of symbols that stand only in multiples ("8*height") which were named."""
-    symbols, found = Symbols(interface.inputs, (), interface.bindings), {}
+    symbols, result = Symbols(interface.inputs, (), interface.bindings), {}
     for value in _tensors(interface.inputs):
         for dim, size in zip(value.type.tensor_type.shape.dim, symbols.shape_of(value), strict=True):
             if dim.dim_param in named:
-                found |= _multiple(size, named[dim.dim_param])
-    return found
+                result |= _multiple(size, named[dim.dim_param])
+    return result
 
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)

@@ -111,10 +111,10 @@ def open_model(batch: object) -> onnx.ModelProto:
 
 def greedy_receipt(model: onnx.ModelProto, **sizes) -> tuple[dict, Graph]:
     task = EnvSpec("", cost="analytic", **sizes).open(model)
-    found = greedy(task.initial, 10)
+    read = greedy(task.initial, 10)
     shapes = dict(sizes["shapes"]) if sizes.get("fix") else {}
-    made = make_receipt(task.graph, task.rules, [], found.actions, found.state.graph, {}, shapes, sizes=task.sizes)
-    return made, found.state.graph
+    made = make_receipt(task.graph, task.rules, [], read.actions, read.state.graph, {}, shapes, sizes=task.sizes)
+    return made, read.state.graph
 
 
 def test_a_receipt_of_an_open_model_leads_to_an_open_model():
