@@ -29,7 +29,7 @@ from rlflow.graph.onnx_runtime import run, session
 
 STEPPED = "bert_base"  # the model whose steps of the environment are timed
 STEPS = 1000
-TOLD = 10  # things that are listed of many
+LISTED = 10  # things that are listed of many
 
 
 class Case(NamedTuple):
@@ -113,7 +113,7 @@ def shapes(case: Case) -> dict:
     lost = [f"{graph.nodes[node_id].op}: {reason}" for node_id, reason in graph.lost]
     return {
         "tensors": len(computed), "known": len(known), "percent": 100 * len(known) / len(computed),
-        "symbols": graph.interface.symbols, "lost": len(lost), "lost_first": lost[:TOLD],
+        "symbols": graph.interface.symbols, "lost": len(lost), "lost_first": lost[:LISTED],
     }  # fmt: skip
 
 
@@ -162,6 +162,8 @@ def optimise(case: Case, kind: str) -> dict:
     )
     if done.returncode:
         raise RLFlowError(done.stderr.strip().splitlines()[-1])
+    if not (folder / "eval.json").exists():
+        raise RLFlowError("the time was up before anything was checked")
     took, result = time.monotonic() - started, read_json(folder / "eval.json")
     same = out.read_bytes() == source.read_bytes()
     best = result["candidates"].get(result["delivered"], {})
@@ -202,8 +204,8 @@ def at_all_sizes(case: Case) -> dict:
         at_size[name] = compared(*running, draw(case.declared, sizes, 100 + case.seed))
     runs = {
         name: sizes
-        for (name, found), sizes in zip(at_size.items(), case.declared.sizes, strict=True)
-        if found["original_runs"] and found["runs"]
+        for (name, outcome), sizes in zip(at_size.items(), case.declared.sizes, strict=True)
+        if outcome["original_runs"] and outcome["runs"]
     }
     del running
     same = original.read_bytes() == result.read_bytes()
@@ -218,12 +220,12 @@ def compared(original, result, inputs: dict[str, np.ndarray]) -> dict:
     except RLFlowError as error:
         return {"original_runs": False, "runs": None, "says": str(error)}
     try:
-        found = run(result, inputs)
+        made = run(result, inputs)
     except RLFlowError as error:
         return {"original_runs": True, "runs": False, "says": str(error)}
-    if [array.shape for array in found] != [array.shape for array in wanted]:
+    if [array.shape for array in made] != [array.shape for array in wanted]:
         return {"original_runs": True, "runs": False, "says": "an output has another shape"}
-    errors = [relative_error(old, new) for old, new in zip(wanted, found, strict=True)]
+    errors = [relative_error(old, new) for old, new in zip(wanted, made, strict=True)]
     return {"original_runs": True, "runs": True, "error": max(errors)}
 
 

@@ -57,16 +57,16 @@ def bars_of(figures: Figures) -> list[dict]:
     return bars
 
 
-def bars_of_one(subject: str, found: Mapping[str, dict]) -> list[dict]:
+def bars_of_one(subject: str, results: Mapping[str, dict]) -> list[dict]:
     bars = []
 
     def ask(what: str, jobs: str, value: Callable[..., float], unit: str, limit: str, holds: Callable[[float], bool]):
-        results = [found.get(name, NOT_RUN) for name in jobs.split()]
-        errors = [result["error"] for result in results if "error" in result]
+        asked = [results.get(name, NOT_RUN) for name in jobs.split()]
+        errors = [result["error"] for result in asked if "error" in result]
         if errors:
             bars.append(bar(f"{subject}: {what}", None, errors[0], limit, False))
         else:
-            reached = value(*results)
+            reached = value(*asked)
             bars.append(bar(f"{subject}: {what}", reached, unit, limit, holds(reached)))
 
     def at_least(least: float) -> tuple[str, Callable[[float], bool]]:
@@ -126,8 +126,8 @@ def table(figures: Figures) -> str:
         "model", "exporter", "shapes", "matches", "estimate", "dynamic", "static twin", "--fix", "sizes: equal, slower"
     ]  # fmt: skip
     rows = []
-    for subject, found in figures.items():
-        shown = [cell(found.get(name, NOT_RUN), words) for name, words in CELLS.items()]
+    for subject, results in figures.items():
+        shown = [cell(results.get(name, NOT_RUN), words) for name, words in CELLS.items()]
         rows.append([*subject.split("-"), *shown])
     return markdown(heads, rows, words=2)
 
@@ -135,10 +135,10 @@ def table(figures: Figures) -> str:
 def step_table(figures: Figures) -> str:
     """Milliseconds of a step of the environment, median."""
     rows = []
-    for subject, found in figures.items():
-        if "step" in found:
+    for subject, results in figures.items():
+        if "step" in results:
             words = "{dynamic[median]:.2f}|{static[median]:.2f}|{ratio:.2f}".format
-            rows.append([subject, *(cell(found["step"], lambda one, words=words: words(**one)).split("|"))])
+            rows.append([subject, *(cell(results["step"], lambda one, words=words: words(**one)).split("|"))])
     return markdown(["model", "dynamic, ms", "static, ms", "ratio"], rows)
 
 

@@ -92,14 +92,14 @@ def test_every_model_by_every_exporter_is_asked_the_same_and_the_worst_is_told()
     group = words.groups_of(bars_of(one_bad))["tensors with a shape"]
     assert len(group) == len(good) and words.holding(group) == f"**{len(good) - 1} of {len(good)}**"
     assert words.worst(group) == "12 %"
-    without = {subject: found for subject, found in good.items() if subject != SUBJECT}
+    without = {subject: results for subject, results in good.items() if subject != SUBJECT}
     names = [bar["name"] for bar in bars_of(without) if not bar["holds"]]
     assert len(names) == len(bars_of_one(SUBJECT, {})) and all(name.startswith(SUBJECT) for name in names)
 
 
 def test_the_table_says_what_was_not_run():
-    found = {"shapes": GOOD["shapes"], "sizes": GOOD["sizes"], "fix": {"error": "it"}}
-    (line,) = table({SUBJECT: found}).splitlines()[2:]
+    results = {"shapes": GOOD["shapes"], "sizes": GOOD["sizes"], "fix": {"error": "it"}}
+    (line,) = table({SUBJECT: results}).splitlines()[2:]
     assert line == "| bert_base | dynamo | 100.0 % | not run | not run | not run | not run | failed | 1 of 1, 0 |"
 
 
