@@ -2,9 +2,12 @@
 sizes they are measured, and the file of each.
 
 A size is a number or an expression in the model's symbols ("seq", "past + seq", "8*height"). The registry needs no
-torch; `export` imports it.
+torch; `export` imports it, and so does
+
+    python -m benchmarks.exports.dynamic NAME EXPORTER FILE [--static] [--seed N]
 """
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -222,3 +225,13 @@ def dimensions(shape: Shape) -> dict:
         factor, times, symbol = size.partition("*")
         dynamic[axis] = int(factor) * torch.export.Dim(symbol) if times else size
     return dynamic
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("name", choices=list(DYNAMIC))
+    arguments.add_argument("exporter", choices=list(EXPORTERS))
+    arguments.add_argument("path", metavar="FILE", type=Path)
+    arguments.add_argument("--static", action="store_true", help="with all sizes typical")
+    arguments.add_argument("--seed", type=int, default=0, help="of the weights")
+    export(**vars(arguments.parse_args()))
