@@ -4,7 +4,9 @@ Contents are NumPy arrays; where an element depends on a symbol the array holds 
 Operators have ONNX's meaning; an element that is not the same polynomial at every size raises Undecided.
 """
 
+import math
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import onnx
@@ -36,10 +38,7 @@ def contents(
       outputs: the types of the outputs without content.
     """
     compute = _COMPUTE.get(op)
-    small = all(
-        kind.shape is not None and type(kind.size) is int and kind.size <= CONTENT_LIMIT for kind in outputs
-    )
-    if compute is None or not small:
+    if compute is None or not all(map(_is_small, outputs)):
         return outputs
     if op not in ("Shape", "Size") and any(v is None for v, kind in zip(values, inputs, strict=True) if kind):
         return outputs
@@ -53,6 +52,13 @@ def contents(
         return outputs
     arrays = result if isinstance(result, list) else [result]
     return tuple([_with_content(kind, array) for kind, array in zip(outputs, arrays, strict=False)])
+
+
+def _is_small(kind: TensorType) -> bool:
+    """Whether it is a tensor of few numbers, of a data type in which sizes are reckoned."""
+    if kind.dtype not in _NUMBERS or kind.shape is None or any(type(size) is Dim for size in kind.shape):
+        return False
+    return kind.size <= CONTENT_LIMIT
 
 
 class _Call:
@@ -74,7 +80,7 @@ def _with_content(kind: TensorType, array) -> TensorType:
     if array.shape != tuple(kind.shape):
         return kind
     flat = [v if isinstance(v, Dim) else v.item() if isinstance(v, np.generic) else v for v in array.reshape(-1)]
-    if any(isinstance(v, float) and v != v for v in flat):  # what is not equal to itself is no key
+    if any(isinstance(v, float) and (v != v or str(v) == "-0.0") for v in flat):  # no key: see `==`
         return kind
     if kind.dtype in _INTEGERS and any(type(v) is not Dim and not isinstance(v, int) for v in flat):
         return kind
@@ -83,6 +89,8 @@ def _with_content(kind: TensorType, array) -> TensorType:
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)
+_EXACT = (*_INTEGERS, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)  # they hold every size
+_NUMBERS = (*_EXACT, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT16)
 
 
 def _numbers(array: np.ndarray, kind: TensorType) -> np.ndarray:
@@ -103,11 +111,14 @@ def _whole(value):
 
 def _element_wise(exact: Callable, on_numbers: Callable) -> Callable:
     """`exact` reckons with sizes, element by element; `on_numbers` with arrays of ONNX's own data type."""
-    by_element = np.frompyfunc(lambda *v: exact(*map(_whole, v)), exact.__code__.co_argcount, 1)
+    n_operands = exact.__code__.co_argcount
+    by_element = np.frompyfunc(lambda *v: exact(*map(_whole, v)), n_operands, 1)
 
     def compute(call: _Call):
-        arrays = call.values
-        return by_element(*arrays) if _mixed(*arrays) else on_numbers(*arrays)
+        apply = by_element if _mixed(*call.values) else on_numbers
+        if n_operands == 1:
+            return apply(*call.values)
+        return reduce(apply, call.values)  # Max and Min take any number; NumPy would write into a third operand
 
     return compute
 
@@ -137,6 +148,19 @@ def _divided(call: _Call):
     return np.frompyfunc(exact, 2, 1)(a, b)
 
 
+def _modulo(call: _Call):
+    """The rest of a division: with the sign of the divisor, or with fmod=1 that of the dividend."""
+    on_numbers = np.fmod if call.attributes.get("fmod", 0) else np.mod
+
+    def exact(x, y):
+        if type(x) is not Dim and type(y) is not Dim:
+            return on_numbers(x, y)
+        return x - _quotient(x, y) * y
+
+    a, b = call.values
+    return np.frompyfunc(exact, 2, 1)(a, b) if _mixed(a, b) else on_numbers(a, b)
+
+
 def larger(a, b):
     return a if dims.least(a - b) >= 0 else b if dims.least(b - a) >= 0 else _either(a, b)
 
@@ -160,15 +184,17 @@ def _where(call: _Call):
 def _cast(call: _Call):
     (array,), to = call.values, call.attributes["to"]
     if _mixed(array):
-        if to == onnx.TensorProto.BOOL:
-            raise Undecided("whether a size is 0")
+        if to not in _EXACT:
+            raise Undecided("not every size is a number of this data type")
         return array
     return array.astype(onnx.helper.tensor_dtype_to_np_dtype(to))
 
 
 def _power(call: _Call):
     a, b = call.values
-    return np.power(a, b.astype(a.dtype)) if not _mixed(a, b) else _either(a, b)
+    if _mixed(a, b):
+        return _either(a, b)
+    return np.power(a, b) if a.dtype == b.dtype else np.power(a.astype(float), b.astype(float)).astype(a.dtype)
 
 
 # -- operators on positions ------------------------------------------------------------------------
@@ -251,15 +277,15 @@ _COMPUTE: dict[str, Callable] = {
     "Sub": _element_wise(lambda a, b: a - b, np.subtract),
     "Mul": _element_wise(lambda a, b: a * b, np.multiply),
     "Div": _divided,
-    "Mod": _element_wise(lambda a, b: a % b, np.mod),
+    "Mod": _modulo,
     "Pow": _power,
     "Neg": _element_wise(lambda a: -a, np.negative),
     "Abs": _element_wise(lambda a: abs(a), np.abs),
     "Sqrt": lambda call: np.sqrt(call.values[0]) if not _mixed(call.values[0]) else _either("root", "size"),
     "Reciprocal": lambda call: 1 / call.values[0],
-    "Floor": _element_wise(lambda a: a, np.floor),
-    "Ceil": _element_wise(lambda a: a, np.ceil),
-    "Round": _element_wise(lambda a: a, np.round),
+    "Floor": _element_wise(lambda a: a if type(a) is Dim else math.floor(a), np.floor),
+    "Ceil": _element_wise(lambda a: a if type(a) is Dim else math.ceil(a), np.ceil),
+    "Round": _element_wise(lambda a: a if type(a) is Dim else round(a), np.round),
     "Max": _element_wise(lambda a, b: larger(a, b), np.maximum),
     "Min": _element_wise(lambda a, b: smaller(a, b), np.minimum),
     "Equal": _element_wise(lambda a, b: dims.equal(a, b), np.equal),

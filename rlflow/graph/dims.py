@@ -91,6 +91,8 @@ class Dim:
     def __floordiv__(self, other):
         if type(other) is Dim:
             return _quotient(self, other)
+        if _terms(other) is None:
+            return NotImplemented
         if other <= 0:
             raise Undecided(f"{self} is divided by {other}")
         whole = {monomial: a // other for monomial, a in self.terms if not monomial or a % other == 0}
@@ -147,7 +149,7 @@ def symbol(name: str, least: int = 1) -> Dim:
 def equal(a, b) -> bool:
     """Whether two sizes are equal. Raises Undecided where that differs from size to size."""
     difference = a - b
-    if type(difference) is int:
+    if type(difference) is not Dim:
         return difference == 0
     if least(difference) > 0 or least(-difference) > 0:
         return False
@@ -164,7 +166,7 @@ def _at_most(a, b, *question) -> bool:
 
 def least(dim) -> int | float:
     """An int that no value of the size is below; -inf where none is known."""
-    if type(dim) is int:
+    if type(dim) is not Dim:
         return dim
     # In atoms counted from their least values all that is not the constant is at least 0 if its coefficient is.
     total: dict[Monomial, Fraction] = {}

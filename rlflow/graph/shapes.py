@@ -168,7 +168,10 @@ def infer_types(
         result = _in_symbols(op, named, inputs, values, result)
     if any(t is None or t.shape is None for t in result):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
-    reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
+    try:
+        reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
+    except Undecided as undecided:  # how many elements there are
+        raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
     if reason is not None:
         raise RLFlowError(f"{op} does not fit its inputs: {reason}")
     return contents(op, named, inputs, values, result) if not domain else result
@@ -184,4 +187,6 @@ def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: 
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
     if shapes is None:
         return by_onnx
+    if any(type(size) is int and size < 0 for shape in shapes for size in shape):
+        raise RLFlowError(f"{op} does not fit its inputs: it gives a negative size")
     return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in zip(by_onnx, shapes, strict=True)])

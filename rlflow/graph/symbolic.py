@@ -152,7 +152,9 @@ def _slice(call: Call) -> tuple:
 def cut(size, start, end, step: int):
     """How many elements start:end:step takes of an axis."""
     if type(size) is int and all(type(v) is int for v in (start, end)):
-        return len(range(*slice(start, None if step < 0 and end < -size else end, step).indices(size)))
+        if step < 0:  # borders before the beginning: ONNX starts at the first element, and ends behind it
+            start, end = max(start, -size), None if end < -size else end
+        return len(range(*slice(start, end, step).indices(size)))
     if step < 0:
         raise Undecided("a cut runs backwards along a symbolic axis")
     first, last = _border(start, size), _border(end, size)

@@ -35,7 +35,8 @@ class Symbols:
         self.bindings = dict(bound)
         self._named: dict[str, Dim | int] = {}
         self._unnamed: dict[tuple[str, int], Dim | int] = {}
-        plain = {d.dim_param for value in inputs for d in _dims(value) if d.dim_param.isidentifier()}
+        written = _written(inputs)
+        plain = {name for name in written if name.isidentifier()}
         self.least: dict[str, int] = {}
         may_be_empty = _appended_to(inputs, nodes)
         axes = [(value.name, axis, dim) for value in inputs for axis, dim in enumerate(_dims(value))]
@@ -46,7 +47,7 @@ class Symbols:
             if dim.HasField("dim_value") or dim.dim_param in plain:
                 continue
             if not dim.dim_param:
-                self._unnamed[name, axis] = self._add(unnamed(name, axis), (name, axis) in may_be_empty)
+                self._unnamed[name, axis] = self._add(unnamed(name, axis, written), (name, axis) in may_be_empty)
             elif dim.dim_param not in self._named:
                 size = None if dim.dim_param in bound else self._expression(dim.dim_param)
                 if size is None:
@@ -92,9 +93,17 @@ class Symbols:
         return self._named[dim.dim_param] if dim.dim_param else self._unnamed[name, axis]
 
 
-def unnamed(name: str, axis: int) -> str:
-    """What a dimension without a name is called."""
-    return f"{name}_{axis}"
+def unnamed(name: str, axis: int, written: set[str]) -> str:
+    """What a dimension without a name is called: not as one of those that are written in the file."""
+    result = f"{name}_{axis}"
+    while result in written:
+        result += "_"
+    return result
+
+
+def _written(inputs: Iterable[onnx.ValueInfoProto]) -> set[str]:
+    """The names of dimensions in the declarations of inputs."""
+    return {dim.dim_param for value in inputs for dim in _dims(value)} - {""}
 
 
 def _dims(value: onnx.ValueInfoProto):
@@ -129,7 +138,7 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
     for name, sizes in shapes.items():
         if min(sizes, default=0) < 0:
             raise RLFlowError(f"--shape gives '{name}' a negative size")
-    names = {value.name for value in inputs}
+    names, written = {value.name for value in inputs}, _written(inputs)
     for value in inputs:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
             raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
@@ -145,10 +154,9 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
                             f"input '{value.name}' has a fixed size {dim.dim_value}, --shape gives {size}"
                         )
                     continue
-                name = dim.dim_param or unnamed(value.name, axis)
+                name = dim.dim_param or unnamed(value.name, axis, written)
                 if bindings.setdefault(name, size) != size:
                     raise RLFlowError(f"dimension '{name}' is bound to {bindings[name]} and {size}")
-    written = {dim.dim_param for value in inputs for dim in value.type.tensor_type.shape.dim} - {""}
     symbols = written | Symbols(inputs, (), {}).least.keys()
     for name in shapes:
         if name not in names and name not in symbols:

@@ -130,7 +130,7 @@ def _multiple(size, wanted: int) -> Sizes:
         return {}
     (name,) = names
     times = at(size, {name: 1})
-    return {name: max(wanted // times, 1)} if at(size, {name: 2}) == 2 * times else {}
+    return {name: max(wanted // times, 1)} if times > 0 and at(size, {name: 2}) == 2 * times else {}
 
 
 def _solved(interface: Interface, named: Sizes) -> Sizes:

@@ -142,3 +142,29 @@ def test_a_task_is_open_or_fixed(model):
 
 def test_a_model_without_symbols_has_one_empty_combination(model):
     assert EnvSpec("tiny_resnet18", cost="analytic").make_task().sizes == ({},)
+
+
+def test_a_size_without_a_name_is_no_other_size():
+    body = "g (float[?] x, float[x_0] z) => (float[k] y) { y = Concat <axis = 0> (x, z) }"
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\n{body}'
+    graph = load_graph(onnx.parser.parse_model(text))
+    assert len(graph.interface.symbols) == 2
+    assert load_graph(onnx.parser.parse_model(text), {"x": (3,), "z": (5,)}).types[graph.outputs[0]].shape == (8,)
+
+
+def test_a_size_that_begins_at_nothing_has_a_default(model):
+    third = onnx.ModelProto()
+    third.CopyFrom(model)
+    third.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "seq//3"
+    assert typical_sizes(load_graph(third).interface)[0]["seq"] == 128
+
+
+def test_a_number_of_elements_beyond_all_bounds_is_a_lost_shape():
+    inputs = ", ".join(f"float[a{k}, b{k}] x{k}" for k in range(9))
+    flat = "".join(f"f{k} = Flatten <axis = 0> (x{k})\n" for k in range(9))
+    names = ", ".join(f"f{k}" for k in range(9))
+    body = f"{flat} c = Concat <axis = 1> ({names})\n t = Transpose (c)\n p = MatMul (t, c)\n s = Shape (p)\n"
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\ng ({inputs}) => (float[k, l] y) {{ {body} y = Reshape (p, s) }}'
+    graph = load_graph(onnx.parser.parse_model(text))
+    ((_, reason),) = graph.lost
+    assert reason == "the shape that Reshape gives cannot be known: a size grows out of bounds"
