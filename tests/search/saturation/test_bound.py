@@ -113,8 +113,8 @@ def test_no_walk_of_the_engine_ends_below_the_bound(name):
 def test_rules_for_more_outputs_than_there_are_change_no_bound():
     rules = RuleSet(tuple(rule for rule in load_rules() if rule.name.startswith("split-in-")))
     text = "(float[4] x) => (y) { a, b = Split<axis=0>(x, n) y = Add(a, b) }"
-    found = lower_bound(task(text, {"n": np.array([2, 2])}, rules), 10)
-    assert found.saturated and found.lower_bound_ps > 0
+    bound = lower_bound(task(text, {"n": np.array([2, 2])}, rules), 10)
+    assert bound.saturated and bound.lower_bound_ps > 0
 
 
 def test_the_command_prints_the_gaps(tmp_path, capsys):
