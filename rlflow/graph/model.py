@@ -301,7 +301,7 @@ class Graph:
                 graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
                 graph._touch_around(tensor, touched)
         # Only now, so that what the added nodes read is not taken for unused.
-        candidates = [producer for node in gone for producer in graph._unread(node, touched)]
+        candidates = [producer for node in gone for producer in graph._unread(node, touched, rewired.values())]
         for old, new in rewired.items():
             graph._rewire(old, new, changed, touched)
         for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
@@ -344,8 +344,11 @@ class Graph:
             if tensor in self.producers:
                 touched.add(self.producers[tensor])
 
-    def _unread(self, node: Node, touched: set[int]) -> list[int]:
-        """Forgets that `node` reads its inputs; returns the producers of those that are now unused."""
+    def _unread(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
+        """Forgets that `node` reads its inputs; returns the producers of those that are now unused.
+
+        kept: constants that stay, since others will read them.
+        """
         orphans = []
         for tensor in dict.fromkeys(node.reads()):
             rest = tuple(c for c in self.consumers.get(tensor, ()) if c != node.id)
@@ -356,7 +359,7 @@ class Graph:
             self.consumers.pop(tensor, None)
             if tensor in self.producers:
                 orphans.append(self.producers[tensor])
-            elif tensor in self.constants and tensor not in self.outputs:
+            elif tensor in self.constants and tensor not in self.outputs and tensor not in kept:
                 del self.constants[tensor], self.types[tensor]
         return orphans
 

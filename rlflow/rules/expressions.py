@@ -40,6 +40,8 @@ class Unknown(Exception):
 def same(a, b) -> bool:
     """a == b, where sizes may be symbols: whether it holds at every size; Undecided where that differs."""
     if type(a) is Dim or type(b) is Dim:
+        if float in (type(a), type(b)):
+            raise Undecided(f"whether {a} = {b} would have to be known")
         return type(b) in _SIZES and type(a) in _SIZES and dims.equal(a, b)
     if type(a) is tuple and type(b) is tuple and _in_symbols(a, b):
         return len(a) == len(b) and _every(lambda pair: same(*pair), zip(a, b, strict=True))
@@ -50,12 +52,12 @@ _SIZES = (int, Dim)
 
 
 def _in_symbols(*items: tuple) -> bool:
-    return any(type(value) is Dim for item in items for value in item)
+    return any(type(value) is Dim or (type(value) is tuple and _in_symbols(value)) for item in items for value in item)
 
 
 def among(value, items) -> bool:
     """value in items, as `same` compares."""
-    if type(items) is tuple and _in_symbols((value,), items):
+    if isinstance(items, tuple | range) and _in_symbols((value,), tuple(items)):
         return not _every(lambda item: not same(value, item), items)
     return value in items
 

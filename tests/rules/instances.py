@@ -230,8 +230,9 @@ class _Instance:
             _declare_rank(inferred.graph.output[k], len(self.inputs[0].type.tensor_type.shape.dim))
         if self.arithmetic and open_ones:  # of which ONNX's own inference knows less
             known = load_graph(inferred)
-            for k in open_ones:
-                _declare_rank(inferred.graph.output[k], len(known.types[known.outputs[k]].shape))
+            for k, shape in ((k, known.types[known.outputs[k]].shape) for k in open_ones):
+                if shape is not None:
+                    _declare_rank(inferred.graph.output[k], len(shape))
         return inferred
 
     def output(self, pattern: Output) -> list[str]:
