@@ -90,10 +90,10 @@ def test_what_is_proved_for_bounded_shapes_applies_where_sizes_are_numbers(size,
 
 def test_a_constant_that_only_the_replaced_operator_read_stays_where_others_read_it_then():
     """y is chosen everywhere: what read the choice reads the literal, which nothing else had read."""
-    text = """<ir_version: 9, opset_import: ["": 20]> g (float[n] x) => (float[n] z)
-        <float[1] y = {2.0}, bool[1] never = {0}> { w = Where(never, x, y) z = Add(w, x) }"""
+    text = """<ir_version: 9, opset_import: ["": 20]> g (float[1] x) => (float[3] z)
+        <float[3] y = {2.0, 3.0, 4.0}, bool[1] never = {0}> { w = Where(never, x, y) z = Add(w, x) }"""
     graph = load_graph(onnx.parser.parse_model(text))
     xfer_id = RULES.index("where-none")
     rewritten = apply(graph, RULES[xfer_id], MatchTable(RULES, graph).location(xfer_id, 0))
     onnx.checker.check_model(to_model(rewritten))
-    assert [constant.load().tolist() for constant in rewritten.constants.values()] == [[2.0]]
+    assert [constant.load().tolist() for constant in rewritten.constants.values()] == [[2.0, 3.0, 4.0]]
