@@ -313,3 +313,21 @@ def test_a_rewrite_that_is_wrong_at_another_size_is_left_out():
     done = repaired(task, actions, lambda state: comparison.against(to_model(state.graph)))
     assert done.findings.ok and [each.rule for each in done.left_out] == ["sum-of-128"]
     assert done.left_out[0].blame == "rule" and len(done.actions) == 2
+
+
+def test_sums_of_sizes_and_sizes_without_names_may_be_frozen():
+    """What --fix writes: "past + seq" and a dimension without a name become numbers, the numbers that were bound."""
+    text = """<ir_version: 9, opset_import: ["": 20]>
+        g (float[past, 2] c, float[seq, 2] x, float[n, 2] m, float[k] z) => (float[total, 2] y, float[rest] u)
+        { t = Concat <axis = 0> (c, x) y = Add (t, m) u = Neg (z) }"""
+    original = onnx.parser.parse_model(text)
+    original.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "past + seq"
+    original.graph.input[3].type.tensor_type.shape.dim[0].ClearField("dim_param")
+    frozen = onnx.ModelProto()
+    frozen.CopyFrom(original)
+    for value, size in zip(frozen.graph.input, (3, 4, 7, 5), strict=True):
+        value.type.tensor_type.shape.dim[0].dim_value = size
+    sizes = {"past": 3, "seq": 4, "z_0": 5}
+    assert validate(original, frozen, shapes=sizes, fix=True).ok
+    frozen.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 8
+    assert not validate(original, frozen, shapes=sizes, fix=True).ok
