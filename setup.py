@@ -43,7 +43,7 @@ setup(
         ],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
-        # models as people export them, for benchmarks.published
+        # models as people export them, for benchmarks.published and benchmarks.dynamic_shapes
         "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],
         "platforms": ["uv>=0.9,<1"],  # for benchmarks.platforms
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/TRAIN_AN_AGENT.md

@@ -1,6 +1,7 @@
 """Fuzzing the engine: random rewrites on random models keep them valid and equal, also as ONNX Runtime optimises them.
 
-`fuzz(seed, …)` walks over one model. What is wrong after a rewrite is a `Fault`; both the rewrites that led
+`fuzz(seed, …)` walks over one model, whose sizes are numbers or symbols: it is compared on several inputs, or at
+several sizes. What is wrong after a rewrite is a `Fault`; both the rewrites that led
 to it and the model are shrunk to what still shows it.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model, random_values
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.costs.analytic import AnalyticCost
@@ -23,9 +25,11 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet
+from rlflow.rules.prepare import prepared
 
 STEPS = 20
-INPUT_SETS = 2
+AS_DECLARED = ({}, {})  # two sets of inputs for a model without symbols
+Sizes = tuple[dict[str, int], ...]
 TRIES = 60  # rewrites that shrinking makes on one model
 # Of the largest value inside the model: what rounding may change, for its coarsest data type.
 TOLERANCES = {TensorProto.FLOAT16: 2e-2, TensorProto.FLOAT: 1e-4, TensorProto.DOUBLE: 1e-9}
@@ -61,12 +65,15 @@ class Failure:
 
 
 class Original:
-    """A valid model, its inputs, and what it gives. Raises what the checker or ONNX Runtime has against it."""
+    """A valid model, its inputs, and what it gives. Raises what the checker or ONNX Runtime has against it.
 
-    def __init__(self, model: onnx.ModelProto, seed: int):
+    sizes: symbol → size, once for every set of inputs; the first are the typical ones.
+    """
+
+    def __init__(self, model: onnx.ModelProto, seed: int, sizes: Sizes = AS_DECLARED):
         onnx.checker.check_model(model, full_check=True)
-        self.model = model
-        self.feeds = [random_values(model, INPUT_SETS * seed + k) for k in range(INPUT_SETS)]
+        self.model, self.sizes = model, sizes
+        self.feeds = [random_values(model, len(sizes) * seed + k, each) for k, each in enumerate(sizes)]
         self.values = outputs(model, self.feeds, optimise=False)
         self.compared: Counter[str] = Counter()  # how graphs were compared besides unoptimised
         if not all(np.isfinite(a).all() for values in self.values for a in values if a.dtype.kind == "f"):
@@ -106,7 +113,7 @@ class Original:
         way = "optimised"
         if not self.optimised_well:
             way = "not optimised: the original is run wrongly so"
-        elif known_faults(state.graph):
+        elif known_faults(state.graph, self.sizes):
             way = "not optimised: a known fault"
         self.compared[way] += 1
         return self._optimised(model) if way == "optimised" else None
@@ -178,16 +185,16 @@ class Fuzzed(NamedTuple):
     compared: Counter[str]
 
 
-def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> Fuzzed:
-    """A random walk over `random_model(seed)`; what is wrong is shrunk."""
-    model = random_model(seed)
+def fuzz(seed: int, rules: RuleSet, steps: int = STEPS, symbolic: bool = False) -> Fuzzed:
+    """A random walk over `random_model(seed)`, or over `random_open_model(seed)`; what is wrong is shrunk."""
+    model, sizes = random_open_model(seed) if symbolic else (random_model(seed), AS_DECLARED)
     try:
-        original = Original(model, seed)
+        original = Original(model, seed, sizes)
     except Exception as error:
         return Fuzzed(
             [], Failure(seed, Fault("the random model", first_line(error)), [], onnx.printer.to_text(model)), Counter()
         )
-    walk = random_walk(model, rules, np.random.default_rng(seed), steps)
+    walk = random_walk(model, rules, np.random.default_rng(seed), steps, sizes)
     for done, state in enumerate(walk.states):  # every one, since a later rewrite can undo what is wrong
         fault = original.fault(state, last=done == len(walk.steps))
         if fault is not None:
@@ -196,15 +203,24 @@ def fuzz(seed: int, rules: RuleSet, steps: int = STEPS) -> Fuzzed:
     return Fuzzed(walk.rules, failure, original.compared)
 
 
-def start(model: onnx.ModelProto, rules: RuleSet) -> RewriteState:
-    return Task(load_graph(model), rules, AnalyticCost()).initial
+def start(model: onnx.ModelProto, rules: RuleSet, sizes: Sizes) -> RewriteState:
+    return Task(load_graph(model), rules, AnalyticCost(), sizes=sizes[:1]).initial
 
 
-def random_walk(model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator, steps: int) -> Walk:
-    """Up to `steps` rewrites: a rule that has a location, and one of its locations, each as likely."""
+def random_walk(
+    model: onnx.ModelProto, rules: RuleSet, rng: np.random.Generator, steps: int, sizes: Sizes = AS_DECLARED
+) -> Walk:
+    """Up to `steps` rewrites: a rule that has a location, and one of its locations, each as likely.
+
+    Where sizes are symbols, every other walk begins as the environment does, with all shape arithmetic prepared.
+    """
     walk = Walk([], [])
     try:
-        walk.states.append(start(model, rules))
+        walk.states.append(start(model, rules, sizes))
+        if any(sizes) and rng.random() < 0.5:
+            for xfer_id, location in prepared(walk.states[0].graph, rules)[1]:
+                walk.steps.append(Step(rules[xfer_id].name, location))
+                walk.states.append(walk.states[-1].apply(xfer_id, location))
         for _ in range(steps):
             state = walk.states[-1]
             applicable = np.unique(state.valid_actions()[:-1, 0])
@@ -226,7 +242,7 @@ def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fau
     on the smallest model."""
 
     def shows(model: onnx.ModelProto, steps: list[Step]) -> Fault | None:
-        result = search(model, steps, rules, seed)
+        result = search(model, steps, rules, seed, original.sizes)
         return result if result is not None and result.kind == fault.kind else None
 
     model, steps = original.model, walk.steps[:done]
@@ -237,10 +253,10 @@ def shrunk(original: Original, walk: Walk, done: int, rules: RuleSet, fault: Fau
     return Failure(seed, shows(model, steps) or fault, [step.rule for step in steps], onnx.printer.to_text(model))
 
 
-def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int) -> Fault | None:
+def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int, sizes: Sizes) -> Fault | None:
     """A fault that these rules bring about, one after the other: where they did in the walk, else anywhere."""
     try:
-        original = Original(model, seed)
+        original = Original(model, seed, sizes)
     except NOT_A_MODEL:
         return None  # nothing is said about it
     tries = iter(range(TRIES))
@@ -254,7 +270,7 @@ def search(model: onnx.ModelProto, steps: list[Step], rules: RuleSet, seed: int)
         return next((result for result in results if result is not None), None)
 
     try:
-        return after(start(model, rules), steps)
+        return after(start(model, rules, sizes), steps)
     except Exception as error:
         return raised(error)
 

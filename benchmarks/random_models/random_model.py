@@ -4,6 +4,8 @@ A graph is put together from motifs: substructures that the rules speak about, w
 and data types, which read whatever tensors the graph has already.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 from onnx import helper
@@ -15,6 +17,7 @@ from benchmarks.random_models.join_motifs import JOIN_MOTIFS
 from benchmarks.random_models.matrix_motifs import MATRIX_MOTIFS
 from benchmarks.random_models.motifs import MOTIFS
 from benchmarks.random_models.norm_motifs import NORM_MOTIFS
+from benchmarks.random_models.shape_motifs import SHAPE_MOTIFS
 from benchmarks.random_models.sketch import INPUT_BOUND, Sketch
 from benchmarks.random_models.slice_motifs import SLICE_MOTIFS
 from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
@@ -22,13 +25,21 @@ from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 # Motif → how often it is drawn, relative to the others.
 PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
 ON_IMAGES = IMAGE_MOTIFS | WINDOW_MOTIFS
+OF_SHAPES = 1.0  # motifs of shape arithmetic for every other one, where sizes are symbols
 
 
 def random_model(seed: int) -> onnx.ModelProto:
     """A valid model of 3 to 25 operators; the same seed gives the same bytes."""
-    sketch = Sketch(seed)
+    return drawn(Sketch(seed))
+
+
+def drawn(sketch: Sketch) -> onnx.ModelProto:
+    """The model that chance makes of a sketch."""
     # ONNX Runtime has no float64 kernels for images on the CPU.
     weights = PLAIN | (ON_IMAGES if sketch.float != np.float64 else {})
+    if sketch.symbols:
+        share = OF_SHAPES * sum(weights.values()) / sum(SHAPE_MOTIFS.values())
+        weights |= {motif: share * weight for motif, weight in SHAPE_MOTIFS.items()}
     motifs, shares = list(weights), np.cumsum(list(weights.values())) / sum(weights.values())
     wanted = int(sketch.rng.integers(3, 19))
     while len(sketch.nodes) < wanted:
@@ -36,13 +47,19 @@ def random_model(seed: int) -> onnx.ModelProto:
     return sketch.model()
 
 
-def random_values(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
-    """Values for the inputs: sixteenths within ±2, integers within ±2, so that sums and products are exact."""
+def random_values(model: onnx.ModelProto, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+    """Values for the inputs: sixteenths within ±2, integers within ±2, so that sums and products are exact.
+
+    sizes: symbol → size. Raises ValueError where a size is neither written nor named there.
+    """
     rng = np.random.default_rng(seed)
     values = {}
     for value in model.graph.input:
         tensor = value.type.tensor_type
-        shape, dtype = [d.dim_value for d in tensor.shape.dim], helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        shape = [(sizes or {}).get(d.dim_param) if d.dim_param else d.dim_value for d in tensor.shape.dim]
+        if None in shape:
+            raise ValueError(f"a size of {value.name} is not known")
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         steps, limit = (16 if dtype.kind == "f" else 1), int(INPUT_BOUND)
         values[value.name] = np.asarray(rng.integers(-limit * steps, limit * steps + 1, shape) / steps).astype(dtype)
     return values

@@ -4,6 +4,7 @@ A motif (benchmarks.random_models.motifs) draws on it through `op`; if a shape, 
 that raises `Misfit`, and the whole motif is taken back.
 """
 
+from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -48,9 +49,13 @@ class Tensor(NamedTuple):
 
 
 class Sketch:
-    """A graph that is being drawn. `tensors` are those that a motif may read: inputs and results."""
+    """A graph that is being drawn. `tensors` are those that a motif may read: inputs and results.
 
-    def __init__(self, seed: int):
+    symbols: name → size, of the sizes that are to be symbols; they are drawn as often as all others.
+    """
+
+    def __init__(self, seed: int | list[int], symbols: Mapping[str, int] | None = None):
+        self.symbols = symbols or {}
         self.rng = np.random.default_rng(seed)
         self.opset = int(self.rng.choice(OPSETS))
         self.float = np.dtype(self.rng.choice(["float32", "float64", "float16"], p=[0.7, 0.2, 0.1]))
@@ -90,6 +95,8 @@ class Sketch:
         sizes = [self.pick(SIZES) for _ in range(rank)]
         if rank and self.chance(0.035):
             sizes[int(self.rng.integers(rank))] = 0
+        if self.symbols:
+            sizes = [self.pick(list(self.symbols.values())) if self.chance(0.5) else size for size in sizes]
         return tuple(sizes)
 
     # -- tensors -----------------------------------------------------------------------------------
@@ -167,6 +174,11 @@ class Sketch:
             values = values / 2 ** round(np.log2(max(fan_in, 1)) / 2)
         made = self.constant(values, dtype)
         return self.op(self.pick(["Identity", "Neg"]), made) if not positive and self.chance(0.04) else made
+
+    @staticmethod
+    def attribute_tensor(array: np.ndarray) -> dict[str, onnx.TensorProto]:
+        """The attribute `value` of an operator."""
+        return {"value": numpy_helper.from_array(array)}
 
     # -- nodes -------------------------------------------------------------------------------------
 

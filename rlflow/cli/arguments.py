@@ -33,14 +33,20 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--config", action="append", default=[], metavar="FILE", help="a YAML file on top of the defaults; repeatable"
     )
-    add_shape(command, example=", e.g. input_ids=1x128 or batch=1")
+    add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
     command.add_argument("--seed", type=int, help="decides every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
 
-def add_shape(command: argparse.ArgumentParser, example: str = "") -> None:
-    text = f"size of a symbolic dimension{example}; repeatable"
+def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
+    text = f"typical size of a symbolic dimension{example}; repeatable"
     command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
+    command.add_argument("--fix", action="store_true", help="freeze these sizes: the model takes no others then")
+
+
+def chosen_sizes(parsed) -> list[str]:
+    """The option that --fix changes, as KEY=VALUE."""
+    return ["fix=true"] if parsed.fix else []
 
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:

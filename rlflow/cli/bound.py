@@ -4,7 +4,7 @@ import math
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -21,15 +21,17 @@ def add(commands) -> None:
     command.add_argument("--seconds", type=float, default=600.0, metavar="S", help=seconds)
     iterations = "how many rewrites may need one another (default: 4)"
     command.add_argument("--iterations", type=int, default=4, metavar="N", help=iterations)
-    add_shape(command)
+    add_sizes(command)
 
 
 def run(parsed) -> dict:
-    """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known."""
-    from rlflow.costs.analytic import AnalyticCost
-    from rlflow.env.state import Task
-    from rlflow.graph.onnx_reader import load_graph
-    from rlflow.rules.language import load_rules
+    """The bound of equality saturation, and the gaps of the original, of greedy's result and of the best known.
+
+    A bound is of one size: symbolic sizes are bound to the typical ones, the first of several.
+    """
+    from rlflow.deliver.validate.sizes import sizes_text
+    from rlflow.env.spec import EnvSpec
+    from rlflow.graph.typical import load_at
     from rlflow.runs.config import parse_shapes
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy
@@ -37,8 +39,10 @@ def run(parsed) -> dict:
     if not parsed.seconds > 0 or parsed.iterations < 1:
         raise RLFlowError("--seconds is above 0, --iterations at least 1")
     shapes = parse_shapes(parsed.shape)
-    graph = load_graph(zoo_or_path(parsed.model), shapes)
-    task, started = Task(graph, load_rules(), AnalyticCost()), time.monotonic()
+    _, (sizes, *_) = load_at(zoo_or_path(parsed.model), shapes, parsed.fix)
+    frozen = (shapes if parsed.fix else {}) | sizes
+    spec = EnvSpec(parsed.model, tuple(frozen.items()), fix=True, cost="analytic")
+    task, started = spec.make_task(), time.monotonic()
     control = greedy(task.initial, max_steps=1000, seconds=parsed.seconds / 4)
     with progress_bar(parsed.iterations, "bound", "iteration") as bar:
         def show(iterations, nodes):
@@ -51,12 +55,13 @@ def run(parsed) -> dict:
     costs_ps = {"original": original, "greedy": greedys, "best": result.best_ps}
     results = results_of(result, costs_ps)
     effort = f"{result.iterations} iterations, {result.nodes} operators, {result.seconds:.1f} s"
-    gap = percent_up(result.gap(original), 1)
+    gap, at = percent_up(result.gap(original), 1), f" at {sizes_text(sizes)}" if sizes else ""
     lines = {
         "result": f"no graph in this scope is estimated to take more than {gap} % less time",
-        "sure": f"a bound on the analytic cost, nothing was measured; ended by '{result.stop}' after {effort}",
+        "sure": f"a bound on the analytic cost{at}, nothing was measured; ended by '{result.stop}' after {effort}",
     }
-    ending(lines, "optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx", *shape_words(shapes))
+    out = f"{Path(parsed.model).stem}.faster.onnx"
+    ending(lines, "optimise", parsed.model, "--out", out, *shape_words(shapes, parsed.fix))
     return results
 
 

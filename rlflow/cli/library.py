@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from rlflow.cli import optimisation
+from rlflow.cli.arguments import chosen_sizes
 from rlflow.cli.ending import say_lines
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.outcome import copy_delivery, copy_receipt
@@ -27,6 +28,7 @@ from rlflow.common.progress import say, silence
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import serialised
+from rlflow.reports.markdown import at_sizes_text
 from rlflow.runs.config import is_shape
 from rlflow.runs.folder import RunFolder
 
@@ -117,7 +119,8 @@ class Optimised:
         measured = "not measured"
         if self.measured:
             low, high = self.interval
-            measured = f"measured {self.ratio:.3f} of the original's latency ({low:.3f} to {high:.3f}): {self.verdict}"
+            ratio = f"{self.ratio:.3f} of the original's latency{at_sizes_text(self.measured)}"
+            measured = f"measured {ratio} ({low:.3f} to {high:.3f}): {self.verdict}"
         rewrites = f"{self._chosen['substitutions']} rewrites by {self.delivered}"
         return f"{measured}; estimated {self.estimated_gain_percent:.2f} % lower\n{rewrites}: {self.reason}"
 
@@ -131,6 +134,7 @@ def optimise(
     seconds: float | None = None,
     threads: int | None = None,
     shapes: Shapes | None = None,
+    fix: bool = False,
     exact: bool = False,
     standard_operators_only: bool = False,
     learn: bool = False,
@@ -150,7 +154,10 @@ def optimise(
       model: the path of an ONNX file, a zoo name (`rlflow zoo` lists them) or a model in memory, which stays as it is.
       seconds: for all of it; by default 120, and 900 where it learns. A check that has begun is finished.
       threads: of ONNX Runtime inside one operator, in estimates and measurements; by default 1.
-      shapes: sizes of symbolic dimensions: {"input_ids": (1, 128)}, or {"batch": 1} for a dimension by its name.
+      shapes: typical sizes of symbolic dimensions, at which the model is measured: {"seq": 128}, or several
+        {"seq": (16, 128)}, to be slower at none; or those of an input's axes {"input_ids": (1, 128)}. By default 1 of
+        each first axis, 224 of the sides of images, 128 of all else. The result takes every size that the model takes.
+      fix: freezes these sizes: the result may take no others then, and more rules apply.
       exact: only rules that change no rounding, so that the result is equal bit for bit.
       standard_operators_only: no operators of ONNX Runtime's own, so that the model stays portable.
       learn: after the searches a world model learns from random episodes, and a controller in its dream. Those that
@@ -168,12 +175,12 @@ def optimise(
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in (options or {}).items()]
     said = Namespace(
         config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
-        standard_operators_only=standard_operators_only,
+        standard_operators_only=standard_operators_only, fix=fix,
     )  # fmt: skip
     try:
         with silence() if quiet else nullcontext():
             opened = RunFolder.open(
-                folder, _name(model, folder), (), overrides + chosen_options(said), _plain(shapes),
+                folder, _name(model, folder), (), overrides + chosen_options(said) + chosen_sizes(said), _plain(shapes),
                 _number(seed), check_names,
             )  # fmt: skip
             results, _ = optimisation.search_and_deliver(opened, None, started)
@@ -200,7 +207,7 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
       model, shapes: see `optimise`.
       cost: analytic (the same everywhere), roofline, profiled (operators timed on this machine; the default) or
         corrected.
-      options: of `rlflow.env.spec.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2.
+      options: of `rlflow.env.spec.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
 
     Raises:
       RLFlowError: in one line, what is wrong with the model or the cost.

@@ -46,7 +46,7 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
 
 def model_words(config: Mapping, source: Path) -> list:
     """The model of a run and its sizes, for another command. source: its file, named where the zoo has none."""
-    return [config.model if config.model in ZOO else source, *shape_words(config.shapes)]
+    return [config.model if config.model in ZOO else source, *shape_words(config.shapes, config.fix)]
 
 
 def copy_delivery(outcome: dict, out: Path) -> None:

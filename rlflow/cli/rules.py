@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.files import read_json
@@ -24,7 +24,7 @@ def add(commands) -> None:
     explain.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     explain.add_argument("--rule", action="append", default=[], metavar="NAME", help="this rule alone; repeatable")
     explain.add_argument("--all", action="store_true", help="where each rule matches, and what nearly fits and why not")
-    add_shape(explain)
+    add_sizes(explain)
     picture = add_command(commands, "picture", run_picture, "one rule as a Mermaid diagram")
     picture.add_argument("name", metavar="NAME")
     docs = add_command(commands, "docs", run_docs, "the rules as a page in Markdown, with a picture of each family")
@@ -65,16 +65,21 @@ def run_list(parsed) -> dict:
 
 
 def run_explain(parsed) -> dict:
-    from rlflow.graph.onnx_reader import load_graph
+    from rlflow.graph.typical import load_at
     from rlflow.rules import explain
     from rlflow.rules.language import load_rules
+    from rlflow.rules.prepare import prepared
     from rlflow.runs.config import parse_shapes
 
     rules = load_rules()
     for name in parsed.rule:
         rules.index(name)  # raises for one that there is not
     model, shapes = zoo_or_path(parsed.model), parse_shapes(parsed.shape)
-    entries = explain.explain_rules(load_graph(model, shapes), rules, parsed.rule)
+    graph, _ = load_at(model, shapes, parsed.fix)
+    graph, first = prepared(graph, rules)
+    if first:
+        print(f"{counted(len(first), 'rewrite')} of shape arithmetic first; in what is left:")
+    entries = explain.explain_rules(graph, rules, parsed.rule)
     in_full = bool(parsed.all or parsed.rule)
     print(explain.as_text(entries, whole=bool(parsed.rule)) if in_full else explain.overview(entries))
     fires = [entry["name"] for entry in entries if entry["locations"]]
@@ -82,7 +87,7 @@ def run_explain(parsed) -> dict:
     following = ["rules", "explain", parsed.model, "--all"]
     if in_full:
         following = ["optimise", parsed.model, "--out", f"{Path(parsed.model).stem}.faster.onnx"]
-    ending(result, *following, *shape_words(shapes))
+    ending(result, *following, *shape_words(shapes, parsed.fix))
     return {"rules": entries}
 
 

@@ -1,6 +1,6 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_shape
+from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -8,10 +8,12 @@ from rlflow.common.files import read_json
 from rlflow.common.program import shape_words
 
 TEXT = "whether two models are the same: structure, interface, numerics, receipt; exit status 1 if not"
-RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows the --shape"
+RECEIPT = "how B was made of A; names the rewrite at which outputs part, and knows --shape and --fix"
 PAGE = """\
 Whether two models are the same: structure, interface, numerics on ordinary and special inputs, receipt. Prints a line
-for each kind of finding and each one that failed; the exit status is 1 if any did."""
+for each kind of finding and each one that failed; the exit status is 1 if any did. Where sizes are symbolic the two are
+compared at those of --shape and at five more, and B must run wherever A does; with --fix B may take those of --shape
+alone."""
 TOLERANCE = "largest relative error of an output (default: 1e-4)"
 
 
@@ -27,11 +29,11 @@ def add(commands) -> None:
     command.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
     command.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
     command.add_argument("--all", action="store_true", help="show every finding, not only those that failed")
-    add_shape(command)
+    add_sizes(command)
 
 
 def run(parsed) -> dict:
-    from rlflow.deliver.receipt import shapes_of
+    from rlflow.deliver.receipt import shapes_of, sizes_of
     from rlflow.deliver.validate import validate
     from rlflow.runs.config import parse_shapes
 
@@ -40,13 +42,14 @@ def run(parsed) -> dict:
         raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     receipt = read_json(parsed.receipt) if parsed.receipt else None
-    shapes = (shapes_of(receipt) if parsed.receipt else {}) | parse_shapes(parsed.shape)
+    bound, typical = (shapes_of(receipt), sizes_of(receipt)) if parsed.receipt else ({}, {})
+    shapes, fix = bound | typical | parse_shapes(parsed.shape), parsed.fix or bool(bound)
     result = validate(
         original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, parsed.threads,
-        not parsed.exact, receipt,
+        not parsed.exact, receipt, fix=fix,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())
-    end_with(result, parsed, shape_words(shapes))
+    end_with(result, parsed, shape_words(shapes, fix))
     return result.to_dict()
 
 
@@ -56,7 +59,7 @@ def end_with(result, parsed, shapes: list[str]) -> None:
         lines = {"result": "the two are the same", "sure": sure(result)}
         if not result.compared:
             lines["result"] = "no difference was found, and no output could be compared"
-        ending(lines, "bound", "--model", parsed.original, *shapes)  # the candidate may be fixed to these sizes
+        ending(lines, "bound", "--model", parsed.original, *shapes)
         return
     text = f"the two are NOT the same: {len(result.failures())} of {len(result.findings)} findings failed"
     if parsed.receipt:
@@ -67,10 +70,10 @@ def end_with(result, parsed, shapes: list[str]) -> None:
 
 def sure(result) -> str:
     """What the findings, none of which failed, show, and what they do not."""
-    from rlflow.deliver.validate.findings import checks_text, fixed_text
+    from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 
     findings = result.to_dict()["findings"]
     error = "no output differs" if result.compared else "no output was compared"
     if result.max_error:
         error = f"largest relative error {result.max_error:.1e}"
-    return "; ".join(filter(None, (checks_text(findings), error, fixed_text(findings))))
+    return "; ".join(filter(None, (checks_text(findings), error, equal_sizes_text(findings), fixed_text(findings))))

@@ -15,10 +15,11 @@ def open_run(parsed, folder: Path | str, chosen: Sequence[str] = ()):
 
     chosen: options that further arguments of the command change, as KEY=VALUE; they win over `parsed.overrides`.
     """
+    from rlflow.cli.arguments import chosen_sizes
     from rlflow.runs.config import parse_shapes
     from rlflow.runs.folder import RunFolder
 
-    overrides = [*parsed.overrides, *chosen]
+    overrides = [*parsed.overrides, *chosen, *chosen_sizes(parsed)]
     return RunFolder.open(
         folder, parsed.model, parsed.config, overrides, parse_shapes(parsed.shape), parsed.seed, check_names
     )

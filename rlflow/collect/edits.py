@@ -9,6 +9,7 @@ Nodes, tensors and matches are named by the ids that they have in this episode.
 import hashlib
 from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +21,16 @@ from rlflow.rules.apply import content_of_constant, operands, rewired_tensors
 from rlflow.rules.match import Match, attributes_of
 
 # Of packed edits; raised when what is hashed into a signature changes, since models learnt from others do not fit.
-FORMAT = 1
+FORMAT = 2
 OUTPUT = 0  # the operator of the node that stands for an output of the whole graph
 
 
 class TensorRecord(NamedTuple):
     """One tensor. rank_signature: int64 hash of its data type, its rank, and whether it is constant.
 
-    signature: int64 hash of its data type, its shape and, of a small constant, its content. size: elements, −1 if not
-    known.
+    signature: int64 hash of its data type, its shape and its content, if it is a small constant or follows from sizes;
+    symbols stay symbols, so it is the same at every size, and it is odd where there are any. size: elements at the
+    typical sizes (their geometric mean), −1 if not known.
     """
 
     id: int
@@ -68,6 +70,9 @@ class Edit(NamedTuple):
     anything changed. rewired: (old tensor, new tensor) for all consumers.
 
     lost, appeared: matches; of a rule with two alike roots, both ways to name them.
+
+    sizes: of an episode's first edit, int64 hash of the typical sizes that its runtimes and tensor sizes are of; 0
+    where no size is symbolic.
     """
 
     removed: tuple[int, ...]
@@ -76,6 +81,7 @@ class Edit(NamedTuple):
     rewired: tuple[tuple[int, int], ...]
     lost: tuple[MatchRecord, ...]
     appeared: tuple[MatchRecord, ...]
+    sizes: int = 0
 
 
 NOTHING = Edit((), (), (), (), (), ())
@@ -91,7 +97,9 @@ def first_edit(state: RewriteState) -> Edit:
     nodes = [_record(state, state.graph.nodes[node_id]) for node_id in state.graph.order]
     matches = [match_record(state, match) for match in state.table.all_matches()]
     nodes += _outputs(state.graph)
-    return Edit((), _tensors(state.graph, nodes, {}), tuple(nodes), (), (), tuple(matches))
+    typical = [sorted(sizes.items()) for sizes in state.task.sizes]
+    sizes = _hash(typical) if any(typical) else 0
+    return Edit((), _tensors(state, nodes, {}), tuple(nodes), (), (), tuple(matches), sizes)
 
 
 def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edit:
@@ -111,7 +119,7 @@ def edit_between(before: RewriteState, match: Match, after: RewriteState) -> Edi
     lost, appeared = after.table.difference(before.table)
     return Edit(
         tuple(removed),
-        _tensors(new, nodes, old.types),
+        _tensors(after, nodes, old.types),
         tuple(nodes),
         rewired_tensors(old, before.task.rules[match.xfer_id], match),
         tuple([match_record(before, match) for match in lost]),
@@ -131,18 +139,26 @@ def _record(state: RewriteState, node: Node) -> NodeRecord:
     return NodeRecord(node.id, _hash(op_type), _hash(operator), node.inputs, node.outputs, runtime)
 
 
-def _tensors(graph: Graph, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
+def _tensors(state: RewriteState, nodes: Iterable[NodeRecord], known: Container[int]) -> tuple[TensorRecord, ...]:
     """The tensors of the nodes that are not known yet."""
     named = dict.fromkeys(t for node in nodes for t in (*node.inputs, *node.outputs) if t != ABSENT and t not in known)
-    return tuple([_tensor(graph, tensor) for tensor in named])
+    views = [state.graph.at(sizes) for sizes in state.task.sizes]
+    return tuple([_tensor(state.graph, views, tensor) for tensor in named])
 
 
-def _tensor(graph: Graph, tensor: int) -> TensorRecord:
+def _tensor(graph: Graph, views: list[Graph], tensor: int) -> TensorRecord:
+    """views: the graph at each of the typical sizes."""
     known, constant = graph.types.get(tensor), graph.constants.get(tensor)
     content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
-    dtype_and_rank = (known.dtype, None if known.shape is None else len(known.shape)) if known else None
-    size = known.size if known and known.shape is not None else -1
-    return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), _hash((known, content)), size)
+    if known is None:
+        return TensorRecord(tensor, _hash((None, bool(content))), _hash((None, content)) & ~1, -1)
+    dtype_and_rank = known.dtype, None if known.shape is None else len(known.shape)
+    size, symbolic = -1, False
+    if known.shape is not None:
+        sizes = [view.types[tensor].size for view in views]
+        size, symbolic = round(prod(sizes) ** (1 / len(sizes))), known != views[0].types[tensor]
+    signature = _hash((known.dtype, known.shape, content or known.content)) & ~1 | symbolic
+    return TensorRecord(tensor, _hash((dtype_and_rank, bool(content))), signature, size)
 
 
 def _outputs(graph: Graph) -> list[NodeRecord]:
@@ -157,7 +173,7 @@ def pack(edits: Iterable[Edit], taken: Iterable[MatchRecord | None]) -> np.ndarr
     edits, taken = list(edits), list(taken)
     flat = [FORMAT, len(edits)]
     for edit in edits:
-        flat += (len(edit.removed), *edit.removed, len(edit.tensors))
+        flat += (edit.sizes, len(edit.removed), *edit.removed, len(edit.tensors))
         for tensor in edit.tensors:
             flat += tensor
         flat.append(len(edit.nodes))
@@ -234,7 +250,7 @@ def _names_only(edit: Edit, nodes: set[int], tensors: set[int]) -> bool:
 
 
 def _unpack_edit(numbers: Iterator[int]) -> Edit:
-    removed = _some(numbers)
+    sizes, removed = next(numbers), _some(numbers)
     tensors, nodes = [], []
     for _ in _counted(numbers):
         tensors.append(TensorRecord(next(numbers), next(numbers), next(numbers), next(numbers)))
@@ -244,7 +260,7 @@ def _unpack_edit(numbers: Iterator[int]) -> Edit:
     rewired = tuple([(next(numbers), next(numbers)) for _ in _counted(numbers)])
     lost = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
     appeared = tuple([_unpack_match(numbers) for _ in _counted(numbers)])
-    return Edit(removed, tuple(tensors), tuple(nodes), rewired, lost, appeared)
+    return Edit(removed, tuple(tensors), tuple(nodes), rewired, lost, appeared, sizes)
 
 
 def _unpack_match(numbers: Iterator[int]) -> MatchRecord:

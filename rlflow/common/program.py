@@ -22,12 +22,15 @@ def command(*arguments: object) -> str:
     return shlex.join([_typed(first, this), *others, *map(str, arguments)])
 
 
-def shape_words(shapes: Mapping[str, int | Sequence[int]]) -> list[str]:
-    """--shape for each size: NAME=4 for a dimension, NAME=1x128 for an input."""
+def shape_words(shapes: Mapping[str, int | Sequence[int]], fix: bool) -> list[str]:
+    """--shape for each name: NAME=4, or NAME=1,128 for the axes of an input and for several sizes of a dimension.
+
+    fix: whether these sizes are frozen.
+    """
     words = []
     for name, sizes in shapes.items():
-        words += ["--shape", f"{name}={'x'.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
-    return words
+        words += ["--shape", f"{name}={','.join(map(str, sizes)) if isinstance(sizes, Sequence) else sizes}"]
+    return [*words, "--fix"] if fix else words
 
 
 def _words() -> list[str]:

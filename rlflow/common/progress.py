@@ -4,6 +4,7 @@ person, and progress with a time estimate.
 On a terminal progress is a bar, which goes when it is done. In a log it is a line now and then, of long work alone.
 """
 
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ LOG_SECONDS = 30.0  # between two lines about one work in a log
 CURSOR_UP = "\x1b[A"
 
 _silent = ContextVar("silent", default=False)
+_said: set[str] = set()  # by `say_once`
 
 
 class _Log:
@@ -58,6 +60,13 @@ def say(text: str) -> None:
 
     if not silent():
         tqdm.write(text, file=sys.stderr)
+
+
+def say_once(text: str) -> None:
+    """A line about something that this process and those that work for it come across again and again."""
+    if text not in _said and not silent() and multiprocessing.parent_process() is None:
+        _said.add(text)
+        say(text)
 
 
 def silent() -> bool:

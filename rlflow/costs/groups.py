@@ -13,6 +13,7 @@ from rlflow.costs.layout import (
     FOLDS,
     POOLS,
     Layout,
+    alike,
     only_reader,
     pads,
     producer,
@@ -130,7 +131,7 @@ class Groups:
         """Whether the convolution `node` computes the sum of two tensors, too: the first that can does."""
         if total.op not in ("Add", "Sum") or total.domain != "" or len(set(varying(self.graph, total))) != 2:
             return False
-        if len({self.graph.types.get(tensor) for tensor in (*total.inputs, *total.outputs)}) != 1:
+        if not alike(self.graph, (*total.inputs, *total.outputs)):
             return False
         summands = [producer(self.graph, tensor) for tensor in total.inputs]
         able = [s for s in summands if s and only_reader(self.graph, s.outputs[0]) is total and self._can_add(s, total)]
@@ -296,7 +297,7 @@ class Groups:
         total = producer(self.graph, x)
         if not self._is(total, "Add") or self._rank(x) != 3 or not self._read_by(x, nodes):
             return []
-        if len({self.graph.types.get(t) for t in (*total.inputs, x)}) != 1:
+        if not alike(self.graph, (*total.inputs, x)):
             return []
         offsets = (self._offset(tensor, [total]) for tensor in total.inputs)
         return [

@@ -7,7 +7,7 @@ poolings decide by their own shapes; what lies between them follows its inputs (
 local, nobody looks further up than DEPTH operators; there an aligned tensor is taken for blocked.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
 from onnx import ModelProto, TensorProto, helper
@@ -68,6 +68,12 @@ def varying(graph: Graph, node: Node) -> list[int]:
     if len(node.inputs) == 1:  # else the node would be constant itself
         return list(node.inputs)
     return [tensor for tensor in node.inputs if tensor != ABSENT and not graph.is_constant(tensor)]
+
+
+def alike(graph: Graph, tensors: Iterable[int]) -> bool:
+    """Whether the tensors have the same element type and shape."""
+    kinds = [graph.types.get(tensor) for tensor in tensors]
+    return len({kind and kind[:2] for kind in kinds}) == 1
 
 
 def is_removed(graph: Graph, node: Node) -> bool:
@@ -232,7 +238,7 @@ class Layout:
         if node.op == "Concat":
             return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
         if node.op in SUMS and len(data) == len(node.inputs):
-            return len({self.graph.types.get(tensor) for tensor in data}) == 1
+            return alike(self.graph, data)
         if node.op in SUMS:
             return node.op == "Mul" and len(data) == 1 and _each_channel(self.graph, node, data[0])
         if node.op in REMOVED and not is_removed(self.graph, node):

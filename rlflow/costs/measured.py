@@ -4,6 +4,10 @@ The unit is a pair of sessions. A session keeps its memory layout for life, and 
 whichever file it holds; so each side is made first once, and the bootstrap draws pairs, widened as they are few
 (`ratio_of`). With one thread the clock is the core's own time, and runs from which a core was taken do not count where
 others are had: a busy machine then widens the interval rather than move it.
+
+A model with symbolic sizes is measured at several in the same sessions, which share the time. Of a session counts the
+geometric mean of its ratios at all sizes, so that the bootstrap is the same; and one size at which the candidate is
+shown to be slower makes the verdict.
 """
 
 import tempfile
@@ -82,7 +86,7 @@ def measure(
     seconds: float = 20.0,
     sessions: int = 10,
     seed: int = 0,
-    shapes: Mapping[str, object] | None = None,
+    sizes: Mapping[str, Mapping[str, object]] | None = None,
     memory: bool = True,
 ) -> dict:
     """End-to-end latency of both models on this machine, with all of ONNX Runtime's optimisations.
@@ -97,57 +101,88 @@ def measure(
     Args:
       threads: threads inside one operator.
       seconds: time for all pairs together, at most; making sessions comes on top, as do the MIN_PAIRS of a
-        slow model. A session runs at most MAX_PAIRS.
+        slow model. A session runs at most MAX_PAIRS at each size.
       sessions: pairs of sessions; an odd number is one more.
       seed: of the inputs and of the bootstrap.
-      shapes: sizes for symbolic dimensions, as `load_graph` takes them.
-      memory: whether `run_memory` of both is measured too, after the latencies; about a second a side.
+      sizes: what the sizes to measure at are called → sizes for symbolic dimensions, as `bind_shapes` takes them; one
+        call for a model without such dimensions.
+      memory: whether `run_memory` of both is measured too, after the latencies and at the largest of the sizes; about
+        a second a side.
 
     Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
     within pairs), verdict, pairs, calm (share of runs from which no core was taken; None: not known), sessions,
-    session_ratios (the median of each), side_by_side (false: one after the other), stopped, original_memory_bytes,
+    session_ratios (the median of each), at (name of the sizes → original_ms, candidate_ms, ratio, interval, verdict
+    there; the figures above are their geometric means), slower_at (the sizes at which the candidate is slower: one is
+    enough for the verdict), side_by_side (false: one after the other), stopped, original_memory_bytes,
     candidate_memory_bytes (None: not measured), threads, seed, machine, onnxruntime.
 
     Raises:
       RLFlowError: ONNX Runtime refuses a model, or its inputs cannot be made.
     """
-    inputs = random_inputs(original, seed, shapes)
+    inputs = {name: random_inputs(original, seed, shapes) for name, shapes in (sizes or {"": {}}).items()}
     side_by_side = _bytes(original) + _bytes(candidate) <= TOGETHER
     runs_of = _side_by_side if side_by_side else _one_after_the_other
     session_pairs = max(-(-sessions // SESSION_PAIR), 1)
-    sides: list[list[Run]] = []
-    times: list[np.ndarray] = []
-    ratio, stopped = None, "all sessions measured"
+    within = seconds / (SESSION_PAIR * session_pairs * len(inputs))
+    times: list[list[np.ndarray]] = []  # of each session, at each of the sizes: seconds, [pairs, 2]
+    calm: list[bool | None] = []
+    stopped = "all sessions measured"
     for done in range(1, session_pairs + 1):
         for first in range(SESSION_PAIR):
-            runs = runs_of((original, candidate), inputs, threads, seconds / (SESSION_PAIR * session_pairs), first)
-            sides += runs
-            times.append(_pairs(runs))
+            made = runs_of((original, candidate), list(inputs.values()), threads, within, first)
+            times.append([_pairs(sides) for sides in made])
+            calm += [run.calm for sides in made for side in sides for run in side]
         if done >= min(MIN_SESSION_PAIRS, session_pairs):
-            ratio = ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in times], seed)
-            if ratio.clear and done < session_pairs:
+            ratio, there = _ratios(times, seed)
+            if all(each.clear for each in (ratio, *there)) and done < session_pairs:
                 stopped = "the interval is clear"
                 break
-    original_ms, candidate_ms = 1e3 * np.median(np.concatenate(times), axis=0)
-    calm = [run.calm for side in sides for run in side]
-    return {
-        "original_ms": float(original_ms),
-        "candidate_ms": float(candidate_ms),
-        "ratio": ratio.ratio,
-        "interval": [ratio.low, ratio.high],
-        "verdict": ratio.verdict,
-        "pairs": sum(map(len, times)),
+    at = {}
+    for name, one_size, here in zip(inputs, zip(*times, strict=True), there, strict=True):
+        at[name] = _figures(1e3 * np.median(np.concatenate(one_size), axis=0), here)
+    slower_at = [name for name, figures in at.items() if figures["verdict"] == "slower"]
+    latencies = [(figures["original_ms"], figures["candidate_ms"]) for figures in at.values()]
+    result = _figures(np.exp(np.mean(np.log(latencies), axis=0)), ratio)
+    largest = max(inputs.values(), key=lambda arrays: sum(array.nbytes for array in arrays.values()))
+    return result | {
+        "verdict": "slower" if slower_at else ratio.verdict,
+        "at": at,
+        "slower_at": slower_at,
+        "pairs": sum(len(pairs) for session_times in times for pairs in session_times),
         "calm": None if None in calm else float(np.mean(calm)),
         "sessions": len(times),
-        "session_ratios": [float(np.median(pairs[:, 1] / pairs[:, 0])) for pairs in times],
+        "session_ratios": [_session_ratio(session_times) for session_times in times],
         "side_by_side": side_by_side,
         "stopped": stopped,
-        "original_memory_bytes": run_memory(original, inputs, threads) if memory else None,
-        "candidate_memory_bytes": run_memory(candidate, inputs, threads) if memory else None,
+        "original_memory_bytes": run_memory(original, largest, threads) if memory else None,
+        "candidate_memory_bytes": run_memory(candidate, largest, threads) if memory else None,
         "threads": threads,
         "seed": seed,
         "machine": machine(),
         "onnxruntime": onnxruntime.__version__,
+    }
+
+
+def _ratios(times: list[list[np.ndarray]], seed: int) -> tuple[Ratio, list[Ratio]]:
+    """Over all sizes, and at each of them."""
+    there = [ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in one_size], seed) for one_size in zip(*times, strict=True)]
+    return ratio_of([[_session_ratio(session_times)] for session_times in times], seed), there
+
+
+def _session_ratio(session_times: list[np.ndarray]) -> float:
+    """The geometric mean, over the sizes, of the median ratio of a session's pairs."""
+    return float(np.exp(np.mean([np.log(np.median(pairs[:, 1] / pairs[:, 0])) for pairs in session_times])))
+
+
+def _figures(latencies_ms: np.ndarray, ratio: Ratio) -> dict:
+    """latencies_ms: of original and candidate."""
+    original_ms, candidate_ms = latencies_ms.tolist()
+    return {
+        "original_ms": original_ms,
+        "candidate_ms": candidate_ms,
+        "ratio": ratio.ratio,
+        "interval": [ratio.low, ratio.high],
+        "verdict": ratio.verdict,
     }
 
 
@@ -196,11 +231,20 @@ class Run(NamedTuple):
     calm: bool | None
 
 
-def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
-    """Alternating runs in one session a model, as many of each; `first` is made, and then run, first."""
+def _side_by_side(
+    models, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
+) -> list[list[list[Run]]]:
+    """For each of the inputs alternating runs of both models, as many of each, in one session a model.
+
+    `first` is made, and then run, first; `seconds` are for each of the inputs.
+    """
     running = [None, None]
     for side in (first, 1 - first):
         running[side] = _warm(models[side], inputs, threads)
+    return [_in_turns(running, one, threads, seconds, first) for one in inputs]
+
+
+def _in_turns(running, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
     runs: list[list[Run]] = [[], []]
     end = time.perf_counter() + seconds
     while _goes_on(runs[1], end):
@@ -211,17 +255,19 @@ def _side_by_side(models, inputs: dict[str, np.ndarray], threads: int, seconds: 
 
 
 def _one_after_the_other(
-    models, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int
-) -> list[list[Run]]:
+    models, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
+) -> list[list[list[Run]]]:
     """As `_side_by_side`, but only one session lives at a time."""
-    runs: list[list[Run]] = [[], []]
+    runs: list[list[list[Run]]] = [[[], []] for _ in inputs]
     running = _warm(models[first], inputs, threads)
-    end = time.perf_counter() + seconds / 2
-    while _goes_on(runs[first], end):
-        runs[first].append(_run(running, inputs, threads))
+    for one, sides in zip(inputs, runs, strict=True):
+        end = time.perf_counter() + seconds / 2
+        while _goes_on(sides[first], end):
+            sides[first].append(_run(running, one, threads))
     del running
     running = _warm(models[1 - first], inputs, threads)
-    runs[1 - first] = [_run(running, inputs, threads) for _ in runs[first]]
+    for one, sides in zip(inputs, runs, strict=True):
+        sides[1 - first] = [_run(running, one, threads) for _ in sides[first]]
     return runs
 
 
@@ -233,10 +279,11 @@ def _pairs(runs: list[list[Run]]) -> np.ndarray:
     return np.array(list(zip(*kept, strict=False)))
 
 
-def _warm(model, inputs: dict[str, np.ndarray], threads: int) -> onnxruntime.InferenceSession:
+def _warm(model, inputs: Sequence[dict[str, np.ndarray]], threads: int) -> onnxruntime.InferenceSession:
     running = session(model, threads)
-    for _ in range(2):  # the first run allocates
-        run(running, inputs)
+    for one in inputs:
+        for _ in range(2):  # the first run allocates
+            run(running, one)
     return running
 
 

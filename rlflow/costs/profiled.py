@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-import onnx
-
 from rlflow.costs import FREE, NodeCost, TimeIsUp
 from rlflow.costs.analytic import VIEWS, AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
@@ -25,12 +23,13 @@ from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.layout import Layout, is_removed
 from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
-from rlflow.costs.timing import empty_model, group_model, in_blocks, reorder_model, time_model
+from rlflow.costs.timing import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
 from rlflow.graph.model import ABSENT, Graph, Node
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
 VIEW_PS = 200_000  # ONNX Runtime starts a Reshape and lets it share its input's memory
 OVERHEAD = "session"  # the row that holds the time of a run of an empty graph
+GRAPHS = 16  # whose groups are remembered: as many as one graph has views at typical sizes
 
 
 class ProfiledCost:
@@ -56,7 +55,7 @@ class ProfiledCost:
         self.deadline = math.inf
         self._analytic = AnalyticCost()
         self._memo: dict[tuple, NodeCost] = {}
-        self._groups: Groups | None = None  # of the last graph asked about
+        self._groups: dict[Graph, Groups] = {}  # of the last graphs asked about
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "ProfiledCost":
@@ -65,16 +64,22 @@ class ProfiledCost:
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
         if node.constant:
             return FREE
-        if self._groups is None or self._groups.graph is not graph:
-            self._groups = Groups(graph, Layout(graph))
-        groups = self._groups
+        groups = self._groups_of(graph)
         group = groups.of(node)
         if not group:
             return FREE
         return self._with_reorders(self._kernel(groups, group), groups, group)
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"_groups": None}  # a graph need not travel to other processes
+        return self.__dict__ | {"_groups": {}}  # a graph need not travel to other processes
+
+    def _groups_of(self, graph: Graph) -> Groups:
+        result = self._groups.get(graph)
+        if result is None:
+            if len(self._groups) == GRAPHS:
+                del self._groups[next(iter(self._groups))]
+            result = self._groups[graph] = Groups(graph, Layout(graph))
+        return result
 
     # -- kernels -----------------------------------------------------------------------------------
 
@@ -100,9 +105,11 @@ class ProfiledCost:
         estimates = [self._analytic.node_cost(graph, node) for node in group]
         blocks = bool(blocked) or any(map(groups.layout.runs_blocked, group))
 
-        def build() -> tuple[onnx.ModelProto, bool]:
-            model = group_model(graph, group)
-            return (in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False) if blocks else (model, True)
+        def build() -> Timed:
+            model, known = group_model(graph, group), known_inputs(graph, group)
+            if not blocks:
+                return Timed(model, given=known)
+            return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)
 
         try:
             runtime_ps = self._runtime_ps(name, build)
@@ -122,19 +129,19 @@ class ProfiledCost:
             key = (op, kind)
             result = self._memo.get(key)
             if result is None:
-                runtime = self._runtime_ps(text(key), lambda op=op, kind=kind: (reorder_model(op, kind), False))
+                runtime = self._runtime_ps(text(key), lambda op=op, kind=kind: Timed(reorder_model(op, kind), False))
                 result = self._memo[key] = NodeCost(runtime, 0, 2 * kind.nbytes, 1)
             cost = NodeCost(*[a + b for a, b in zip(cost, result, strict=True)])
         return cost
 
     # -- timings -----------------------------------------------------------------------------------
 
-    def _runtime_ps(self, name: str, build: Callable[[], tuple[onnx.ModelProto, bool]]) -> int:
-        overhead = self._median_ns(OVERHEAD, lambda: (empty_model(), True))
+    def _runtime_ps(self, name: str, build: Callable[[], Timed]) -> int:
+        overhead = self._median_ns(OVERHEAD, lambda: Timed(empty_model()))
         return max(FLOOR_PS, round(1000 * (self._median_ns(name, build) - overhead)))
 
-    def _median_ns(self, name: str, build: Callable[[], tuple[onnx.ModelProto, bool]]) -> float:
-        """The stored time of a run of the model that `build` makes; times it first where none is stored."""
+    def _median_ns(self, name: str, build: Callable[[], Timed]) -> float:
+        """The stored time of a run of what `build` makes; times it first where none is stored."""
         result = self.database.look_up(name, self.threads)
         if result is None:
             with self.database.lock():
@@ -142,8 +149,8 @@ class ProfiledCost:
                 if result is None:
                     if time.monotonic() >= self.deadline:
                         raise TimeIsUp
-                    model, optimise = build()
-                    result = time_model(model, self.threads, self.budget_ms, optimise)
+                    timed = build()
+                    result = time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
                     self.database.store(name, self.threads, result)
         return result.median
 

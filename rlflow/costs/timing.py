@@ -6,7 +6,7 @@ the outputs are cut away, and what is left is what the whole graph runs.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -56,13 +56,20 @@ class Timing(NamedTuple):
 # -- models ----------------------------------------------------------------------------------------
 
 
+class Timed(NamedTuple):
+    """What is timed: a model, whether ONNX Runtime still has to optimise it, inputs that are not drawn at random."""
+
+    model: onnx.ModelProto
+    optimise: bool = True
+    given: Mapping[str, np.ndarray] = {}
+
+
 def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     """A model of nothing but the nodes: constants stay constants (weights get random content), the rest are inputs.
 
     Raises CannotRunAlone for a subgraph or an input of unknown shape.
     """
-    made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
-    reads = [t for t in dict.fromkeys(t for node in group for t in node.reads()) if t not in made]
+    made, reads = _made_and_read(group)
     if any(node.captured or has_subgraph(node.attributes) for node in group):
         raise NoTimingOfItsOwn("it holds a subgraph")
     if any(graph.types.get(t) is None or graph.types[t].shape is None for t in reads):
@@ -76,7 +83,7 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     del template.graph.initializer[:]
     names = {tensor: f"t{tensor}" for tensor in (*reads, *made)}
     types = {t: graph.types[t] for t in (*reads, *made) if t in graph.types}
-    declared = {t: helper.make_tensor_value_info(names[t], *kind) for t, kind in types.items()}
+    declared = {t: helper.make_tensor_value_info(names[t], kind.dtype, kind.shape) for t, kind in types.items()}
     interface = Interface(
         template,
         tuple(declared[t] for t in inputs),
@@ -85,6 +92,27 @@ def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
         graph.interface.opsets,
     )
     return to_model(Graph.build(interface, group, types, constants, inputs, outputs))
+
+
+def known_inputs(graph: Graph, group: tuple[Node, ...]) -> dict[str, np.ndarray]:
+    """The inputs of `group_model` whose content follows from the sizes: a target shape cannot be drawn at random.
+
+    They stay inputs: as constants they would be folded into what reads them, which ONNX Runtime cannot do in a model
+    with symbolic sizes.
+    """
+    result = {}
+    for tensor in _made_and_read(group)[1]:
+        kind = graph.types[tensor]
+        if kind.content is not None and not graph.is_constant(tensor):
+            dtype = helper.tensor_dtype_to_np_dtype(kind.dtype)
+            result[f"t{tensor}"] = np.array(kind.content, dtype).reshape(kind.shape)
+    return result
+
+
+def _made_and_read(group: tuple[Node, ...]) -> tuple[set[int], list[int]]:
+    """The tensors that the group computes, and those that it reads from outside."""
+    made = {tensor for node in group for tensor in node.outputs if tensor != ABSENT}
+    return made, [t for t in dict.fromkeys(t for node in group for t in node.reads()) if t not in made]
 
 
 def _stand_in(graph: Graph, tensor: int) -> Constant:
@@ -183,8 +211,11 @@ def _channels_last(node: onnx.NodeProto) -> bool:
 # -- time ------------------------------------------------------------------------------------------
 
 
-def time_model(model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True) -> Timing:
-    """Times runs of a model on random inputs, in several sessions by turns.
+def time_model(
+    model: onnx.ModelProto, threads: int, budget_ms: float, optimise: bool = True,
+    given: Mapping[str, np.ndarray] | None = None,
+) -> Timing:  # fmt: skip
+    """Times runs of a model on random inputs, but for those that are `given`, in several sessions by turns.
 
     So weights come from as far away as they do in a whole graph, and no session's memory layout decides. With one
     thread it is the thread's own time that counts, which other processes do not stop. Runs during which the system
@@ -194,7 +225,7 @@ def time_model(model: onnx.ModelProto, threads: int, budget_ms: float, optimise:
     """
     sessions = max(1, min(SESSIONS, MEMORY // max(model.ByteSize(), 1)))
     try:
-        inputs = random_inputs(model, seed=0)
+        inputs = random_inputs(model, seed=0) | dict(given or {})
         runs = [_bound(session(model, threads, optimise), inputs) for _ in range(sessions)]
         for _ in range(WARM_UPS):
             for run in runs:

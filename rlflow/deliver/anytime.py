@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import CostModel, TimeIsUp, timing_until
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.at_sizes import AtSizes
 from rlflow.deliver.best_so_far import BestSoFar
 from rlflow.deliver.budget import Budget, Stop
 from rlflow.deliver.candidates import Candidate
@@ -68,7 +69,8 @@ class Watch:
 def methods(cost: CostModel) -> tuple[str, ...]:
     """Those of METHODS that add something: by the analytic cost, or with other constants of it, the descent is greedy's
     own."""
-    return METHODS[1:] if isinstance(cost, AnalyticCost) else METHODS
+    model = cost.model if isinstance(cost, AtSizes) else cost
+    return METHODS[1:] if isinstance(model, AnalyticCost) else METHODS
 
 
 def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf) -> dict:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
+from rlflow.costs import runtime_ms
 from rlflow.deliver.candidates import Candidate, follow, improvement
 from rlflow.env.state import Task
 
@@ -63,7 +64,7 @@ class BestSoFar:
 
     def gain(self, candidate: Candidate) -> float:
         """Percent by which its estimate is below the original's."""
-        return improvement(self.task.initial.runtime_ms, candidate.state.runtime_ms)
+        return improvement(runtime_ms(self.task.original_cost), candidate.state.runtime_ms)
 
     def __str__(self) -> str:
         best = next(iter(self.candidates()), None)

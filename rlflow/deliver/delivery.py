@@ -1,20 +1,22 @@
 """From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
-from rlflow.costs import peak_memory
+from rlflow.costs import NodeCost, peak_memory, runtime_ms
 from rlflow.costs.measured import measure
 from rlflow.deliver.candidates import Candidate, improvement, states_along
 from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
 from rlflow.deliver.validate import Comparison, Findings
 from rlflow.env.state import RewriteState, Task
+from rlflow.graph.model import Graph
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
+from rlflow.graph.typical import input_shapes
 
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
 FAULT_REPORT = "fault-report.md"
@@ -22,7 +24,7 @@ FAULT_REPORT = "fault-report.md"
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """See `eval`, `cost.threads` and `env.exact` in configs/default.yaml."""
+    """See `eval`, `cost.threads`, `env.exact` and `fix` in configs/default.yaml."""
 
     seeds: Sequence[int]
     tolerance: float
@@ -31,6 +33,7 @@ class DeliveryOptions:
     threads: int
     seed: int
     exact: bool = False
+    fix: bool = False
 
 
 def deliver(
@@ -40,10 +43,10 @@ def deliver(
     """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
     A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`);
-    what is left is what is measured, and a report of the fault is written, too. Delivered is the one with the lowest
-    estimated cost among those that passed every check and were measured to be faster than the original; if none was,
-    among those that were not measured to be slower. If there is none that is estimated to be faster either, the
-    original is what is delivered.
+    what is left is what is measured, at each of the task's typical sizes, and a report of the fault is written, too.
+    Delivered is the one with the lowest estimated cost among those that passed every check and were measured to be
+    faster than the original; if none was, among those that were not measured to be slower, at any size. If there is
+    none that is estimated to be faster either, the original is what is delivered.
 
     Args:
       go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
@@ -58,11 +61,12 @@ def deliver(
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
-    name, reason = _choose(task.initial, list(checked.values()), result)
+    name, reason = _choose(task.original_cost.runtime_ps, list(checked.values()), result)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
-        receipt = _receipt(task, checked[name], result[name]["measured"], families, shapes, options.exact)
+        bound = shapes if options.fix else {}
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options.exact)
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
     return {
@@ -92,7 +96,7 @@ def _check_all(
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
             else:
-                comparison = comparison or _comparison(source, options, shapes)
+                comparison = comparison or _comparison(task, source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
@@ -101,36 +105,43 @@ def _check_all(
 
 
 def _receipt(
-    task: Task, chosen: Candidate, measured: dict | None, families: list[str], shapes: dict, exact: bool
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, exact: bool
 ) -> dict:
     costs = {
-        "estimated": {"original_ms": task.initial.runtime_ms, "optimised_ms": chosen.state.runtime_ms},
+        "estimated": {"original_ms": runtime_ms(task.original_cost), "optimised_ms": chosen.state.runtime_ms},
         "measured": measured,
     }
-    return make_receipt(task.graph, task.rules, families, chosen.actions, chosen.state.graph, costs, shapes, exact)
+    actions = (*task.preparation, *chosen.actions)
+    return make_receipt(
+        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, exact, task.sizes
+    )
 
 
 def _describe_original(task: Task) -> dict:
+    return _describe_graph(task, task.original, task.original_cost)
+
+
+def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
     return {
-        "estimated_ms": task.initial.runtime_ms,
-        "flops": task.initial.cost.flops,
-        "bytes": task.initial.cost.bytes,
-        "launches": task.initial.cost.launches,
-        "peak_memory_bytes": peak_memory(task.graph),
+        "estimated_ms": runtime_ms(cost),
+        "flops": cost.flops,
+        "bytes": cost.bytes,
+        "launches": cost.launches,
+        "peak_memory_bytes": max(peak_memory(graph.at(sizes)) for sizes in task.sizes),
     }
 
 
 def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) -> str | None:
     """The name of what has the very same graph already, "original" included."""
     graph_hash = candidate.state.graph.hash
-    if graph_hash == task.graph.hash:
+    if graph_hash == task.original.hash:
         return "original"
     return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
 
 
-def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
-    tolerance = 0.0 if options.exact else options.tolerance
-    return Comparison(source, options.seeds, tolerance, shapes, options.threads, optimise=not options.exact)
+def _comparison(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+    tolerance, fix = 0.0 if options.exact else options.tolerance, bool(task.graph.interface.bindings)
+    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, fix)
 
 
 def _check(
@@ -150,9 +161,10 @@ def _check(
             candidate = replace(candidate, actions=actions, state=state)
             _say_left_out(candidate.name, left_out)
         measured = None
-        if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.graph.hash:
+        if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
+            sizes = _to_measure(task, shapes)
             measured = measure(
-                source, path, options.threads, options.measure_seconds, options.sessions, options.seed, shapes
+                source, path, options.threads, options.measure_seconds, options.sessions, options.seed, sizes
             )
     finally:
         path.unlink(missing_ok=True)
@@ -166,6 +178,18 @@ def _check(
     }
 
 
+def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
+    """What the typical sizes are called, by the symbols in which they differ → how they bind the inputs."""
+    if not any(task.sizes):
+        return {"": shapes}
+    first, *others = task.sizes
+    named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
+    return {
+        ", ".join(f"{name} = {sizes[name]}" for name in named): input_shapes(task.original.interface, sizes)
+        for sizes in task.sizes
+    }
+
+
 def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
     blamed = [each for each in left_out if each.blame != "needed"]
     for each in blamed[:1]:
@@ -175,18 +199,13 @@ def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
 
 
 def _describe(task: Task, candidate: Candidate) -> dict:
-    initial, state = task.initial, candidate.state
+    state, actions = candidate.state, (*task.preparation, *candidate.actions)
     rules: dict[str, int] = {}
-    for xfer_id, _ in candidate.actions:
+    for xfer_id, _ in actions:
         rules[task.rules[xfer_id].name] = rules.get(task.rules[xfer_id].name, 0) + 1
-    return {
-        "estimated_ms": state.runtime_ms,
-        "estimated_improvement_percent": improvement(initial.runtime_ms, state.runtime_ms),
-        "flops": state.cost.flops,
-        "bytes": state.cost.bytes,
-        "launches": state.cost.launches,
-        "peak_memory_bytes": peak_memory(state.graph),
-        "substitutions": len(candidate.actions),
+    return _describe_graph(task, state.graph, state.cost) | {
+        "estimated_improvement_percent": improvement(runtime_ms(task.original_cost), state.runtime_ms),
+        "substitutions": len(actions),
         "rules": dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
         "interactions": candidate.interactions,
         "seconds": candidate.seconds,
@@ -194,9 +213,9 @@ def _describe(task: Task, candidate: Candidate) -> dict:
     }
 
 
-def _choose(initial: RewriteState, candidates: Sequence[Candidate], result: dict[str, dict]) -> tuple[str, str]:
+def _choose(original_ps: int, candidates: Sequence[Candidate], result: dict[str, dict]) -> tuple[str, str]:
     """(name of the candidate or "original", why)."""
-    better = [c for c in candidates if c.state.objective < initial.objective]
+    better = [c for c in candidates if c.state.objective < original_ps]
     equal = [c for c in better if result[c.name]["equal"]]
     if not equal:
         if better or any(result[c.name]["left_out"] for c in candidates):
@@ -205,7 +224,9 @@ def _choose(initial: RewriteState, candidates: Sequence[Candidate], result: dict
     verdicts = {c.name: (result[c.name]["measured"] or {}).get("verdict") for c in equal}
     kept = [c for c in equal if verdicts[c.name] != "slower"]
     if not kept:
-        return "original", "the candidates were estimated to be faster but measured to be slower"
+        sizes = dict.fromkeys(name for c in equal for name in result[c.name]["measured"]["slower_at"] if name)
+        where = f" at {' and at '.join(sizes)}" if sizes else ""
+        return "original", f"the candidates were estimated to be faster but measured to be slower{where}"
     shown = [c for c in kept if verdicts[c.name] == "faster"]
     best = min(shown or kept, key=lambda c: c.state.objective)
     return best.name, "lowest estimated runtime of those that are equal and " + (

@@ -1,7 +1,7 @@
 """Receipts: enough to replay a result bit for bit, by anyone, without trusting anyone."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ from rlflow.rules.exactness import exactness, only_exact
 from rlflow.rules.language import RuleSet, load_rules
 from rlflow.rules.locations import MatchTable
 
-FORMAT = 1
+FORMAT = 2
+FIXED = 1  # the format of receipts before symbolic sizes, which were all bound: what they say means the same today
 
 
 def versions() -> dict[str, str]:
@@ -27,8 +28,8 @@ def versions() -> dict[str, str]:
 
 def make_receipt(
     original: Graph, rules: RuleSet, families: list[str], actions, result: Graph, costs: dict,
-    shapes: Mapping | None = None, exact: bool = False,
-) -> dict:
+    shapes: Mapping | None = None, exact: bool = False, sizes: Sequence[Mapping[str, int]] = ({},),
+) -> dict:  # fmt: skip
     """The receipt of a result.
 
     Args:
@@ -36,7 +37,8 @@ def make_receipt(
       families: the rule families that `rules` was loaded from (empty: all).
       actions: (xfer_id, location) pairs that lead from one to the other.
       costs: figures to state; a replay does not check them.
-      shapes: how symbolic dimensions were bound.
+      shapes: the sizes that `original` was bound to; its other symbols stay open.
+      sizes: the typical sizes of these, at which `costs` were estimated and measured.
       exact: whether `rules` are only the exact ones of the families.
     """
     return {
@@ -46,6 +48,8 @@ def make_receipt(
         "rule_families": list(families),
         "exact_rules_only": exact,
         "shapes": {name: list(size) if isinstance(size, tuple) else size for name, size in (shapes or {}).items()},
+        "symbols": dict(original.interface.symbols),
+        "sizes": [dict(each) for each in sizes],
         "actions": [
             {"rule": rules[x].name, "exactness": exactness(rules[x]), "xfer_id": int(x), "location": int(k)}
             for x, k in actions
@@ -58,7 +62,7 @@ def make_receipt(
 
 
 def shapes_of(receipt: dict) -> dict[str, object]:
-    """How symbolic dimensions were bound, as `load_graph` takes it. Raises RLFlowError if the receipt is none."""
+    """The sizes that the model was bound to, as `load_graph` takes them. Raises RLFlowError if the receipt is none."""
     try:
         shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in receipt["shapes"].items()}
     except (KeyError, TypeError, AttributeError) as error:
@@ -67,6 +71,21 @@ def shapes_of(receipt: dict) -> dict[str, object]:
         if not all(type(one) is int and one > 0 for one in (size if isinstance(size, tuple) else (size,))):
             raise RLFlowError(f"not a receipt: {size!r} is no size")
     return shapes
+
+
+def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
+    """Symbol → its typical sizes, as `typical_sizes` takes them. Raises RLFlowError if the receipt is none."""
+    try:
+        combinations = receipt["sizes"] if receipt["format"] != FIXED else []
+        sizes: dict[str, dict[int, None]] = {}
+        for name, size in (pair for each in combinations for pair in each.items()):
+            sizes.setdefault(name, {})[size] = None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _malformed(error) from error
+    for size in (size for several in sizes.values() for size in several):
+        if type(size) is not int or size < 1:
+            raise RLFlowError(f"not a receipt: {size!r} is no size")
+    return {name: tuple(several) for name, several in sizes.items()}
 
 
 def _malformed(error: Exception) -> RLFlowError:
@@ -95,14 +114,15 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
         families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
         rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
         _ = receipt["result_hash"], receipt["model_sha256"]
+        symbols = {} if format_ == FIXED else dict(receipt["symbols"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _malformed(error) from error
-    if format_ != FORMAT:
-        raise RLFlowError(f"the receipt has format {format_}, this version reads {FORMAT}")
+    if format_ not in (FIXED, FORMAT):
+        raise RLFlowError(f"the receipt has format {format_}, this version reads {FIXED} and {FORMAT}")
     if rules is None:
         rules = only_exact(load_rules(families)) if exact else load_rules(families)
     graph = load_graph(source, shapes)
-    if graph.hash != original_hash:
+    if graph.hash != original_hash or graph.interface.symbols != symbols:
         raise RLFlowError("the receipt belongs to another model")
     if rules.hash != rules_hash:
         raise RLFlowError("the receipt was made with another rule set")

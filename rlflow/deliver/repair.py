@@ -98,7 +98,7 @@ class _Repair:
         self.matches: list[Match] = []
         self.first_ids: list[int] = []  # of what each rewrite makes
         self.out: dict[int, LeftOut] = {}
-        self.known = known_faults(task.graph)
+        self.known = known_faults(task.graph, task.sizes)
         state = task.initial
         for xfer_id, location in self.actions:
             self.matches.append(state.table.location(xfer_id, location))
@@ -155,7 +155,7 @@ class _Repair:
             self._leave_out(chain.steps[step], "onnxruntime", self._known_fault(chain.states[step + 1]))
 
     def _known_fault(self, state: RewriteState) -> str:
-        new = known_faults(state.graph) - self.known
+        new = known_faults(state.graph, self.task.sizes) - self.known
         return "; ".join(f"{name} of ONNX Runtime {ONNXRUNTIME}: {named(name).what}" for name in sorted(new))
 
     def blame(self, step: int, blame: str, message: str) -> None:

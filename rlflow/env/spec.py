@@ -11,9 +11,10 @@ from rlflow.costs.options import CostOptions
 from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import make_reward
 from rlflow.env.state import Task
-from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
+from rlflow.rules.prepare import prepared
 from rlflow.tasks.base import Reward
 from rlflow.zoo import ZOO, load
 
@@ -24,12 +25,15 @@ class EnvSpec(EnvOptions):
     `cost`.
 
     Attributes:
-      model: path of the ONNX file, or a zoo name.  shapes: sizes for symbolic dimensions (see `load_graph`).
+      model: path of the ONNX file, or a zoo name.
+      shapes: (name, size or sizes) pairs: the typical sizes of symbolic dimensions (see `typical_sizes`).
+      fix: whether these sizes are frozen (see `load_at`).
       cost, threads, database: see rlflow.costs.
     """
 
     model: str
     shapes: tuple = ()
+    fix: bool = field(default=False, kw_only=True)
     cost: str = field(default=CostOptions.name, kw_only=True)
     threads: int = field(default=CostOptions.threads, kw_only=True)
     database: str | None = field(default=CostOptions.database, kw_only=True)
@@ -38,12 +42,14 @@ class EnvSpec(EnvOptions):
         return self.open(load(self.model) if self.model in ZOO else self.model)
 
     def open(self, source: Path | str | onnx.ModelProto) -> Task:
-        """The task of another model (see `load_graph`) with the same options."""
+        """The task of another model (see `load_at`) with the same options."""
         cost = COSTS.get(self.cost).open(self.threads, Path(self.database) if self.database else None)
         rules = load_rules(list(self.rules))
         rules = only_exact(rules) if self.exact else rules
         rules = only_standard(rules) if self.standard_operators_only else rules
-        return Task(load_graph(source, dict(self.shapes)), rules, cost, self.max_locations)
+        loaded, sizes = load_at(source, dict(self.shapes), self.fix)
+        graph, preparation = prepared(loaded, rules)
+        return Task(graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None)
 
     def make_reward(self) -> Reward:
         return make_reward(self.reward, self.alpha, self.beta)

@@ -13,8 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import CostModel, GraphCost, NodeCost, neighbourhood, runtime_ms
-from rlflow.env.encoding import Entries, arrays, encoding_spec, totals, update_entries
+from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
+from rlflow.costs.at_sizes import at_sizes
+from rlflow.env.encoding import Entries, arrays, encoding_spec, size_features, totals, update_entries
 from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import apply
@@ -26,7 +27,15 @@ from rlflow.tasks.base import EncodingSpec, GraphArrays, LocalState, valid_actio
 
 @dataclass(frozen=True)
 class Task:
-    """What stays the same in an episode: the model, the rules, the cost and the limit on locations."""
+    """What stays the same in an episode: the model, the rules, the cost and the limit on locations.
+
+    Attributes:
+      graph: where an episode begins.
+      cost: what it was made with; where the model has symbols, that at their typical sizes.
+      sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
+      preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
+      loaded: the model as it was loaded; None where that is `graph`.
+    """
 
     unit: ClassVar[str] = "ms"
     per_unit: ClassVar[float] = 1e9  # picoseconds in a millisecond
@@ -35,12 +44,30 @@ class Task:
     rules: RuleSet
     cost: CostModel
     max_locations: int = EnvOptions.max_locations
+    sizes: tuple[dict[str, int], ...] = ({},)
+    preparation: tuple[tuple[int, int], ...] = ()
+    loaded: Graph | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
+
+    @property
+    def original(self) -> Graph:
+        """The model as it was loaded."""
+        return self.loaded or self.graph
 
     @cached_property
     def initial(self) -> "RewriteState":
+        if self.loaded is not None:
+            _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
         return RewriteState(
             self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes))
         )
+
+    @cached_property
+    def original_cost(self) -> NodeCost:
+        """What the model costs as it was loaded."""
+        return self.initial.cost if self.loaded is None else graph_cost(self.cost, self.loaded)
 
     @property
     def cost_is_known(self) -> bool:
@@ -49,8 +76,13 @@ class Task:
 
     @cached_property
     def initial_totals(self) -> np.ndarray:
-        """float64 [G]: what the globals of GraphArrays are multiples of."""
+        """float64 [TOTALS]: what the totals among the globals of GraphArrays are multiples of."""
         return totals(self.initial.graph_cost, len(self.initial.entries))
+
+    @cached_property
+    def size_features(self) -> np.ndarray:
+        """See rlflow.env.encoding."""
+        return size_features(self.sizes)
 
     @property
     def encoding_spec(self) -> EncodingSpec:
@@ -82,7 +114,7 @@ class RewriteState(LocalState):
     @cached_property
     def entries(self) -> Entries:
         """What each node adds to the arrays."""
-        return update_entries(*self._entries_before, self.graph, self.graph_cost)
+        return update_entries(*self._entries_before, self.graph, self.graph_cost, self.task.sizes[0])
 
     @property
     def cost(self) -> NodeCost:
@@ -154,7 +186,8 @@ class RewriteState(LocalState):
         return neighbourhood(self.graph, nodes, reach)
 
     def arrays(self) -> GraphArrays:
-        return arrays(self.entries, self.graph, self.graph_cost, self.task.initial_totals)
+        task = self.task
+        return arrays(self.entries, self.graph, self.graph_cost, task.initial_totals, task.size_features)
 
     @property
     def matches(self) -> list[Match]:

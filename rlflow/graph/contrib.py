@@ -13,10 +13,12 @@ same is asked of ONNX's operators for types other than float32, where the model 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from onnx import AttributeProto, TypeProto, defs, helper, shape_inference
+from onnx import AttributeProto, TensorShapeProto, TypeProto, defs, helper, shape_inference
 
 DOMAIN = "com.microsoft"
 VERSION = 1  # the only one there is
+
+SIZE = "size:"  # begins the names that `symbolic` gives to sizes, one to each
 
 FLOATS = ["tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"]
 REQUIRED, INT, FLOAT, TEXT, INTS, FLOATS_LIST = object(), *(
@@ -62,7 +64,7 @@ def _conv(context) -> None:
     """The type that Conv gives; the summand Z must have it too."""
     _as("Conv", 2, ACTIVATION)(context)
     summand, result = _type(context, 3), context.get_output_type(0)
-    sizes = [[dim.dim_value for dim in kind.tensor_type.shape.dim] for kind in (summand, result) if kind is not None]
+    sizes = [list(map(_size, kind.tensor_type.shape.dim)) for kind in (summand, result) if kind is not None]
     if summand is not None and sizes[0] != sizes[-1] and all(map(all, sizes)):
         raise shape_inference.InferenceError("the summand has another shape than the convolution's result")
 
@@ -87,7 +89,7 @@ def _attention(context) -> None:
     )
     heads = _integer(context, "num_heads")
     pairs = ((width, key_width), (keys, values), *((batch, k.tensor_type.shape.dim[0]) for k in (key, value)))
-    if heads < 1 or any(a.dim_value != b.dim_value for a, b in pairs if a.dim_value and b.dim_value):
+    if heads < 1 or any(_size(a) != _size(b) for a, b in pairs if _size(a) and _size(b)):
         raise shape_inference.InferenceError("query, key and value do not belong together")
     if any(kind.tensor_type.shape.dim[2].dim_value % heads for kind in (query, value)):
         raise shape_inference.InferenceError("the features are not so many heads")
@@ -101,6 +103,12 @@ def _type(context, slot: int) -> TypeProto | None:
     """The type of an input; None where it is absent or its shape is not known."""
     kind = context.get_input_type(slot) if slot < context.get_num_inputs() and context.has_input(slot) else None
     return kind if kind is not None and kind.tensor_type.HasField("shape") else None
+
+
+def _size(dim: TensorShapeProto.Dimension) -> int | str:
+    """The number, or the name of a size that has no other name; 0 or "" where it is not known: a model, and ONNX's
+    inference of a whole one, may call the same size differently."""
+    return dim.dim_value or (dim.dim_param if dim.dim_param.startswith(SIZE) else "")
 
 
 def _give(context, kind: TypeProto | None) -> None:

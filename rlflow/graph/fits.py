@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 
+from rlflow.graph.dims import equal
 from rlflow.graph.model import TensorType
 
 
@@ -25,7 +26,7 @@ def misfit(
         return None
     if op == "Reshape" and prod(shape) != prod(outputs[0].shape):
         return "another number of elements"
-    if op == "Split" and any(size < 0 for output in outputs for size in output.shape):
+    if op == "Split" and any(type(size) is int and size < 0 for output in outputs for size in output.shape):
         return "a part of negative size"
     if op == "Transpose" and "perm" in attributes and sorted(attributes["perm"]) != list(range(len(shape))):
         return "no permutation of the axes"
@@ -38,6 +39,25 @@ def misfit(
         return "an axis is named twice"
     if op == "Gemm" and len(inputs) > 2 and inputs[2] is not None and not _spreads(inputs[2].shape, outputs[0].shape):
         return "the third input does not fit"
+    return None
+
+
+POOLS = frozenset(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"))
+
+
+def refused_at_some_size(op: str, inputs: list[TensorType | None]) -> str | None:
+    """What ONNX Runtime has against an operator where sizes are symbols, None if nothing at any size.
+
+    Raises Undecided where that differs from size to size. Asked of new operators: a model has its own for a reason.
+    """
+    if op in POOLS and not all(size > 0 for size in inputs[0].shape[1:]):
+        return "there is nothing to pool"
+    if op == "Attention" and not all(size > 0 for kind in inputs[:3] for size in kind.shape):
+        return "there is nothing to attend to"
+    if op == "MatMul" and all(kind.shape for kind in inputs):
+        left, right = (kind.shape for kind in inputs)
+        if not equal(left[-1], right[-2:][0]):
+            return "the matrices do not fit"
     return None
 
 

@@ -8,7 +8,7 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import contrib
-from rlflow.graph.model import TensorType, itemsize
+from rlflow.graph.types import TensorType, itemsize
 
 MAX_TENSOR_BYTES = 1 << 34  # far beyond what runs on a CPU, and far below where sums of sizes overflow
 MAX_CONSTANT_BYTES = 1 << 31  # of a constant expression, which a file of a few bytes can hold and an export may fold
@@ -23,9 +23,9 @@ def check_types(types: Mapping[str, TensorType], limit: int = MAX_TENSOR_BYTES) 
     for name, kind in types.items():
         if kind.dtype not in ELEMENT_TYPES:
             raise RLFlowError(f"tensor '{name}' has the element type {kind.dtype}, which ONNX does not know")
-        if min(kind.shape or (), default=0) < 0:
+        if any(type(size) is int and size < 0 for size in kind.shape or ()):
             raise RLFlowError(f"tensor '{name}' has a negative size: {list(kind.shape)}")
-        size = math.prod(kind.shape or ()) * itemsize(kind.dtype)
+        size = math.prod(size for size in kind.shape or () if type(size) is int) * itemsize(kind.dtype)
         if size > limit:
             raise RLFlowError(
                 f"tensor '{name}' {list(kind.shape)} would take {size / 2**30:.3g} GiB, the limit is "

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import onnx
 
 from rlflow.graph import contrib
 from rlflow.graph.order import Edit, Order, after, walk
+from rlflow.graph.types import TensorType, TypesAt
 
 ABSENT = -1  # an omitted optional input or output of a node
 # ONNX Runtime's own, which a model need not import before a rule uses it
@@ -26,30 +26,6 @@ RUNTIME_OPSET = {contrib.DOMAIN: contrib.VERSION}
 RANDOM_OPS = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 )
-
-
-class TensorType(NamedTuple):
-    """`dtype` is onnx.TensorProto.DataType; `shape` is None where it is not known."""
-
-    dtype: int
-    shape: tuple[int, ...] | None
-
-    @property
-    def size(self) -> int:
-        """Number of elements (0 if the shape is unknown)."""
-        return prod(self.shape) if self.shape is not None else 0
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * itemsize(self.dtype)
-
-
-def itemsize(dtype: int) -> int:
-    """Bytes per element of an ONNX data type (4 for types without a fixed width)."""
-    try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype)).itemsize
-    except (KeyError, TypeError):
-        return 4
 
 
 class Opaque(NamedTuple):
@@ -138,6 +114,7 @@ class Interface:
       names: tensor id → ONNX name of the original tensors.
       opsets: domain → version.
       bindings: symbolic dimension → the size it was bound to.
+      symbols: those that are not bound → the least size that each may have.
     """
 
     template: onnx.ModelProto
@@ -146,6 +123,7 @@ class Interface:
     names: Mapping[int, str]
     opsets: Mapping[str, int]
     bindings: Mapping[str, int] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def semantics(self) -> bytes:
@@ -167,7 +145,10 @@ class Graph:
       inputs, outputs: tensor ids in the order of the interface.
       next_id: the first id that is free for a node or tensor.
       relied_on_shapes: whether a rewrite so far was valid only for the bound sizes of symbolic dimensions.
+      lost: (node id, why) of each node of the model at which a shape was lost.
     """
+
+    lost: tuple[tuple[int, str], ...] = ()
 
     def __init__(
         self, interface, nodes, types, constants, producers, consumers, inputs, outputs, next_id, relied_on_shapes=False
@@ -264,6 +245,18 @@ class Graph:
         digest.update(repr([ref(tensor) for tensor in self.outputs]).encode())
         return digest.hexdigest()
 
+    def at(self, sizes: Mapping[str, int]) -> "Graph":
+        """The graph where its symbols have these sizes: all types are of numbers, all else is shared.
+
+        Rules see the graph itself; the view is for what asks how large things are.
+        """
+        if not self.interface.symbols:
+            return self
+        view = Graph.__new__(Graph)
+        view.__dict__.update(self.__dict__)
+        view.types = TypesAt(self.types, sizes)
+        return view
+
     # -- edits -------------------------------------------------------------------------------------
 
     def rewrite(
@@ -286,6 +279,7 @@ class Graph:
             self.interface, self.nodes.copy(), self.types.copy(), self.constants.copy(), self.producers.copy(),
             self.consumers.copy(), self.inputs, self.outputs, next_id, self.relied_on_shapes or relies_on_shapes,
         )
+        graph.lost = self.lost
         changed: set[int] = set()
         touched: set[int] = set()
         gone = [graph.nodes.pop(node_id) for node_id in removed]
@@ -307,7 +301,7 @@ class Graph:
                 graph.consumers[tensor] = tuple(sorted((*graph.consumers.get(tensor, ()), node.id)))
                 graph._touch_around(tensor, touched)
         # Only now, so that what the added nodes read is not taken for unused.
-        candidates = [producer for node in gone for producer in graph._unread(node, touched)]
+        candidates = [producer for node in gone for producer in graph._unread(node, touched, rewired.values())]
         for old, new in rewired.items():
             graph._rewire(old, new, changed, touched)
         for tensor in (t for node in gone for t in node.outputs if t not in graph.producers):
@@ -350,8 +344,11 @@ class Graph:
             if tensor in self.producers:
                 touched.add(self.producers[tensor])
 
-    def _unread(self, node: Node, touched: set[int]) -> list[int]:
-        """Forgets that `node` reads its inputs; returns the producers of those that are now unused."""
+    def _unread(self, node: Node, touched: set[int], kept: Iterable[int] = ()) -> list[int]:
+        """Forgets that `node` reads its inputs; returns the producers of those that are now unused.
+
+        kept: constants that stay, since others will read them.
+        """
         orphans = []
         for tensor in dict.fromkeys(node.reads()):
             rest = tuple(c for c in self.consumers.get(tensor, ()) if c != node.id)
@@ -362,7 +359,7 @@ class Graph:
             self.consumers.pop(tensor, None)
             if tensor in self.producers:
                 orphans.append(self.producers[tensor])
-            elif tensor in self.constants and tensor not in self.outputs:
+            elif tensor in self.constants and tensor not in self.outputs and tensor not in kept:
                 del self.constants[tensor], self.types[tensor]
         return orphans
 

@@ -1,7 +1,6 @@
 """ONNX files to graphs."""
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,10 +10,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.graph import symbolic
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
 from rlflow.graph.opsets import attributes_to_inputs, moved_attributes
-from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, tensor_type
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
+from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
 
 MAY_DRAW = RANDOM_OPS | {"Dropout"}  # which does where it trains
 
@@ -45,10 +46,11 @@ def load_graph(source: Path | str | onnx.ModelProto, shapes: Mapping[str, object
 
     Args:
       source: a path or a model. A model's external data must have been loaded.
-      shapes: sizes for what is symbolic: input name → tuple of sizes, or dimension name → size.
+      shapes: sizes for what is symbolic: input name → tuple of sizes, or dimension name → size. What is not named
+        stays a symbol.
 
     Raises:
-      RLFlowError: the model is refused, or a symbolic dimension of an input is not bound.
+      RLFlowError: the model is refused.
     """
     if isinstance(source, onnx.ModelProto):
         model, folder = source, ""
@@ -106,7 +108,8 @@ class _Reader:
         inputs = [v for v in graph.input if overridable or v.name not in initializers]
         input_names = {v.name for v in inputs}
         self.load_inner_weights(input_names)
-        bound, bindings = bind_shapes(inputs, self.shapes)
+        symbols = Symbols(inputs, graph.node, check_shapes(inputs, self.shapes))
+        bound = [with_sizes(value, symbols) for value in inputs]
         types = self.infer_types(bound)
         sparse = {t.values.name: TensorType(t.values.data_type, tuple(t.dims)) for t in graph.sparse_initializer}
         check_types(types | sparse)
@@ -127,14 +130,43 @@ class _Reader:
 
         interface = Interface(
             self.template(input_names), tuple(inputs), tuple(graph.output), {i: name for name, i in self.ids.items()},
-            self.opsets, bindings,
+            self.opsets, symbols.bindings, symbols.least,
         )
-        tensor_types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
-        tensor_types |= {tensor: constant.type for tensor, constant in self.constants.items()}
-        return Graph.build(
-            interface, self.nodes, tensor_types, self.constants,
+        self.types = {self.ids[name]: kind for name, kind in types.items() if name in self.ids}
+        self.types |= {tensor: constant.type for tensor, constant in self.constants.items()}
+        produced = [t for node in self.nodes for t in node.outputs if t != ABSENT]
+        unknown = any(t not in self.types or self.types[t].shape is None for t in produced)
+        lost = self.infer_by_node() if unknown or symbols.least or symbols.bindings else ()
+        result = Graph.build(
+            interface, self.nodes, self.types, self.constants,
             [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
         )
+        result.lost = tuple((node_id, reason) for node_id, reason in lost if node_id in result.nodes)
+        return result
+
+    def infer_by_node(self) -> list[tuple[int, str]]:
+        """Types of all tensors anew, node by node, with what small ones hold; returns where a shape was lost, and why.
+
+        What stays unknown keeps what ONNX's inference over the whole model says.
+        """
+        lost = []
+        for node in self.nodes:
+            kinds = [self.types.get(t) if t != ABSENT else None for t in node.inputs]
+            known = [kind is not None or t == ABSENT for kind, t in zip(kinds, node.inputs, strict=True)]
+            if not all(known) or has_subgraph(node.attributes):
+                continue
+            values = [known_value(self, t) if t != ABSENT else None for t in node.inputs]
+            try:
+                result = infer_types(
+                    node.op, node.domain, self.opsets.get(node.domain, 0), node.attributes, kinds, values,
+                    len(node.outputs),
+                )
+            except RLFlowError as error:
+                if all(kind is None or kind.shape is not None for kind in kinds):
+                    lost.append((node.id, str(error)))
+                continue
+            self.types |= {t: kind for t, kind in zip(node.outputs, result, strict=True) if t != ABSENT}
+        return lost
 
     def template(self, input_names: set[str]) -> onnx.ModelProto:
         """What is carried through beside nodes and weights, the defaults of inputs included."""
@@ -238,7 +270,8 @@ class _Reader:
         graph, source = light.graph, self.proto.graph
         graph.name = source.name
         graph.node.extend(source.node)
-        graph.output.extend(source.output)
+        in_symbols = any(symbolic.is_symbolic(tensor_type(value.type)) for value in inputs) or bool(self.shapes)
+        graph.output.extend(map(_without_shape, source.output) if in_symbols else source.output)
         names = {value.name for value in inputs}
         graph.input.extend(inputs)
         for tensor in source.initializer:
@@ -248,8 +281,8 @@ class _Reader:
                 graph.initializer.append(tensor)
             else:
                 graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-        if not self.shapes:
-            graph.value_info.extend(source.value_info)  # what the exporter knew; stale once a dimension is bound
+        if not in_symbols:
+            graph.value_info.extend(source.value_info)  # what the exporter knew, in names that inference does not know
         try:
             graph = onnx.shape_inference.infer_shapes(light, data_prop=True).graph
         except (onnx.shape_inference.InferenceError, RuntimeError) as error:
@@ -260,69 +293,12 @@ class _Reader:
         return {name: kind for name, kind in types.items() if kind is not None}
 
 
-def bind_shapes(inputs, shapes: Mapping[str, object]) -> tuple[list[onnx.ValueInfoProto], dict[str, int]]:
-    """The inputs with every dimension fixed, and dimension name → size. Raises RLFlowError with what is missing."""
-    bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
-    shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
-    for name, sizes in shapes.items():
-        if min(sizes, default=0) < 0:
-            raise RLFlowError(f"--shape gives '{name}' a negative size")
-    names = {value.name for value in inputs}
-    for value in inputs:
-        if value.name in shapes:
-            dims = value.type.tensor_type.shape.dim
-            sizes = shapes[value.name]
-            if len(sizes) != len(dims):
-                raise RLFlowError(f"input '{value.name}' has {len(dims)} dimensions, --shape gives {len(sizes)}")
-            for dim, size in zip(dims, sizes, strict=True):
-                if dim.HasField("dim_value") and dim.dim_value != size:
-                    raise RLFlowError(f"input '{value.name}' has a fixed size {dim.dim_value}, --shape gives {size}")
-                if dim.dim_param and bindings.setdefault(dim.dim_param, size) != size:
-                    raise RLFlowError(f"dimension '{dim.dim_param}' is bound to {bindings[dim.dim_param]} and {size}")
-    symbols = {d.dim_param for v in inputs if v.type.HasField("tensor_type") for d in v.type.tensor_type.shape.dim}
-    for name in shapes:
-        if name not in names and name not in symbols:
-            known = ", ".join(sorted({*names, *symbols} - {""}))
-            raise RLFlowError(
-                f"--shape names '{name}', which is neither an input nor a symbolic dimension; there are {known}"
-            )
-    _refuse_open_sizes(inputs, shapes, bindings)
-    bound = []
-    for value in inputs:
-        fixed = onnx.ValueInfoProto()
-        fixed.CopyFrom(value)
-        if value.type.HasField("tensor_type"):
-            tensor = fixed.type.tensor_type
-            if not tensor.HasField("shape"):
-                raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
-            for axis, dim in enumerate(tensor.shape.dim):
-                if dim.HasField("dim_value"):
-                    continue
-                dim.dim_value = bindings[dim.dim_param] if dim.dim_param else shapes[value.name][axis]
-        bound.append(fixed)
-    return bound, bindings
-
-
-def _refuse_open_sizes(inputs, shapes: Mapping[str, object], bindings: Mapping[str, int]) -> None:
-    """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
-    declared, arguments = [], []
-    for value in inputs:
-        dims = value.type.tensor_type.shape.dim
-        symbolic = [dim for dim in dims if not dim.HasField("dim_value")]
-        if value.name in shapes or all(dim.dim_param in bindings for dim in symbolic):
-            continue
-        declared.append(f"'{value.name}' is [{', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in dims)}]")
-        if all(dim.dim_param for dim in symbolic):
-            open_ones = [dim.dim_param for dim in symbolic if dim.dim_param not in bindings]
-            arguments += [f"--shape {shlex.quote(f'{name}=1')}" for name in open_ones]
-        else:
-            sizes = "x".join(str(dim.dim_value or 1) for dim in dims)
-            arguments.append(f"--shape {shlex.quote(f'{value.name}={sizes}')}")
-    if arguments:
-        raise RLFlowError(
-            f"the model leaves sizes of its inputs open: {', '.join(declared)}; say which it will run with, "
-            f"for example {' '.join(dict.fromkeys(arguments))}"
-        )
+def _without_shape(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    result = onnx.ValueInfoProto()
+    result.CopyFrom(value)
+    if value.type.HasField("tensor_type"):
+        result.type.tensor_type.ClearField("shape")
+    return result
 
 
 def is_constant_node(op: str, domain: str, subgraph: bool, inputs_known: list[bool]) -> bool:

@@ -16,8 +16,8 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.system import processor
 from rlflow.graph.limits import check_types
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
-from rlflow.graph.onnx_reader import bind_shapes
-from rlflow.graph.shapes import node_proto
+from rlflow.graph.shapes import node_proto, type_proto
+from rlflow.graph.symbols import bind_shapes
 
 PROVIDERS = ["CPUExecutionProvider"]
 
@@ -94,7 +94,7 @@ def _takes(proto: bytes, standard: int, opset: int, kinds: tuple[tuple[str, Tens
     if node.domain and any(kind.dtype in _HALVES for kind in types.values()):
         return False  # it would cast them to float32 and back
     given, made = (
-        [helper.make_tensor_value_info(name, *types[name]) for name in dict.fromkeys(names) if name]
+        [helper.make_value_info(name, type_proto(types[name])) for name in dict.fromkeys(names) if name]
         for names in (node.input, node.output)
     )
     opsets = [helper.make_opsetid(*pair) for pair in {"": standard, node.domain: opset}.items()]
@@ -129,7 +129,7 @@ def random_inputs(
     if not isinstance(model, onnx.ModelProto):
         model = onnx.load(model, load_external_data=False)
     initializers = {tensor.name for tensor in model.graph.initializer}
-    values, _ = bind_shapes([v for v in model.graph.input if v.name not in initializers], shapes or {})
+    values = bind_shapes([v for v in model.graph.input if v.name not in initializers], shapes or {})
     rng = np.random.default_rng(seed)
     arrays = {}
     for value in sorted(values, key=lambda v: v.name):

@@ -222,7 +222,8 @@ def _with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.Val
     fixed.CopyFrom(value)
     if kind is not None and kind.shape is not None:
         for dim, size in zip(fixed.type.tensor_type.shape.dim, kind.shape, strict=True):
-            dim.dim_value = size
+            if type(size) is int:
+                dim.dim_value = size
     return fixed
 
 

@@ -1,4 +1,5 @@
-"""Types of the tensors that an operator gives, by ONNX's own shape inference, one node at a time."""
+"""Types of the tensors that an operator gives, one node at a time: by ONNX's own shape inference, and by `symbolic`
+where sizes are symbols; what small tensors hold, by `contents`."""
 
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -8,6 +9,9 @@ import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.graph import symbolic
+from rlflow.graph.contents import CONTENT_LIMIT, content_array, contents
+from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.fits import misfit
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, Opaque, TensorType
 from rlflow.graph.opsets import moved_attributes, schema_version
@@ -69,13 +73,36 @@ def node_proto(
 
 
 def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
-    """The content of a small integer constant (a shape, axes, …), else None."""
-    constants = graph_or_constants.constants if isinstance(graph_or_constants, Graph) else graph_or_constants
+    """The content of a small integer tensor (a shape, axes, …), else None.
+
+    That of a computed one is known from its type, in graphs with symbols; its elements may be Dims.
+    """
+    whole = isinstance(graph_or_constants, Graph)
+    constants = graph_or_constants.constants if whole else graph_or_constants
     constant: Constant | None = constants.get(tensor)
-    if constant is None or constant.type.size > SHAPE_VALUE_LIMIT:
+    if constant is None:
+        kind = graph_or_constants.types.get(tensor) if whole else None
+        array = content_array(kind) if kind is not None else None
+        return array if array is not None and kind.dtype in _STEERING else None
+    if constant.type.size > SHAPE_VALUE_LIMIT:
         return None
     array = constant.load()
     return array if array.dtype.kind in "iub" else None
+
+
+_STEERING = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
+
+
+def known_value(graph: Graph, tensor: int) -> np.ndarray | None:
+    """The content of a tensor of at most CONTENT_LIMIT numbers, else None; its elements may be Dims."""
+    constant = graph.constants.get(tensor)
+    if constant is not None:
+        return constant.load() if constant.type.size <= CONTENT_LIMIT and constant.type.dtype in _NUMBERS else None
+    kind = graph.types.get(tensor)
+    return content_array(kind) if kind is not None else None
+
+
+_NUMBERS = (*_STEERING, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
 @lru_cache(maxsize=65536)
@@ -86,7 +113,7 @@ def _infer(op, domain, version, attributes, n_outputs, inputs, values) -> tuple[
     outputs = [f"o{k}" for k in range(n_outputs)]
     node = helper.make_node(op, names, outputs, domain=domain)
     node.attribute.extend(attribute_proto(op, domain, version, name, value) for name, value in attributes)
-    types = {n: helper.make_tensor_type_proto(t.dtype, t.shape) for n, t in zip(names, inputs, strict=False) if n}
+    types = {n: type_proto(t) for n, t in zip(names, inputs, strict=False) if n}
     data = {f"i{k}": numpy_helper.from_array(np.array(v, np.dtype(d)).reshape(s)) for k, v, d, s in values}
     schema = defs.get_schema(op, version, domain)
     result = shape_inference.infer_node_outputs(
@@ -99,9 +126,17 @@ def tensor_type(proto: onnx.TypeProto | None) -> TensorType | None:
     if proto is None or not proto.HasField("tensor_type"):
         return None
     tensor = proto.tensor_type
-    if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
-        return TensorType(tensor.elem_type, None)
-    return TensorType(tensor.elem_type, tuple(d.dim_value for d in tensor.shape.dim))
+    sizes = [d.dim_value if d.HasField("dim_value") else symbolic.named(d.dim_param) for d in tensor.shape.dim]
+    known = tensor.HasField("shape") and None not in sizes
+    return TensorType(tensor.elem_type, tuple(sizes) if known else None)
+
+
+def type_proto(kind: TensorType) -> onnx.TypeProto:
+    """The type as ONNX's inference takes it, sizes that are no numbers under names of their own."""
+    shape = kind.shape
+    if shape is not None:
+        shape = [symbolic.name_of(size) if type(size) is Dim else size for size in shape]
+    return helper.make_tensor_type_proto(kind.dtype, shape)
 
 
 def infer_types(
@@ -112,22 +147,46 @@ def infer_types(
 
     Args:
       inputs: types of the inputs, None for an absent one.
-      values: contents of those inputs that are small integer constants, else None.
+      values: contents of those inputs that are small (integers such as shapes; numbers for what is computed from
+        sizes), else None.
 
     Raises:
       RLFlowError: the inputs do not fit the operator, or a shape cannot be known.
     """
     known = tuple(
-        (k, tuple(v.reshape(-1).tolist()), v.dtype.str, v.shape) for k, v in enumerate(values) if v is not None
-    )
+        (k, tuple(v.reshape(-1).tolist()), v.dtype.str, v.shape)
+        for k, v in enumerate(values) if v is not None and v.dtype.kind in "iub"
+    )  # fmt: skip
     version = schema_version(op, domain, opset)
+    shapes = tuple(kind and kind._replace(content=None) for kind in inputs)
     try:
-        result = _infer(op, domain, version, attributes, n_outputs, tuple(inputs), known)
+        result = _infer(op, domain, version, attributes, n_outputs, shapes, known)
     except INFERENCE_ERRORS as error:
         raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
+    named = attribute_defaults(op, domain, version) | dict(attributes)
+    if any(map(symbolic.is_symbolic, inputs)) and (not domain or op in symbolic.OF_RUNTIME):
+        result = _in_symbols(op, named, inputs, values, result)
     if any(t is None or t.shape is None for t in result):
         raise RLFlowError(f"the shape that {op} gives cannot be known")
-    reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
+    try:
+        reason = misfit(op, dict(attributes), inputs, values, result) if not domain else None
+    except Undecided as undecided:  # how many elements there are
+        raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
     if reason is not None:
         raise RLFlowError(f"{op} does not fit its inputs: {reason}")
-    return result
+    return contents(op, named, inputs, values, result) if not domain else result
+
+
+def _in_symbols(op: str, attributes: dict, inputs: list, values: list, by_onnx: tuple) -> tuple:
+    """The types that ONNX gives with the shapes that follow from symbols."""
+    try:
+        shapes = symbolic.shapes(symbolic.Call(op, attributes, inputs, values, len(by_onnx)))
+    except Undecided as undecided:
+        raise RLFlowError(f"the shape that {op} gives cannot be known: {undecided}") from undecided
+    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+        raise RLFlowError(f"{op} does not fit its inputs: {first_line(error)}") from error
+    if shapes is None:
+        return by_onnx
+    if any(type(size) is int and size < 0 for shape in shapes for size in shape):
+        raise RLFlowError(f"{op} does not fit its inputs: it gives a negative size")
+    return tuple([kind and TensorType(kind.dtype, tuple(shape)) for kind, shape in zip(by_onnx, shapes, strict=True)])

@@ -1,8 +1,8 @@
 """The first screen of a run's page: how much faster, how sure, is it equal, and what was changed."""
 
-from rlflow.deliver.validate.findings import checks_text, fixed_text
+from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
-from rlflow.reports.markdown import SAME
+from rlflow.reports.markdown import SAME, at_sizes_text
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.steps import RuleGain, by_rule
 
@@ -36,7 +36,7 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
         return text, f"It was not measured. Found by {name}.", ""
     about = (
         f"Measured: {measured['original_ms']:.2f} → {measured['candidate_ms']:.2f} ms end to end in ONNX Runtime, "
-        f"{measured['ratio']:.3f} of the original's latency. Found by {name}."
+        f"{measured['ratio']:.3f} of the original's latency{at_sizes_text(measured)}. Found by {name}."
     )
     if measured["verdict"] == "faster":
         return f"{_percent(measured['ratio'])} % less time", about, "good"
@@ -64,9 +64,10 @@ def _equal(candidate: dict) -> tuple[str, str, str]:
         return "no, dropped", f"{failed} of {len(checks)} checks failed", "bad"
     if candidate["same_as"] == "original":
         return "yes", SAME, "good"
-    error, fixed = candidate["max_relative_error"], fixed_text(checks)
+    error = candidate["max_relative_error"]
     known = f", largest relative error {error:.1e}" if isinstance(error, float) else ""
-    return "yes", f"{checks_text(checks)}{known}{f'; {fixed}' if fixed else ''}", "good"
+    parts = (checks_text(checks) + known, equal_sizes_text(checks), fixed_text(checks))
+    return "yes", "; ".join(filter(None, parts)), "good"
 
 
 def _estimated(candidate: dict) -> tuple[str, str, None]:

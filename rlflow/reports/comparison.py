@@ -56,7 +56,7 @@ def read_run(folder: Path, read_curves: Callable[[Path], Mapping]) -> Run:
         model, seed, task = (
             Path(config.model).name,
             int(config.seed),
-            {key: task["task"][key] for key in ("env", "cost", "shapes")},
+            {key: task["task"][key] for key in ("env", "cost", "shapes", "fix")},
         )
         seconds = {
             name: float(read_json(folder / f"{name}.json")["seconds"])

@@ -29,7 +29,7 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
 
     Args:
       results: as `rlflow.reports.markdown.write_report` takes them, and `curves`: name → title → list of (step, value),
-        of the trainings; `shapes` and `threads` that the run was told, for the commands of who wants to go on.
+        of the trainings; `shapes`, `fix` and `threads` that the run was told, for the commands of who wants to go on.
         The `eval` of them holds `actions`: candidate → (xfer_id, location) pairs.
       task: what these actions are of.
     """
@@ -229,7 +229,7 @@ def _next(results: dict) -> list[Safe]:
     """Commands for who wants to go on. ORIGINAL.onnx stands for a file, since a page goes where its path leads
     nowhere."""
     name = results["model"] if results["model"] in ZOO else "ORIGINAL.onnx"
-    sizes = shape_words(results["shapes"])
+    sizes = shape_words(results["shapes"], results["fix"])
     model = shlex.join([name, *sizes])
     again = shlex.join(["optimise", name, "--out", "FASTER.onnx", "--threads", str(results["threads"]), *sizes])
     commands = {

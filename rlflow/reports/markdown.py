@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
-from rlflow.deliver.validate.findings import checks_text, fixed_text, verdict
+from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
 
 SAME = "it is the original: nothing to compare"
@@ -59,11 +59,23 @@ def measured_text(measured: dict) -> str:
     """What was measured of a candidate, with the interval in which the ratio of the latencies lies."""
     (low, high), verdict, ratio = measured["interval"], measured["verdict"], measured["ratio"]
     gain = f" {100 * abs(1 - ratio):.1f} % {verdict}" if verdict in ("faster", "slower") else f", {verdict}"
+    mean_of = at_sizes_text(measured)
+    if mean_of and verdict == "slower":
+        gain = f" slower at {' and at '.join(measured['slower_at'])}" if measured["slower_at"] else " slower"
     return (
-        f"measured{gain} ({ratio:.3f} of the original's latency, 95 % interval {low:.3f} to {high:.3f}; "
+        f"measured{gain} ({ratio:.3f} of the original's latency{mean_of}, 95 % interval {low:.3f} to {high:.3f}; "
         f"{measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
         f"{'' if measured['side_by_side'] else ', sessions one after the other: large models'})"
     )
+
+
+def at_sizes_text(measured: dict) -> str:
+    """What a ratio is the mean of, where there were several sizes; else nothing."""
+    at = measured.get("at", {})  # older results lack it
+    if len(at) < 2:
+        return ""
+    *most, last = [f"{figures['ratio']:.3f} at {name}" for name, figures in at.items()]
+    return f", the geometric mean of {', '.join(most)} and {last}"
 
 
 def certainty_line(outcome: dict) -> str:
@@ -80,7 +92,8 @@ def certainty_line(outcome: dict) -> str:
     equal = checks_text(result["findings"], "checks of equality")
     known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
     runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
-    return "; ".join(filter(None, (equal + known, fixed_text(result["findings"]), runs))) + "."
+    sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
+    return "; ".join(filter(None, (equal + known, *sizes, runs))) + "."
 
 
 def _summary(outcome: dict) -> str:

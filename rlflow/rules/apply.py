@@ -21,11 +21,16 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.contents import content_array
+from rlflow.graph.dims import Dim, Undecided
+from rlflow.graph.fits import refused_at_some_size
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
-from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, shape_value
+from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, shape_value
+from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
+from rlflow.rules.literals import without_symbols
 from rlflow.rules.match import Match, scope_of
 from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import Rule
@@ -75,8 +80,18 @@ def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
         constants={real(number): constant for number, constant in plan.constants},
         rewired={real(old): real(new) for old, new in plan.rewired},
         next_id=first + plan.n_new,
-        relies_on_shapes=rule.relies_on_shapes,
+        relies_on_shapes=rule.relies_on_shapes or any(holds_sizes(graph.types.get(tensor)) for tensor in bound),
     )
+
+
+def holds_sizes(kind: TensorType | None) -> bool:
+    """Whether what a tensor of this type holds follows from sizes."""
+    return kind is not None and kind.content is not None
+
+
+def has_outputs(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
+    """Whether the operators of a match have as many outputs as the rule replaces: the last ones may be left out."""
+    return all(slot < len(graph.nodes[nodes[position]].outputs) for position, slot in rule.replaced)
 
 
 def operands(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> list[int]:
@@ -151,7 +166,9 @@ def content_of_constant(constant: Constant) -> str | bool:
 
 
 def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | None:
-    """Whether an output that the rule does not replace is used by others than the roots."""
+    """Why the outputs are not the rule's: one that stays is used by others than the roots, or one is not there."""
+    if not has_outputs(graph, rule, nodes):
+        return "the operator has fewer outputs"
     removed = {nodes[position] for position in rule.root_positions}
     replaced = {graph.nodes[nodes[position]].outputs[slot] for position, slot in rule.replaced}
     for node_id in removed:
@@ -164,11 +181,13 @@ def _used_besides(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> str | Non
 
 
 def plan_or_reason(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: dict) -> Plan | str:
+    if not rule.for_all_shapes and any(is_symbolic(graph.types.get(t)) for t in operands(graph, rule, nodes, bindings)):
+        return "proved for bounded shapes only"
     try:
         scope = scope_of(graph, rule, bindings)
         reason = next((c.reason for c in rule.conditions if not c.holds(scope)), None)
         return reason or _Planner(graph, rule, nodes, bindings, scope).plan()
-    except (Unknown, Refused) as refused:
+    except (Unknown, Undecided, Refused) as refused:
         return str(refused)
     except (IndexError, ZeroDivisionError, ValueError):  # as of min() of nothing
         return "an expression of the rule has no value here"
@@ -224,29 +243,34 @@ class _Planner:
         known = self.type(old)
         if known is None or known.shape is None:
             raise Refused("the shape of a tensor is not known")
-        if known != new:
+        if (known.dtype, known.shape) != (new.dtype, new.shape):
             raise Refused(f"the result would be {new}, not {known}")
 
     def fresh(self) -> int:
         self.n_new += 1
         return self.n_new - 1
 
-    def tensor(self, pattern, left: list[int] | None = None) -> int:
-        """The number of what a pattern stands for; `left` are the operands before it in its operator."""
+    def tensor(self, pattern, op: Op | None = None, left: list[int] | None = None) -> int:
+        """The number of what a pattern stands for; `left` are the operands before it in its operator `op`."""
         match pattern:
             case Var(name):
                 return self.numbers[name][0]
-            case Output(op, slot):
-                return self.node(op).outputs[slot]
+            case Output(made_by, slot):
+                return self.node(made_by).outputs[slot]
             case Literal(compute=compute):
-                return self.literal(compute(self.scope), left)
+                return self.literal(compute(self.scope), op, left)
             case Absent():
                 return ABSENT
         raise TypeError(pattern)
 
-    def literal(self, value, left: list[int] | None) -> int:
+    def literal(self, value, op: Op | None, left: list[int] | None) -> int:
         """A new constant. Integers (and nothing at all) are int64, a float takes the data type of the first operand."""
+        if isinstance(value, tuple) and any(type(size) is Dim for size in value):
+            shape = self.type(left[0]).shape if left else None
+            value = without_symbols(op.op if op is not None else None, shape, value)
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
+        if array.dtype == object:
+            raise Refused(f"{value} would have to be known")
         if array is not value:
             dtype = TensorProto.INT64
             if array.dtype.kind == "f" and array.size and left:
@@ -270,7 +294,7 @@ class _Planner:
             raise Refused(f"{op.op} needs a newer opset than the model's")
         inputs: list[int] = []
         for pattern in op.inputs:
-            inputs += self.numbers[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, inputs),)
+            inputs += self.numbers[pattern.name] if isinstance(pattern, Star) else (self.tensor(pattern, op, inputs),)
         if not takes(op.op, op.domain, self.graph.opset(op.domain), len(inputs)):
             raise Refused(f"{op.op} needs a newer opset than the model's")
         attributes = self.attributes(op, inputs)
@@ -333,13 +357,22 @@ class _Planner:
             result = infer_types(op.op, op.domain, opset, attributes, kinds, list(map(self.value, inputs)), n_outputs)
         except RLFlowError as error:
             raise Refused(str(error)) from error
+        reason = refused_at_some_size(op.op, kinds) if not op.domain else None
+        if reason is not None:
+            raise Refused(reason)
         return result
 
     def value(self, number: int) -> np.ndarray | None:
-        """The content of a shape, axes, …"""
+        """The content of a shape, axes, …, or of what is computed from sizes."""
         if number == ABSENT:
             return None
-        return shape_value(self.constants, number) if number >= 0 else shape_value(self.graph, self.bound[-2 - number])
+        if number >= 0:
+            kind = self.types.get(number)
+            constant = shape_value(self.constants, number)
+            return constant if constant is not None or kind is None else content_array(kind)
+        tensor = self.bound[-2 - number]
+        steering = shape_value(self.graph, tensor)
+        return steering if steering is not None else known_value(self.graph, tensor)
 
 
 def _fits_float32(attribute) -> bool:

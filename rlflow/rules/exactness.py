@@ -24,7 +24,7 @@ from rlflow.rules.rule import Rule, RuleSet
 MOVES = frozenset((
     "Identity", "Dropout", "Relu", "Neg", "Abs", "Max", "Min", "Clip", "Transpose", "Reshape", "Flatten", "Squeeze",
     "Unsqueeze", "Expand", "Tile", "Concat", "Split", "Slice", "Pad", "Gather", "MaxPool", "GlobalMaxPool", "ReduceMax",
-    "ReduceMin", "SpaceToDepth", "DepthToSpace",
+    "ReduceMin", "SpaceToDepth", "DepthToSpace", "Where", "And",
 ))  # fmt: skip
 ROUND_ONCE = frozenset(("Add", "Sub", "Mul", "Div", "Cast"))
 
@@ -50,6 +50,8 @@ def _roundings(pattern, rounded: set[str]) -> float:
     if not isinstance(pattern, Output):
         return 0
     op = pattern.op
+    if op.op == "Shape":  # whatever the elements are
+        return 0
     below = max((_roundings(operand, rounded) for operand in op.inputs), default=0)
     if op.op in MOVES and not op.domain:
         return below

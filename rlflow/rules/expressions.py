@@ -7,12 +7,14 @@ types and functions, so that a rule file can compute but never run code.
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph import dims
+from rlflow.graph.dims import Dim, Undecided
 from rlflow.graph.model import Graph, TensorType
 from rlflow.graph.shapes import shape_value
 
@@ -33,6 +35,45 @@ class Tensor(NamedTuple):
 
 class Unknown(Exception):
     """A condition asks for something that the graph does not say; the rule does not match."""
+
+
+def same(a, b) -> bool:
+    """a == b, where sizes may be symbols: whether it holds at every size; Undecided where that differs."""
+    if type(a) is Dim or type(b) is Dim:
+        if float in (type(a), type(b)):
+            raise Undecided(f"whether {a} = {b} would have to be known")
+        return type(b) in _SIZES and type(a) in _SIZES and dims.equal(a, b)
+    if type(a) is tuple and type(b) is tuple and _in_symbols(a, b):
+        return len(a) == len(b) and _every(lambda pair: same(*pair), zip(a, b, strict=True))
+    return a == b
+
+
+_SIZES = (int, Dim)
+
+
+def _in_symbols(*items: tuple) -> bool:
+    return any(type(value) is Dim or (type(value) is tuple and _in_symbols(value)) for item in items for value in item)
+
+
+def among(value, items) -> bool:
+    """value in items, as `same` compares."""
+    if isinstance(items, tuple | range) and _in_symbols((value,), tuple(items)):
+        return not _every(lambda item: not same(value, item), items)
+    return value in items
+
+
+def _every(holds: Callable[[Any], bool], items: Iterable) -> bool:
+    """Whether it holds for all: one that certainly fails is enough for no, whatever is not decided about the others."""
+    open_question = None
+    for item in items:
+        try:
+            if not holds(item):
+                return False
+        except Undecided as undecided:
+            open_question = open_question or undecided
+    if open_question is not None:
+        raise open_question
+    return True
 
 
 FLOATS = (1, 10, 11, 16)  # onnx.TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16
@@ -72,7 +113,7 @@ def unshared(*tensors: Tensor) -> bool:
 
 
 def value(tensor: Tensor) -> tuple[int, ...]:
-    """The content of a small integer constant (axes, sizes, …) as a flat tuple."""
+    """The content of a small integer tensor (axes, sizes, …) (constant, or following from sizes) as a flat tuple."""
     array = shape_value(tensor.graph, tensor.id)
     if array is None:
         raise Unknown("a shape or an axis is not known in advance")
@@ -82,21 +123,27 @@ def value(tensor: Tensor) -> tuple[int, ...]:
 def broadcasts(small: Tensor, large: Tensor) -> bool:
     """`small` broadcasts to the shape of `large` without enlarging it."""
     a, b = shape(small), shape(large)
-    return len(a) <= len(b) and all(x in (1, y) for x, y in zip(reversed(a), reversed(b), strict=False))
+    pairs = zip(reversed(a), reversed(b), strict=False)
+    return len(a) <= len(b) and _every(lambda pair: among(pair[0], (1, pair[1])), pairs)
 
 
 def per_channel(tensor: Tensor, like: Tensor) -> bool:
     """The constant varies along the channel axis (1) of `like` only: C×1×1 (…), 1×C×1×1 or one element."""
     wanted, shape_ = dim(like, 1), shape(tensor)
     padded = (1,) * (rank(like) - len(shape_)) + shape_
-    return len(padded) == rank(like) and all(n == 1 or (k == 1 and n == wanted) for k, n in enumerate(padded))
+    return len(padded) == rank(like) and _one_axis(padded, wanted)
 
 
 def per_output_channel(tensor: Tensor, weight: Tensor) -> bool:
     """`per_channel` for the output of a convolution with that weight [out, in / groups, …]."""
     channels, positions = dim(weight, 0), rank(weight) - 2
     padded = (1,) * (rank(weight) - rank(tensor)) + shape(tensor)
-    return len(padded) == positions + 2 and all(n == 1 or (k == 1 and n == channels) for k, n in enumerate(padded))
+    return len(padded) == positions + 2 and _one_axis(padded, channels)
+
+
+def _one_axis(sizes: tuple, wanted) -> bool:
+    """Whether all sizes are 1, but that of axis 1 may be `wanted`."""
+    return _every(lambda item: among(item[1], (1, wanted) if item[0] == 1 else (1,)), enumerate(sizes))
 
 
 def axes(tensor: Tensor, rank: int) -> tuple[int, ...]:
@@ -139,8 +186,11 @@ def full(number: float, like: Tensor, *sizes: int) -> np.ndarray:
 
 
 def scalar(tensor: Tensor) -> float:
-    """The one element of a constant."""
+    """The one element of a tensor that is constant or follows from sizes."""
     result = tensor.graph.constants.get(tensor.id)
+    content = tensor.graph.types[tensor.id].content if result is None and tensor.id in tensor.graph.types else None
+    if content is not None and len(content) == 1:
+        return float(content[0])
     if result is None or result.type.size != 1:
         raise Unknown("a number is not known in advance")
     return float(result.load().reshape(()))
@@ -168,8 +218,9 @@ _BINARY = {
     ast.Mod: operator.mod, ast.Div: operator.truediv,
 }  # fmt: skip
 _COMPARE = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+    ast.Eq: same, ast.NotEq: lambda a, b: not same(a, b),
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: among, ast.NotIn: lambda a, b: not among(a, b),
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 Expression = Callable[[dict[str, Any]], Any]
@@ -200,13 +251,14 @@ def compile_expression(node: ast.expr, where: str) -> Expression:
             return lambda scope: not a(scope)
         case ast.BoolOp(op=op, values=values):
             parts, want_all = [build(v) for v in values], isinstance(op, ast.And)
-            return lambda scope: (all if want_all else any)(part(scope) for part in parts)
+            if want_all:
+                return lambda scope: _every(lambda part: part(scope), parts)
+            return lambda scope: not _every(lambda part: not part(scope), parts)
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             parts = [build(left), *(build(c) for c in comparators)]
             compare = [_COMPARE[type(o)] for o in ops]
-            return lambda scope: all(
-                c(a(scope), b(scope)) for c, a, b in zip(compare, parts, parts[1:], strict=False)
-            )
+            pairs = list(zip(compare, parts, parts[1:], strict=False))
+            return lambda scope: _every(lambda pair: pair[0](pair[1](scope), pair[2](scope)), pairs)
         case ast.Subscript(value=target, slice=ast.Slice(lower=lower, upper=upper, step=step)):
             base, bounds = build(target), [build(b) if b is not None else None for b in (lower, upper, step)]
             return lambda scope: base(scope)[slice(*(b(scope) if b else None for b in bounds))]

@@ -27,6 +27,7 @@ class Rule:
       counts_readers: whether a condition asks who else reads a tensor.
       symmetric: whether two roots are alike and merged into one, so that swapping them gives no new match.
       text: the canonical text, which the rule set's hash is made of.
+      for_all_shapes: whether it is proved for every size; if not, it applies only where sizes are numbers.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Rule:
     counts_readers: bool
     symmetric: bool
     text: str
+    for_all_shapes: bool = False
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:

@@ -75,7 +75,7 @@ def _check(values: dict, group: Group, source: str, prefix: str = "") -> None:
             if not isinstance(value, dict):
                 raise RLFlowError(f"{source}: '{name}' is a group of options: {', '.join(entry.entries)}")
             _check(value, entry, source, f"{name}.")
-        elif entry.kind is dict:  # `shapes`, whose keys are the user's own
+        elif entry.kind is dict:  # `shapes`, whose keys are the model's own
             if not isinstance(value, dict) or not all(is_shape(size) for size in value.values()):
                 raise RLFlowError(f"{source}: '{name}' maps names to sizes, such as 128 or [1, 128], not {value!r}")
         elif wrong := entry.wrong(value):
@@ -89,12 +89,15 @@ def is_shape(value) -> bool:
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, object]:
-    """`input=1x128` and `dimension=128` of the command line, as `load_graph` takes them."""
+    """`dimension=128`, `dimension=16,128` (several sizes) and `input=1x128` of the command line, as a config says them.
+
+    Both lists are the same in a config: the model knows which names are inputs.
+    """
     shapes: dict[str, object] = {}
     for text in texts:
         name, equals, sizes = text.rpartition("=")
-        parts = sizes.split("x")
+        parts = sizes.split("x" if "x" in sizes else ",")
         if not equals or not name or not all(part.isdecimal() and int(part) > 0 for part in parts):
-            raise RLFlowError(f"--shape takes NAME=1x128 or NAME=128, not '{text}'")
+            raise RLFlowError(f"--shape takes NAME=128, NAME=16,128 or NAME=1x128, not '{text}'")
         shapes[name] = [int(part) for part in parts] if len(parts) > 1 else int(parts[0])
     return shapes

@@ -24,6 +24,7 @@ PACKAGES = (
     "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
     "cma",
 )  # fmt: skip
+OWN_TO_A_RUN = ("seed", "shapes", "fix")  # in which runs may differ whose episodes are learnt from together
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class RunFolder:
                 identity, episodes = read_json(other / "model.json"), read_json(other / "collect.json")["episodes"]
                 key, task = (identity["sha256"], repr(identity["task"])), identity["task"]
                 different = [
-                    name for name in task if name not in ("seed", "shapes") and task[name] != mine["task"][name]
+                    name for name in task if name not in OWN_TO_A_RUN and task[name] != mine["task"][name]
                 ]
             except (KeyError, TypeError) as error:
                 raise RLFlowError(f"collect.also: {other} is damaged: {error!r} is missing") from error

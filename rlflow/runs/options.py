@@ -55,7 +55,12 @@ class RunOptions:
     groups: ClassVar[Registry] = GROUPS
 
     model: str | None = option(None, "a zoo name (`python run.py zoo` lists them) or the path of an ONNX file")
-    shapes: dict = option({}, "sizes of symbolic dimensions: {input: [1, 128]} or {dimension: 128}; also --shape")
+    shapes: dict = option(
+        {},
+        "typical sizes of symbolic dimensions: {dimension: 128}, several {dimension: [16, 128]}, or those of the axes "
+        "of an input {input: [1, 128]}; also --shape",
+    )
+    fix: bool = option(False, "freeze these sizes: the model takes no others then; also --fix")
     seed: int = option(0, "decides every random choice of every stage", at_least=0, at_most=2**31 - 1)
     workers: int = option(2, "environment processes of `collect`")
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rlflow.common.errors import RLFlowError
 from rlflow.costs import graph_cost
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
@@ -78,8 +79,12 @@ def lower_bound(
       progress: called with (whole iterations, operators) after each.
 
     Raises:
-      RLFlowError: the cost is not one of single operators, or a rule asks who else reads a tensor.
+      RLFlowError: the model has symbolic sizes, the cost is not one of single operators, or a rule asks who else reads
+        a tensor.
     """
+    if task.graph.interface.symbols:
+        names = " ".join(f"--shape {name}=SIZE" for name in task.graph.interface.symbols)
+        raise RLFlowError(f"a bound speaks of fixed sizes; fix them: {names} --fix")
     started = time.monotonic()
     end = started + seconds
     egraph = EGraph(task.graph)

@@ -50,7 +50,7 @@ class RewritingSpec(EnvSpec):
         shapes, cost = OmegaConf.to_container(config.shapes), config.cost
         sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in shapes.items()}
         return cls(
-            str(source), tuple(sizes.items()), **read(EnvOptions, config.env),
+            str(source), tuple(sizes.items()), fix=config.fix, **read(EnvOptions, config.env),
             cost=cost.name, threads=cost.threads, database=cost.database,
         )  # fmt: skip
 
@@ -58,7 +58,8 @@ class RewritingSpec(EnvSpec):
     def depends_on(cls, config: Mapping) -> dict:
         chosen = OmegaConf.to_container(config)
         rules = load_rules(chosen["env"]["rules"]).hash
-        return {"shapes": chosen["shapes"], "env": chosen["env"], "cost": chosen["cost"], "rules": rules}
+        options = {key: chosen[key] for key in ("shapes", "fix", "env", "cost")}
+        return options | {"rules": rules}
 
     def make_env(self, task: Task, max_steps: int) -> GraphRewriteEnv:
         return GraphRewriteEnv(task, self.make_reward(), max_steps)
@@ -78,14 +79,15 @@ class RewritingSpec(EnvSpec):
         checks = DeliveryOptions(
             list(config.eval.seeds), config.eval.tolerance,
             config.eval.measure_seconds if measure_seconds is None else measure_seconds,
-            config.eval.sessions, self.threads, config.seed, self.exact,
+            config.eval.sessions, self.threads, config.seed, self.exact, self.fix,
         )  # fmt: skip
         return deliver(
             task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options
         )
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
-        outcome, chosen = results["eval"], {"shapes": dict(self.shapes), "threads": self.threads}
+        outcome = results["eval"]
+        chosen = {"shapes": dict(self.shapes), "fix": self.fix, "threads": self.threads}
         write_report(folder, results)
         return {
             "result": summary_line(outcome),

@@ -69,8 +69,6 @@ def broken(folder: Path, kind: str) -> tuple[str, str]:
         return str(path), "is not an ONNX file"
     if kind == "refused by the checker":
         return str(matmul(folder, op="MatMull")), "the ONNX checker refuses"
-    if kind == "symbolic":
-        return str(matmul(folder, ("batch", 8))), "'x' is [batch, 8]; say which it will run with, for example --shape"
     if kind == "no weights":
         matmul(folder, save_as_external_data=True, location="weights.bin", size_threshold=0)
         (folder / "weights.bin").unlink()
@@ -84,7 +82,7 @@ def broken(folder: Path, kind: str) -> tuple[str, str]:
 
 
 KINDS = [
-    "not onnx", "empty", "image", "truncated", "refused by the checker", "symbolic", "no weights", "missing file",
+    "not onnx", "empty", "image", "truncated", "refused by the checker", "no weights", "missing file",
     "a folder", "misspelt zoo name",
 ]  # fmt: skip
 
@@ -105,10 +103,11 @@ def test_a_bad_model_is_refused_and_leaves_the_folder_free(tmp_path, capsys, kin
     )
 
 
-def test_a_binding_can_be_given_after_it_was_forgotten(tmp_path, capsys):
+def test_wrong_sizes_leave_the_folder_free(tmp_path, capsys):
     model = matmul(tmp_path, ("batch", 8))
     base = ["collect", "--run", tmp_path / "run", "--model", model, *TINY, "collect.episodes=1"]
-    assert "--shape batch=1" in in_process(capsys, *base).error
+    assert "--shape batch=1" in in_process(capsys, *base, "--fix").error
+    assert "--shape batch=SIZE, not batch=1,2" in in_process(capsys, *base, "--fix", "--shape", "batch=1,2").error
     for wrong, message in (
         ("batch=0", "--shape takes"),
         ("other=3", "'other'"),
@@ -117,6 +116,7 @@ def test_a_binding_can_be_given_after_it_was_forgotten(tmp_path, capsys):
     ):
         assert message in in_process(capsys, *base, "--shape", wrong).error
     assert in_process(capsys, *base, "--shape", "batch=2").code == 0
+    assert "'fix' differs" in in_process(capsys, *base, "--fix").error
     assert "'shapes' differs" in in_process(capsys, *base, "--shape", "batch=3").error
 
 
@@ -169,7 +169,7 @@ def test_optimise_checks_the_controllers_options_before_the_long_work(tmp_path, 
 @pytest.mark.parametrize("option", ["--seed", "--shape", "--config"])
 def test_options_of_the_command_line(tmp_path, capsys, option):
     value, message = {
-        "--seed": ("-1", "'seed' must be 0 or more"), "--shape": ("x", "--shape takes NAME=1x128"),
+        "--seed": ("-1", "'seed' must be 0 or more"), "--shape": ("x", "--shape takes NAME=128"),
         "--config": (str(tmp_path / "gone.yaml"), "cannot read"),
     }[option]  # fmt: skip
     assert (

@@ -21,7 +21,7 @@ def quick(model, **arguments) -> rlflow.Optimised:
 
 
 def symbolic() -> onnx.ModelProto:
-    """A model that the rules make cheaper, whose dimension `batch` is not bound."""
+    """A model that the rules make cheaper, whose dimension `batch` is open."""
     text = """<ir_version: 8, opset_import: ["" : 17]>
         symbolic (float[batch, 4] x) => (float[batch, 4] y) { a = Relu(x) b = Relu(a) y = Relu(b) }"""
     return onnx.parser.parse_model(text)
@@ -74,14 +74,28 @@ def test_a_temporary_run_lives_as_long_as_its_result():
     assert not folder.exists()
 
 
-def test_a_model_in_memory_stays_as_it_is_and_its_shapes_are_bound(tmp_path):
+def test_a_model_in_memory_stays_as_it_is_and_so_do_its_symbols():
     model = symbolic()
     before = model.SerializeToString()
-    for shapes in ({"batch": np.int64(2)}, {"x": (2, np.int32(4))}, {"x": np.array([2, 4])}):
+    given = ({"batch": np.int64(2)}, {"x": (2, np.int32(4))}, {"x": np.array([2, 4])}, {"batch": (2, 8)}, {})
+    wanted = ([{"batch": 2}],) * 3 + ([{"batch": 2}, {"batch": 8}], [{"batch": 1}])
+    for shapes, sizes in zip(given, wanted, strict=True):
         result = quick(model, shapes=shapes)
         assert len(result.model.graph.node) < 3 and model.SerializeToString() == before
-    with pytest.raises(rlflow.RLFlowError, match="batch"):
-        quick(model)
+        assert result.model.graph.input == model.graph.input and result.model.graph.output == model.graph.output
+        assert (result.receipt["shapes"], result.receipt["sizes"]) == ({}, sizes)
+        assert result.receipt["symbols"] == {"batch": 1}
+
+
+def test_sizes_are_frozen_on_request():
+    receipt = quick(symbolic(), shapes={"batch": 2}, fix=True).receipt
+    assert (receipt["shapes"], receipt["sizes"], receipt["symbols"]) == ({"batch": 2}, [{}], {})
+    with pytest.raises(rlflow.RLFlowError, match="--fix freezes the sizes that --shape names"):
+        quick(symbolic(), fix=True)
+
+
+def test_a_task_is_loaded_at_sizes():
+    model = symbolic()
     with pytest.raises(rlflow.RLFlowError, match="shapes: 'batch' is a size"):
         rlflow.load_task(model, shapes={"batch": 0})
     state = rlflow.load_task(model, cost="analytic", shapes={"batch": 2}).initial

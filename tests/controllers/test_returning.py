@@ -243,7 +243,7 @@ class Far(AnalyticCost):
 
 def averages(model) -> tuple[np.ndarray, ...]:
     """Runtimes of nodes, single and by their neighbourhoods; z of nodes; mean rewards of match classes."""
-    of_nodes = [list(of.values()) for of in model.costs.nodes.known.values()]
+    of_nodes = [list(of.values()) for at_size in model.costs.nodes.values() for of in at_size.known.values()]
     around = np.concatenate([means.mean for means in model.costs.neighbourhoods])
     return np.concatenate(of_nodes), around, model.latents.rows, model.mean_rewards
 

@@ -1,6 +1,7 @@
 """What may be said about two latencies, on synthetic samples; and real measurements, whose speed is not asserted."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,13 +107,75 @@ BODY = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y
 
 
 def test_the_same_model_on_both_sides():
-    result = measure(model(BODY), model(BODY), threads=1, seconds=0.2, sessions=3, seed=0, shapes={"N": 64})
+    result = measure(model(BODY), model(BODY), threads=1, seconds=0.2, sessions=3, seed=0, sizes={"N = 64": {"N": 64}})
     assert json.loads(json.dumps(result)) == result
     assert result["interval"][0] <= result["ratio"] <= result["interval"][1]
     assert result["verdict"] in ("faster", "slower", "no difference shown")
     assert result["sessions"] == len(result["session_ratios"]) == 4 and result["pairs"] >= 4 * MIN_PAIRS
     assert result["original_ms"] > 0 and result["candidate_ms"] > 0 and 0 <= result["calm"] <= 1
     assert abs(result["original_memory_bytes"] - result["candidate_memory_bytes"]) < 2_000_000
+
+
+class Planted:
+    """Instead of runs: (side, length of its input) → the seconds that a run takes, and what they took together."""
+
+    def __init__(self):
+        self.seconds: dict[tuple[str, int], float] = {}
+        self.clock, self.sessions = 0.0, 0
+
+    def session(self, model, threads: int) -> str:
+        self.sessions += 1
+        return model.graph.name
+
+    def run(self, running: str, inputs: dict, threads: int) -> Run:
+        taken = self.seconds[running, len(inputs["x"])]
+        self.clock += taken
+        return Run(taken, True)
+
+
+@pytest.fixture
+def planted(monkeypatch) -> Planted:
+    result = Planted()
+    monkeypatch.setattr(measured, "session", result.session)
+    monkeypatch.setattr(measured, "run", lambda running, inputs: None)
+    monkeypatch.setattr(measured, "_run", result.run)
+    monkeypatch.setattr(measured, "time", SimpleNamespace(perf_counter=lambda: result.clock))
+    return result
+
+
+def at_two_lengths(short: float, long: float, planted: Planted) -> dict:
+    """What is measured where the candidate takes so much of the original's time at 8 and at 64 elements."""
+    planted.seconds |= {("old", 8): 0.1, ("new", 8): 0.1 * short, ("old", 64): 0.4, ("new", 64): 0.4 * long}
+    old, new = (model(f"{name} (float[N] x) => (float[N] y) {{y = Neg(x)}}") for name in ("old", "new"))
+    sizes = {f"N = {n}": {"x": (n,)} for n in (8, 64)}
+    return measure(old, new, seconds=60.0, sizes=sizes, memory=False)
+
+
+@pytest.mark.parametrize("together", [0, measured.TOGETHER])
+def test_over_sizes_the_ratio_is_the_geometric_mean(planted, monkeypatch, together):
+    monkeypatch.setattr(measured, "TOGETHER", together)
+    result = at_two_lengths(0.9, 0.4, planted)
+    assert result["ratio"] == pytest.approx(0.6) and result["verdict"] == "faster" and result["slower_at"] == []
+    assert result["original_ms"] == pytest.approx(200) and result["candidate_ms"] == pytest.approx(120)
+    assert {name: round(there["ratio"], 9) for name, there in result["at"].items()} == {"N = 8": 0.9, "N = 64": 0.4}
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_slower_at_one_size_is_slower(planted):
+    result = at_two_lengths(1.1, 0.5, planted)
+    assert result["ratio"] < 0.75 and result["interval"][1] < 0.75
+    assert result["verdict"] == "slower" and result["slower_at"] == ["N = 8"]
+
+
+def test_less_than_the_margin_at_one_size_is_no_reason(planted):
+    result = at_two_lengths(1.005, 0.5, planted)
+    assert result["verdict"] == "faster" and result["slower_at"] == []
+
+
+def test_sizes_share_the_sessions_and_the_time(planted):
+    result = at_two_lengths(0.5, 0.5, planted)
+    assert result["stopped"] == "the interval is clear" and planted.sessions == 2 * result["sessions"] == 12
+    assert planted.clock == pytest.approx(60 * 6 / 10, rel=0.15)  # a pair that has begun is finished
 
 
 def test_larger_activations_need_more_memory():

@@ -307,7 +307,7 @@ def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
             "equal": verdict is not None,
             "max_relative_error": 0.0,
             "findings": [],
-            "measured": {"verdict": verdict},
+            "measured": {"verdict": verdict, "slower_at": []},
             "left_out": [],
         }
         return checked, result
@@ -422,6 +422,7 @@ def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, 
 def test_stopped_it_never_writes_what_is_measured_to_be_slower(capsys, model, monkeypatch):
     slower = {
         "verdict": "slower",
+        "slower_at": [""],
         "ratio": 1.2,
         "interval": [1.1, 1.3],
         "original_ms": 1.0,

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json
-from rlflow.deliver.receipt import check_result, make_receipt, replay, retrace
+from rlflow.deliver.receipt import check_result, make_receipt, replay, retrace, shapes_of, sizes_of
+from rlflow.env.spec import EnvSpec
 from rlflow.env.state import RewriteState
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_writer import save_graph, save_model, to_model
@@ -100,6 +102,50 @@ def test_only_the_named_families_are_needed():
     assert result.actions and digest(replay(receipt, load("tiny_resnet18"))) == digest(result.state.graph)
 
 
+def open_model(batch: object) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},4] x) => (float[{batch},4] y)
+        {{ a = Relu(x) b = Relu(a) y = Relu(b) }}"""
+    )
+
+
+def greedy_receipt(model: onnx.ModelProto, **sizes) -> tuple[dict, Graph]:
+    task = EnvSpec("", cost="analytic", **sizes).open(model)
+    read = greedy(task.initial, 10)
+    shapes = dict(sizes["shapes"]) if sizes.get("fix") else {}
+    made = make_receipt(task.graph, task.rules, [], read.actions, read.state.graph, {}, shapes, sizes=task.sizes)
+    return made, read.state.graph
+
+
+def test_a_receipt_of_an_open_model_leads_to_an_open_model():
+    receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", (2, 8)),))
+    assert receipt["symbols"] == {"batch": 1} and receipt["shapes"] == {} and len(receipt["actions"]) == 2
+    assert sizes_of(json.loads(json.dumps(receipt))) == {"batch": (2, 8)}
+    again = replay(receipt, open_model("batch"))
+    assert digest(again) == digest(result)
+    (dim, _) = to_model(again).graph.input[0].type.tensor_type.shape.dim
+    assert dim.dim_param == "batch"
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(receipt, open_model(2))
+
+
+def test_receipts_of_the_first_format_are_of_fixed_sizes():
+    """They had neither symbols nor typical sizes, and bound all that was open."""
+    receipt, result = greedy_receipt(open_model("batch"), shapes=(("batch", 2),), fix=True)
+    assert receipt["format"] == 2 and receipt["shapes"] == {"batch": 2} and receipt["symbols"] == {}
+    first = {key: value for key, value in receipt.items() if key not in ("symbols", "sizes")} | {"format": 1}
+    assert digest(replay(first, open_model("batch"))) == digest(result)
+    assert (shapes_of(first), sizes_of(first)) == ({"batch": 2}, {})
+    with pytest.raises(RLFlowError, match="belongs to another model"):
+        replay(first | {"shapes": {}}, open_model("batch"))
+
+
+@pytest.mark.parametrize("sizes", [3, [3], [{"batch": 0}], [{"batch": "2"}], None])
+def test_typical_sizes_that_are_none_are_refused(sizes):
+    with pytest.raises(RLFlowError, match="not a receipt"):
+        sizes_of({"format": 2, "sizes": sizes})
+
+
 CHANGES = {
     "rules": (lambda r: r.update(rules_hash="0" * 64), "was made with another rule set"),
     "families": (lambda r: r.update(rule_families=["elementwise"]), "was made with another rule set"),
@@ -110,8 +156,10 @@ CHANGES = {
     "result": (lambda r: r.update(result_hash="0" * 64), "ends at another graph"),
     "an action less": (lambda r: r["actions"].pop(), "ends at another graph"),
     "bytes": (lambda r: r.update(model_sha256="0" * 64), "folded weights differ; the receipt was made with"),
-    "format": (lambda r: r.update(format=99), "has format 99, this version reads 1"),
+    "format": (lambda r: r.update(format=99), "has format 99, this version reads 1 and 2"),
     "shapes": (lambda r: r.update(shapes={"nothing": 3}), "names 'nothing'"),
+    "symbols": (lambda r: r.update(symbols={"batch": 1}), "belongs to another model"),
+    "symbols of another type": (lambda r: r.update(symbols=3), "not a receipt"),
     "location of another type": (lambda r: r["actions"][0].update(location="first"), "not a receipt"),
     "actions of another type": (lambda r: r.update(actions=3), "not a receipt"),
     "no rule in an action": (lambda r: r["actions"][0].pop("rule"), "not a receipt: .*rule"),
@@ -135,7 +183,10 @@ def test_tampered_receipts_are_refused_in_one_line(receipt, change):
 
 @pytest.mark.parametrize(
     "key",
-    ["format", "original_hash", "rules_hash", "rule_families", "shapes", "actions", "result_hash", "model_sha256"],
+    [
+        "format", "original_hash", "rules_hash", "rule_families", "shapes", "symbols", "actions", "result_hash",
+        "model_sha256",
+    ],
 )
 def test_a_missing_key_is_named(receipt, key):
     forged = {name: value for name, value in receipt.items() if name != key}

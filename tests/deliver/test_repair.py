@@ -130,7 +130,7 @@ def test_a_known_fault_is_left_out_without_a_run():
 
 
 def test_a_fault_of_onnxruntime_that_is_not_known_is_distinguished_from_one_of_a_rule(monkeypatch):
-    monkeypatch.setattr(repair, "known_faults", lambda graph: Counter())
+    monkeypatch.setattr(repair, "known_faults", lambda graph, sizes: Counter())
     task = task_of(SHARED_PAD, load_rules())
     result = repaired(task, steps(task, "identity", "pad-averagepool"), compares(task))
     assert [(each.rule, each.blame) for each in result.left_out] == [("pad-averagepool", "onnxruntime")]

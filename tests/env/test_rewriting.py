@@ -360,10 +360,9 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         state, task = env.state, env.task
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
-        entries = features.update_entries({}, state.graph.nodes, state.graph, anew)
-        for left, right in zip(
-            env._arrays, features.arrays(entries, state.graph, anew, task.initial_totals), strict=True
-        ):
+        entries = features.update_entries({}, state.graph.nodes, state.graph, anew, {})
+        again = features.arrays(entries, state.graph, anew, task.initial_totals, task.size_features)
+        for left, right in zip(env._arrays, again, strict=True):
             assert np.array_equal(left, right)
 
 

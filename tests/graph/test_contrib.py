@@ -259,3 +259,13 @@ def test_features_distinguish_the_operators():
         OPS["", "RMSNormalization"],
     }
     assert len(numbers) == len(contrib.OPERATORS) + 2 and max(OPS.values()) < OTHER_OP
+
+
+def test_sizes_of_different_names_are_no_fault_of_a_whole_model():
+    """ONNX's inference makes up a name for each size that has none, and a model may call one size twice."""
+    call = "y = com.microsoft.MultiHeadAttention <num_heads = 2> (a, b, c)"
+    interface = "(float[2,N,8] a, float[2,N,8] b, float[2,M,8] c) => (float[2,K,8] y)"
+    checker.check_model(of_runtime(f"{interface} {{ {call} }}"), full_check=True)
+    wrong = interface.replace("M", "3").replace("N,8] b", "4,8] b")
+    with pytest.raises(shape_inference.InferenceError, match="do not belong together"):
+        checker.check_model(of_runtime(f"{wrong} {{ {call} }}"), full_check=True)

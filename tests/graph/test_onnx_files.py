@@ -10,6 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph import onnx_writer
 from rlflow.graph.model import Constant
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.onnx_writer import save_graph, to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules
@@ -386,7 +387,7 @@ BINDINGS = [
 @pytest.mark.parametrize("declared, shapes, message", BINDINGS, ids=range(len(BINDINGS)))
 def test_a_wrong_binding_is_named(declared, shapes, message):
     with pytest.raises(RLFlowError) as error:
-        load_graph(model(f"g ({declared}) => (float[A,B] y) {{ y = Neg(x) }}"), shapes)
+        random_inputs(model(f"g ({declared}) => (float[A,B] y) {{ y = Neg(x) }}"), 0, shapes)
     assert str(error.value) == message
 
 

@@ -39,7 +39,7 @@ def make_run(
     write_json(folder / "collect.json", {"seconds": 3.0})
     write_json(
         folder / "model.json",
-        {"task": {"seed": seed, "shapes": {}, "env": {"max_steps": 60}, "cost": {"name": "analytic"}}},
+        {"task": {"seed": seed, "shapes": {}, "fix": False, "env": {"max_steps": 60}, "cost": {"name": "analytic"}}},
     )
     write_text(folder / "config.yaml", json.dumps({"model": model, "seed": seed, "controller": {"name": controller}}))
     with StageWriter(folder / "tensorboard" / f"{controller}-1", "train-controller") as writer:

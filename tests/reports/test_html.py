@@ -99,6 +99,7 @@ def results_of(task: Task, result: dict[str, list[tuple[int, int]]], model: str 
         "versions": {"onnx": "1.0"},
         "curves": curves,
         "shapes": {},
+        "fix": False,
         "threads": 1,
     }
 
@@ -357,11 +358,11 @@ def test_the_answer_is_no_better_than_what_was_measured(tmp_path, task, result):
 @pytest.mark.parametrize("model, named", [("a folder/" + 90 * "x" + ".onnx", "ORIGINAL.onnx"), ("light_vgg19",) * 2])
 def test_the_next_commands_can_be_run_as_they_stand(tmp_path, task, result, model, named):
     """But for the path of the original: with the sizes and the threads of the run, and nothing cut."""
-    results = results_of(task, result, model) | {"shapes": {"ids": (1, 128), "batch": 2}, "threads": 4}
+    results = results_of(task, result, model) | {"shapes": {"ids": (1, 128), "batch": 2}, "fix": True, "threads": 4}
     commands = [text for _, text in Page(write_html(tmp_path, results, task).read_text()).all("pre")]
     assert len(commands) == 4 and not any("…" in command for command in commands)
     assert "replay receipt.json --model ORIGINAL.onnx" in commands[0]  # a zoo model depends on the seed
-    sizes = "--shape ids=1x128 --shape batch=2"
+    sizes = "--shape ids=1,128 --shape batch=2 --fix"
     assert all(f"optimise {named} --out FASTER.onnx --threads 4 {sizes}" in command for command in commands[1:3])
     assert commands[3].endswith(f"bound --model {named} {sizes}")
 

@@ -3,6 +3,7 @@
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
+from tests.rules.shape_cases import SHAPE_ARITHMETIC
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -721,7 +722,8 @@ POOLING = [
             case(f"{special}-as-{word}", "the input has no places", x="2x3"),
             case(f"{word}-as-{special}", x="2x3x4x5", r=[2, 3], dtype="float32"),
             case(f"{word}-as-{special}", x="2x3x4x2", r=[-1, -2], opset=18, dtype="float32"),
-            case(f"{word}-as-{special}", "the input is not of floats", x="2x3x4:int64", r=[2]),
+            case(f"{word}-as-{special}", "the input is empty, or not of floats", x="2x3x4:int64", r=[2]),
+            case(f"{word}-as-{special}", "the input is empty, or not of floats", x="2x3x0", r=[2]),
             case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5",
                 r=[1, 2]),
             case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5", r=[3]),
@@ -1191,5 +1193,5 @@ FUSION += [
 
 CASES: list[Case] = [
     *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *PADDING,
-    *POOLING, *REDUCTION, *SLICES,
+    *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
 ]  # fmt: skip

@@ -6,15 +6,17 @@ A case is one line of data: the rule and what its names stand for.
 
 A tensor is a text: sizes (none for a scalar), `=` before them for a constant and `+` for a positive constant,
 `:int64` after them for another data type. A list or an int is an int64 constant with that content, a float
-a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. Whatever is not a tensor's name is
-an attribute's, `**a` is a dict.
+a constant scalar; a list of tensors stands for `*xs`, `@x` for the same tensor as x. A size may be a letter, which is
+a symbol of the model; `Known([…])` is computed from sizes. Whatever is not a tensor's name is an attribute's, `**a` is
+a dict.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -31,6 +33,12 @@ from rlflow.rules.rule import RuleSet
 
 TOLERANCE = 1e-9
 SINGLE = 1e-5  # tolerance in float32
+
+
+class Known(NamedTuple):
+    """What is no constant and known all the same: a list of integers, flags and names of symbols, or one number."""
+
+    content: list | float | int
 
 
 @dataclass(frozen=True)
@@ -202,7 +210,7 @@ class _Instance:
         self.case, self.rule = case, rule
         self.random = np.random.default_rng(1)
         self.nodes: dict[int, onnx.NodeProto] = {}
-        self.inputs, self.weights, self.made = [], [], {}
+        self.inputs, self.weights, self.made, self.arithmetic = [], [], {}, []
 
     def model(self) -> onnx.ModelProto:
         case = self.case
@@ -212,14 +220,19 @@ class _Instance:
         declared = [onnx.ValueInfoProto(name=name) for name in outputs]
         domains = {"": case.opset} | {node.domain: contrib.VERSION for node in self.nodes.values() if node.domain}
         imports = [helper.make_opsetid(*pair) for pair in domains.items()]
-        graph = helper.make_graph(list(self.nodes.values()), "case", self.inputs, declared, self.weights)
+        nodes = [*self.arithmetic, *self.nodes.values()]
+        graph = helper.make_graph(nodes, "case", self.inputs, declared, self.weights)
         model = helper.make_model(graph, opset_imports=imports, ir_version=8)
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         del inferred.graph.value_info[:]
-        for value in inferred.graph.output:
-            if not value.type.tensor_type.HasField("shape"):  # which the checker asks for
-                for _ in self.inputs[0].type.tensor_type.shape.dim:
-                    value.type.tensor_type.shape.dim.add()
+        open_ones = [k for k, v in enumerate(inferred.graph.output) if not v.type.tensor_type.HasField("shape")]
+        for k in open_ones:  # the checker asks for a shape
+            _declare_rank(inferred.graph.output[k], len(self.inputs[0].type.tensor_type.shape.dim))
+        if self.arithmetic and open_ones:  # of which ONNX's own inference knows less
+            known = load_graph(inferred)
+            for k, shape in ((k, known.types[known.outputs[k]].shape) for k in open_ones):
+                if shape is not None:
+                    _declare_rank(inferred.graph.output[k], len(shape))
         return inferred
 
     def output(self, pattern: Output) -> list[str]:
@@ -234,7 +247,9 @@ class _Instance:
                 value = self.case.values[bound.name] if isinstance(bound, Bind) else bound.compute({})
                 attributes |= {} if value is None else {name: value}
             split = self.made.get(inputs[1]) if op.op == "Split" else None
-            n_outputs = 1 if split is None else split.size or 2
+            named = [o.slot or 0 for _, o in self.rule.source if o.op.key == op.key]
+            n_outputs = max(2, 1 + max(named, default=0)) if op.op == "Split" else 1
+            n_outputs = split.size if split is not None and split.size else n_outputs
             outputs = [f"n{len(self.nodes)}_{slot}" for slot in range(n_outputs)]
             for name, slot, _ in moved_attributes(op.op, op.domain, self.case.opset):
                 if slot < len(inputs):
@@ -270,6 +285,8 @@ class _Instance:
         return name
 
     def tensor(self, name: str, value) -> str:
+        if isinstance(value, Known):
+            return self.made.get(name) or self.known(name, value.content)
         if isinstance(value, list | float | int):
             return self.constant(name, np.asarray(value, self.case.dtype if isinstance(value, float) else np.int64))
         if name in self.made:
@@ -278,12 +295,49 @@ class _Instance:
             return self.tensor(value[1:], self.case.values[value[1:]])
         sizes, _, dtype = value.lstrip("=+").partition(":")
         dtype = np.dtype(dtype or self.case.dtype)
-        shape = [int(size) for size in sizes.split("x") if size]
+        shape = [int(size) if size.isdigit() else size for size in sizes.split("x") if size]
         if value[:1] in ("=", "+"):
             return self.constant(name, random_array(self.random, shape, dtype, positive=value[0] == "+"))
         self.made[name] = np.empty(0)
         self.inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
         return name
+
+    def known(self, name: str, content) -> str:
+        """Made of sizes of an input; a number is a constant plus a size less itself."""
+        parts = []
+        for k, part in enumerate(content if isinstance(content, list) else [content]):
+            size = self.size_of(part if isinstance(part, str) else "n")
+            if not isinstance(part, str):
+                zero = self.computed("Sub", size, size)
+                dtype = self.case.dtype if isinstance(part, float) else np.int64
+                zero = self.computed("Cast", zero, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+                size = self.computed("Add", zero, self.constant(f"{name}.{k}", np.asarray([part], dtype)))
+            parts.append(size)
+        result = self.computed("Concat", *parts, axis=0)
+        if not isinstance(content, list):
+            result = self.computed("Squeeze", result)
+        if isinstance(content, list) and content and isinstance(content[0], bool):
+            result = self.computed("Cast", result, to=TensorProto.BOOL)
+        self.made[name] = result
+        return result
+
+    def size_of(self, symbol: str) -> str:
+        """A list of one size: that of an input of its own."""
+        if symbol not in self.made:
+            self.made[symbol] = np.empty(0)
+            self.inputs.append(helper.make_tensor_value_info(symbol, TensorProto.DOUBLE, [symbol]))
+        return self.computed("Shape", symbol)
+
+    def computed(self, op: str, *inputs: str, **attributes) -> str:
+        result = f"computed{len(self.arithmetic)}"
+        self.arithmetic.append(helper.make_node(op, inputs, [result], **attributes))
+        return result
+
+
+def _declare_rank(value: onnx.ValueInfoProto, rank: int) -> None:
+    del value.type.tensor_type.shape.dim[:]
+    for _ in range(rank):
+        value.type.tensor_type.shape.dim.add()
 
 
 def watched(case: Case) -> Case:

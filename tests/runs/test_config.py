@@ -12,6 +12,7 @@ from controllers.config import CONFIGS as CONTROLLER_CONFIGS
 from controllers.config import controller_config
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of
+from rlflow.common.program import shape_words
 from rlflow.env.options import EnvOptions
 from rlflow.env.spec import EnvSpec
 from rlflow.runs.config import load_config, parse_shapes
@@ -92,7 +93,7 @@ def test_the_section_of_the_world_models_is_what_all_have_and_a_group_for_each()
 
 def test_the_task_has_the_options_of_env_and_cost():
     names = {field.name for field in dataclasses.fields(EnvSpec)}
-    assert names == {"model", "shapes", "cost", "threads", "database"} | DEFAULT["env"].keys()
+    assert names == {"model", "shapes", "fix", "cost", "threads", "database"} | DEFAULT["env"].keys()
     assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
     spec = EnvSpec("model.onnx")
     assert (spec.cost, spec.threads, spec.database) == tuple(DEFAULT["cost"].values())
@@ -176,8 +177,8 @@ def test_a_shipped_file_is_there_wherever_the_command_is_called_and_the_users_ow
 
 
 def test_shapes_are_the_users_own_keys():
-    config = load_config([PAGE], changes={"shapes": {"input": [1, 8], "batch": 2}})
-    assert config.shapes == {"input": [1, 8], "batch": 2}
+    config = load_config([PAGE], changes={"shapes": {"input": [1, 8], "batch": 2, "seq": [16, 128]}})
+    assert config.shapes == {"input": [1, 8], "batch": 2, "seq": [16, 128]}
 
 
 # -- refusals --------------------------------------------------------------------------------------
@@ -350,10 +351,21 @@ def test_what_a_controller_takes_from_other_groups_decides_its_iterations_and_no
 
 def test_shapes_of_the_command_line():
     assert parse_shapes(["input_ids=1x128", "batch=4", "a=b=2x3"]) == {"input_ids": [1, 128], "batch": 4, "a=b": [2, 3]}
+    assert parse_shapes(["seq=16,128,512", "past + seq=8"]) == {"seq": [16, 128, 512], "past + seq": 8}
     assert parse_shapes([]) == {}
 
 
-@pytest.mark.parametrize("text", ["x", "=3", "x=", "x=0", "x=1x0", "x=-1", "x=1x", "x=1,2", "x=a", "x=1.5", "x=²"])
+def test_sizes_in_words_are_read_as_they_were_said():
+    for shapes in ({}, {"input_ids": [1, 128], "batch": 4}, {"seq": [16, 128, 512]}):
+        words = shape_words(shapes, fix=False)
+        assert parse_shapes(words[1::2]) == shapes and set(words[::2]) <= {"--shape"}
+        assert shape_words(shapes, fix=True) == [*words, "--fix"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "=3", "x=", "x=0", "x=1x0", "x=-1", "x=1x", "x=1,", "x=1,0", "x=1x2,3", "x=a", "x=1.5", "x=²"],
+)
 def test_shapes_that_are_refused(text):
-    with pytest.raises(RLFlowError, match="--shape takes NAME=1x128 or NAME=128"):
+    with pytest.raises(RLFlowError, match="--shape takes NAME=128, NAME=16,128 or NAME=1x128"):
         parse_shapes([text])

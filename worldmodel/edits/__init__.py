@@ -5,7 +5,7 @@ What is learnt (lifted: it names no node of any graph)
   learned_rules.py        LearnedRules: where rules apply and what they do; analogy.py where the like was never seen
   learned_rules_json.py   the same, saved
   match_classes.py        MatchClasses: matches alike in rule, pattern and signature; what controllers choose among
-  node_costs.py           NodeCosts: what single nodes cost
+  node_costs.py           NodeCosts: what single nodes cost; costs_at_new_sizes.py at sizes that were never played at
   cost_model.py           CostModel: what nodes cost in their neighbourhoods; RewriteGains
   reward_scales.py        RewardScales: how runtimes are rewarded
   latents.py              Latents: z
@@ -40,8 +40,10 @@ Training
 
 Why it is built so. Rewriting is deterministic and local, and an agent sees where rules apply. So what is learnt are
 match patterns with their signatures, and the effect that rewriting one had. A pattern names no node: what one block of
-a network showed is known of all others, and of other networks. The modules say the rest: how states and dreams name
-their nodes (grounding.py) and step (dream_states.py), what is done where nothing like it was seen (learned_rules.py,
-analogy.py), how costs and gains are predicted (cost_model.py), which rewards can be (reward_scales.py), and how a dream
-is searched (searchable_dream.py). Nothing is sampled but the spread that runtimes had in the same neighbourhood.
+a network showed is known of all others, and of other networks. A symbolic size is a symbol in it, so what was learnt at
+one typical size is known at every other; runtimes alone depend on the size. The modules say the rest: how states and
+dreams name their nodes (grounding.py) and step (dream_states.py), what is done where nothing like it was seen
+(learned_rules.py, analogy.py), how costs and gains are predicted (cost_model.py), which rewards can be
+(reward_scales.py), and how a dream is searched (searchable_dream.py). Nothing is sampled but the spread that runtimes
+had in the same neighbourhood.
 """

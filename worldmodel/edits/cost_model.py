@@ -68,11 +68,13 @@ class RewriteGains:
 
 
 class CostModel:
-    """nodes: of single nodes. neighbourhoods: by the key of a node's neighbourhood, for each width from 1; [] where
-    those do not matter. spread: what runtimes vary by where they do (ps). gains: of rewrites of which too little is
-    known."""
+    """nodes: of single nodes, by typical sizes (see `rlflow.collect.edits.Edit`). neighbourhoods: by the key of a
+    node's neighbourhood, for each width from 1; [] where those do not matter. spread: what runtimes vary by where
+    they do (ps). gains: of rewrites of which too little is known."""
 
-    def __init__(self, nodes: NodeCosts, neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float):
+    def __init__(
+        self, nodes: dict[int, NodeCosts], neighbourhoods: list[KeyedMeans], gains: RewriteGains, spread: float
+    ):
         self.nodes, self.neighbourhoods, self.gains, self.spread = nodes, neighbourhoods, gains, spread
 
     def __call__(
@@ -99,7 +101,7 @@ class CostModel:
         return result
 
     @classmethod
-    def of(cls, nodes: NodeCosts, arrays: dict[str, np.ndarray], widths: int) -> "CostModel":
+    def of(cls, nodes: dict[int, NodeCosts], arrays: dict[str, np.ndarray], widths: int) -> "CostModel":
         """widths: how many there are where neighbourhoods matter."""
         if checked_array(arrays, "widths", np.int64) not in (0, widths):
             raise ValueError(f"it knows neighbourhoods of {arrays['widths']} widths, not {widths}")

@@ -8,7 +8,6 @@ from worldmodel.edits.cost_model import CostModel, KeyedMeans, RewriteGains
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.grounded_episodes import UNKNOWN_MATCH, GroundedEpisode
 from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.match_patterns import Signature
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_costs import NodeCosts
 from worldmodel.edits.node_values import single_node_costs
@@ -17,11 +16,21 @@ from worldmodel.edits.training_set import TrainingSet, first_new_state
 
 
 def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
-    nodes = NodeCosts.learn(_logged_costs(training), training.sizes)
+    nodes = _node_costs(training)
     spread = _residuals(training, nodes).std()
     means = _neighbourhood_means(training, n_rules) if spread > 0 else []
     gains = np.array(list(_gains(training)), np.float64).reshape(-1, 4)
     return CostModel(nodes, means, RewriteGains(gains), float(spread))
+
+
+def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:
+    """By typical sizes."""
+    logged: dict[int, list] = {sizes: [] for sizes in training.sizes}
+    for index, nodes, runtimes in _logged_runtimes(training):
+        of_sizes = logged[index.grounding.first.sizes]
+        for node, runtime in zip(nodes.tolist(), runtimes, strict=True):
+            of_sizes.append((*index.grounding.operator_signature(node), runtime))
+    return {sizes: NodeCosts.learn(logged[sizes], of_tensors) for sizes, of_tensors in training.sizes.items()}
 
 
 def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np.ndarray, np.ndarray]]:
@@ -32,30 +41,23 @@ def _logged_runtimes(training: TrainingSet) -> Iterator[tuple[GroundingIndex, np
                 yield index, nodes, runtimes
 
 
-def _logged_costs(training: TrainingSet) -> Iterator[tuple[int, Signature, float]]:
-    """(operator, signature, runtime in ps)."""
-    for index, nodes, runtimes in _logged_runtimes(training):
-        for node, runtime in zip(nodes.tolist(), runtimes, strict=True):
-            yield *index.grounding.operator_signature(node), runtime
-
-
-def _residuals(training: TrainingSet, nodes: NodeCosts) -> np.ndarray:
+def _residuals(training: TrainingSet, nodes: dict[int, NodeCosts]) -> np.ndarray:
     """What the logged runtimes differ by from what single nodes cost (ps): 0 where the neighbourhood does not
     matter."""
-    single = {index: single_node_costs(index, nodes) for index in training.by_grounding}
+    single = {index: single_node_costs(index, nodes[index.grounding.first.sizes]) for index in training.by_grounding}
     return np.concatenate([runtimes - single[index](of) for index, of, runtimes in _logged_runtimes(training)])
 
 
 def _gains(training: TrainingSet) -> Iterator[tuple[int, int, int, float]]:
     """Rows of `RewriteGains`, one for each step that no other episode logged before."""
     for index, episodes in training.groups():
-        grounding = index.grounding
+        grounding, sizes = index.grounding, training.sizes[index.grounding.first.sizes]
         for episode in episodes:
             new = slice(episode.repeated, None)
             for number, gain in zip(episode.matches[new].tolist(), episode.gains[new].tolist(), strict=True):
                 if number >= 0:
                     match = grounding.matches[number]
-                    size = training.sizes.get(grounding.signatures[match.operands[-1]], 1)
+                    size = sizes.get(grounding.signatures[match.operands[-1]], 1)
                     yield int(index.rule.values[number]), match.pattern, max(size, 1), gain
 
 

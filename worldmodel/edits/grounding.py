@@ -14,9 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rlflow.collect.edits import Edit
 from rlflow.graph.model import ABSENT
 from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift
+from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, Signature, lift, node_signature
 
 OrderKey = tuple[int, int]  # the rank of the tensor of the initial graph that it came from, and a hash
 
@@ -48,6 +49,7 @@ class Grounding:
     """What there is, by number.
 
     Attributes:
+      first: what the initial graph consists of.
       nodes: (operator, tensors read, tensors made).
       primary_outputs: per node, the first tensor that it makes, under which states hold it.
       rank_signatures, signatures, order_keys: per tensor.
@@ -56,8 +58,8 @@ class Grounding:
       symmetric_match: of a symmetric rule, the match of the same nodes named in another order, both ways.
     """
 
-    def __init__(self, rules: LearnedRules):
-        self.rules = rules
+    def __init__(self, rules: LearnedRules, first: Edit):
+        self.rules, self.first = rules, first
         self.tensor_numbers: dict[tuple, int] = {}
         self.order_keys: list[OrderKey] = []
         self.rank_signatures: list[int] = []
@@ -134,12 +136,9 @@ class Grounding:
         return self.node(operator, tuple([new if t == old else t for t in inputs]), outputs)
 
     def operator_signature(self, node: int) -> tuple[int, Signature]:
-        """What a node is, wherever it is: its operator; the signatures of the tensors that it reads, how many they are,
-        and of those that it makes."""
+        """What a node is, wherever it is; see `node_signature`."""
         operator, inputs, outputs = self.nodes[node]
-        read = [self.signatures[t] if t != ABSENT else 0 for t in inputs]
-        made = [self.signatures[t] if t != ABSENT else 0 for t in outputs]
-        return operator, (*read, len(read), *made)
+        return operator, node_signature(inputs, outputs, self.signatures.__getitem__)
 
     # -- matches -----------------------------------------------------------------------------------
 

@@ -173,7 +173,7 @@ class Groundings:
     def of(self, first: Edit) -> GroundingIndex:
         """The one in which an episode that starts with these nodes and matches takes place."""
         if first not in self.known:
-            self.known[first] = GroundingIndex(Grounding(self.rules), self.match_classes)
+            self.known[first] = GroundingIndex(Grounding(self.rules, first), self.match_classes)
         return self.known[first]
 
 

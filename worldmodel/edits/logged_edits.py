@@ -51,6 +51,11 @@ def repeated_steps(episodes: Sequence[Episode], logs: Sequence[LoggedEdits]) -> 
     return result
 
 
+def sizes_of(edit: Edit) -> dict[int, int]:
+    """Signature → elements, of the tensors that an edit names first."""
+    return {tensor.signature: tensor.size for tensor in edit.tensors if tensor.size >= 0}
+
+
 def initial_runtime(first: Edit) -> int:
     """Estimated runtime in ps."""
     return sum(record.runtime_ps for record in first.nodes)

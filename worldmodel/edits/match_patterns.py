@@ -5,7 +5,7 @@ first mention; its *signature* are the operators' attributes and the tensors' sh
 class.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from rlflow.graph.model import ABSENT
@@ -13,6 +13,14 @@ from rlflow.graph.model import ABSENT
 # op type (in a pattern) or operator (in an effect and in a graph), tensors read, tensors made
 NodePattern = tuple[int, tuple[int, ...], tuple[int, ...]]
 Signature = tuple[int, ...]  # the operators of a pattern's nodes, then the tensor signatures by local number
+
+
+def node_signature(inputs: Iterable[int], outputs: Iterable[int], signature_of: Callable[[int], int]) -> Signature:
+    """The signatures of the tensors that a node reads, how many they are, and of those that it makes; 0 where one is
+    omitted."""
+    read = [signature_of(t) if t != ABSENT else 0 for t in inputs]
+    made = [signature_of(t) if t != ABSENT else 0 for t in outputs]
+    return (*read, len(read), *made)
 
 
 class MatchPattern(NamedTuple):

@@ -31,7 +31,7 @@ from worldmodel.edits.searchable_dream import SearchableDream, SearchableState
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FORMAT = 5  # of what is saved
+FORMAT = 6  # of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
@@ -91,7 +91,8 @@ class EditsWorldModel:
     def save(self, folder: Path | str) -> None:
         """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
-        rules, nodes = learned_rules_json.to_json(self.groundings.rules), self.costs.nodes.to_json()
+        rules = learned_rules_json.to_json(self.groundings.rules)
+        nodes = [[sizes, of_nodes.to_json()] for sizes, of_nodes in self.costs.nodes.items()]
         learnt = {"format": EDITS_FORMAT, "rules": rules, "costs": nodes, "files": FORMAT}
         write_json(Path(folder) / "learnt.json", learnt)
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
@@ -115,7 +116,8 @@ class EditsWorldModel:
             raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
         if learnt.get("files") != FORMAT:
             raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {FORMAT}; train it anew")
-        rules, nodes = learned_rules_json.from_json(learnt["rules"]), NodeCosts.from_json(learnt["costs"])
+        rules = learned_rules_json.from_json(learnt["rules"])
+        nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
         latents, costs, rewards = Latents.of(arrays), CostModel.of(nodes, arrays, REACH), _rewards(arrays)
         known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
         if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:

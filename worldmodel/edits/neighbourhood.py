@@ -39,7 +39,8 @@ def neighbourhoods(states: DreamStates, rows: np.ndarray, nodes: np.ndarray) -> 
     width, hashes = states.index.primary_output.size, states.index.signature_hash.values
     walk = _walk(states, rows * width + nodes, 2 * REACH, width)
     cells, concerned = np.concatenate(walk.rings), sum(map(len, walk.rings[: REACH + 1]))
-    own = hashes[cells % width]
+    sizes = np.uint64(states.index.grounding.first.sizes & 0xFFFFFFFFFFFFFFFF)  # runtimes depend on them
+    own = hashes[cells % width] ^ sizes
     result, keys = own, np.zeros((REACH, concerned), np.uint32)
     for distance in range(REACH):
         around = np.zeros_like(own)

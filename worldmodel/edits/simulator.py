@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worldmodel.edits.canonical_order import as_named_by_environment
+from worldmodel.edits.costs_at_new_sizes import node_costs_at
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import Neighbourhoods, changed_neighbourhoods, neighbourhoods
@@ -14,7 +15,7 @@ from worldmodel.edits.node_values import costs_unknown, single_node_costs
 from worldmodel.edits.state_change import StateChange, rewrite
 
 # Uncertainty of a step: nobody knows what it does; it is known by analogy, and makes what was never met; its like was
-# seen, but not with these neighbours.
+# seen, but not with these neighbours or at these typical sizes.
 UNKNOWN_EFFECT, BY_ANALOGY, NEW_NEIGHBOURHOOD = 1.0, 0.5, 0.25
 
 
@@ -44,8 +45,9 @@ class Simulator:
         """nodes: of each state, those that are there."""
         self.model, self.index = model, index
         self.states = DreamStates(index, list(nodes), model.spec.n_rules)
-        self.single_cost = single_node_costs(index, model.costs.nodes)
-        self.cost_unknown = costs_unknown(index, model.costs.nodes)
+        self.node_costs = node_costs_at(index.grounding.first, model.costs.nodes)
+        self.single_cost = single_node_costs(index, self.node_costs)
+        self.cost_unknown = costs_unknown(index, self.node_costs)
         if model.costs.neighbourhoods:
             rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
             self._pay(neighbourhoods(self.states, rows, np.concatenate(nodes)))
@@ -68,9 +70,10 @@ class Simulator:
         change = None
         if known.any():
             change = rewrite(self.states, rows[known], matches[known])
-            sure = seen | (known & self._all_costs_known(change)[rows])
+            costs_known = self._all_costs_known(change)[rows]
+            sure = seen | (known & costs_known)
             gain[sure], spread[sure], familiar = (of_states[rows[sure]] for of_states in self._costs_of(change))
-            uncertainty[sure] = np.where(seen[sure] & familiar, 0.0, NEW_NEIGHBOURHOOD)
+            uncertainty[sure] = np.where(seen[sure] & costs_known[sure] & familiar, 0.0, NEW_NEIGHBOURHOOD)
         return Step(gain, spread, uncertainty, change)
 
     def _all_costs_known(self, change: StateChange) -> np.ndarray:
@@ -104,7 +107,7 @@ class Simulator:
 
     def _gain_by_analogy(self, match: int) -> tuple[float, float]:
         ground, costs = self.index.grounding.matches[match], self.model.costs
-        size = costs.nodes.sizes.get(self.index.grounding.signatures[ground.operands[-1]])
+        size = self.node_costs.sizes.get(self.index.grounding.signatures[ground.operands[-1]])
         return costs.gains(int(self.index.rule.values[match]), ground.pattern, size)
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

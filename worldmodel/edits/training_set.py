@@ -9,7 +9,7 @@ import numpy as np
 from rlflow.collect.episodes import Episode
 from worldmodel.edits.grounded_episodes import GroundedEpisode, by_grounding, ground_episode
 from worldmodel.edits.grounding_index import GroundingIndex, Groundings
-from worldmodel.edits.logged_edits import LoggedEdits, initial_runtime, logged_edits, repeated_steps
+from worldmodel.edits.logged_edits import LoggedEdits, initial_runtime, logged_edits, repeated_steps, sizes_of
 from worldmodel.edits.rule_learning import learn_rules
 
 
@@ -20,7 +20,7 @@ class TrainingSet:
     groundings: those of their initial graphs, over the rules learnt from them.
     by_grounding: grounding → numbers of its episodes.
     grounded: number of an episode → the same in its grounding's numbers, in the order of `by_grounding`.
-    sizes: tensor signature → elements.
+    sizes: typical sizes (see `rlflow.collect.edits.Edit`) → tensor signature → elements.
     """
 
     episodes: Sequence[Episode]
@@ -28,7 +28,7 @@ class TrainingSet:
     groundings: Groundings
     by_grounding: dict[GroundingIndex, list[int]]
     grounded: dict[int, GroundedEpisode]
-    sizes: dict[int, int]
+    sizes: dict[int, dict[int, int]]
 
     @classmethod
     def of(cls, episodes: Sequence[Episode], n_rules: int) -> Self:
@@ -51,13 +51,12 @@ class TrainingSet:
         return initial_runtime(self.logs[self.by_grounding[index][0]].edits[0])
 
 
-def _sizes(logs: Sequence[LoggedEdits]) -> dict[int, int]:
-    sizes = {}
+def _sizes(logs: Sequence[LoggedEdits]) -> dict[int, dict[int, int]]:
+    sizes: dict[int, dict[int, int]] = {}
     for log in logs:
+        here = sizes.setdefault(log.edits[0].sizes, {})
         for edit in log.edits:
-            for tensor in edit.tensors:
-                if tensor.size >= 0:
-                    sizes[tensor.signature] = tensor.size
+            here |= sizes_of(edit)
     return sizes
 
 

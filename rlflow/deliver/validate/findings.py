@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from rlflow.deliver.validate.sizes import sizes_text
+
 Kind = Literal["structure", "interface", "numerics", "receipt"]
 KINDS = get_args(Kind)
 
@@ -19,6 +21,7 @@ class Finding:
       optimised: whether it was seen with ONNX Runtime's own optimisations on.
       compared: False where nothing was compared, so that nothing was shown either, though nothing failed.
       fixed: symbolic dimensions that the candidate takes at one size only, "batch = 1".
+      sizes: symbol → size at which it was seen; empty where the model has no symbols, or for what no size matters to.
     """
 
     kind: Kind
@@ -28,6 +31,7 @@ class Finding:
     optimised: bool = False
     compared: bool = True
     fixed: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -57,9 +61,22 @@ class Findings:
         return not self.ok and all(finding.optimised for finding in self.failures())
 
     def to_dict(self) -> dict:
-        """JSON-able: an infinite error becomes the text "inf"."""
+        """JSON-able: an infinite error becomes the text "inf". `sizes` says of each size how it went there."""
         findings = [asdict(f) | {"value": _json_number(f.value)} for f in self.findings]
-        return {"ok": self.ok, "max_error": _json_number(self.max_error), "findings": findings}
+        sizes = [each | {"max_error": _json_number(each["max_error"])} for each in self.at_sizes()]
+        return {"ok": self.ok, "max_error": _json_number(self.max_error), "sizes": sizes, "findings": findings}
+
+    def at_sizes(self) -> list[dict]:
+        """For each size, in the order in which they were looked at: its `sizes`, `verdict` and `max_error`."""
+        seen: dict[str, Findings] = {}
+        for finding in self.findings:
+            if finding.sizes:
+                seen.setdefault(sizes_text(finding.sizes), Findings()).findings.append(finding)
+        result = []
+        for there in seen.values():
+            verdict = "FAILED" if not there.ok else "ok" if there.compared else "not compared"
+            result.append({"sizes": there.findings[0].sizes, "verdict": verdict, "max_error": there.max_error})
+        return result
 
     def in_short(self) -> str:
         """A line for each kind, and for each finding that failed."""
@@ -98,6 +115,28 @@ def fixed_text(findings: Sequence[Mapping]) -> str:
     """Which sizes alone the candidate takes; empty where it takes all that the original does."""
     fixed = dict.fromkeys(size for finding in findings for size in finding.get("fixed", ()))
     return f"takes {', '.join(fixed)} only" if fixed else ""
+
+
+def equal_sizes_text(findings: Sequence[Mapping]) -> str:
+    """At which sizes outputs were equal, and at how many nothing was compared; empty for a model without symbols.
+
+    "equal at 6 sizes (batch x seq): 1x128, 1x1, …".
+    """
+    there: dict[tuple, list[Mapping]] = {}
+    for finding in findings:
+        if finding.get("sizes"):
+            there.setdefault(tuple(finding["sizes"].items()), []).append(finding)
+    compared = []
+    for sizes, seen in there.items():
+        if all(finding["ok"] for finding in seen) and any(finding["compared"] for finding in seen):
+            compared.append(sizes)
+    if not compared:
+        return ""
+    names = " x ".join(name for name, _ in compared[0])
+    listed = ", ".join("x".join(str(size) for _, size in sizes) for sizes in compared)
+    left = len(there) - len(compared)
+    count = f"{len(compared)} size" + "s" * (len(compared) > 1)
+    return f"equal at {count} ({names}): {listed}" + (f"; {left} not compared" if left else "")
 
 
 def _json_number(value: float | None) -> float | str | None:

@@ -7,11 +7,13 @@ numbers, and a sound rewrite may spread NaN otherwise (0 · ∞ where a product 
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 
+from rlflow.deliver.validate.sizes import sizes_text
 from rlflow.graph.onnx_runtime import random_inputs
 
 SHIFTS = (0, 1, -1)  # an average over noise of mean zero washes out a wrong weight
@@ -20,10 +22,19 @@ LAST_DIGITS = 2  # units in the last place
 
 
 class InputSet(NamedTuple):
-    """Values of all inputs, under a name for people."""
+    """Values of all inputs, under a name for people.
+
+    Attributes:
+      sizes: symbol → size, of the symbols of the model.
+    """
 
     name: str
     arrays: dict[str, np.ndarray]
+    sizes: Mapping[str, int] = MappingProxyType({})
+
+    def at(self, sizes: Mapping[str, int]) -> "InputSet":
+        """The same set, known to be of these sizes."""
+        return self._replace(name=f"{sizes_text(sizes)}: {self.name}" if sizes else self.name, sizes=dict(sizes))
 
 
 def ordinary_inputs(model: onnx.ModelProto, seeds: Sequence[int], shapes: Mapping[str, object]) -> list[InputSet]:

@@ -10,7 +10,7 @@ delivered, not for masks: a graph on the way is never run, and what a fusion mat
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlflow.deliver.validate import fault_triggers as triggers
@@ -36,9 +36,17 @@ class KnownFault:
     triggers: Callable[[Graph], Iterator[int]]
 
 
-def known_faults(graph: Graph) -> Counter[str]:
-    """How often each known fault is triggered in a graph, by name."""
-    return Counter({fault.name: count for fault in KNOWN if (count := len(list(fault.triggers(graph))))})
+def known_faults(graph: Graph, sizes: Sequence[Mapping[str, int]] = ({},)) -> Counter[str]:
+    """How often each known fault is triggered in a graph, by name.
+
+    Args:
+      sizes: of its symbols; what is triggered at any of them counts.
+    """
+    counts: Counter[str] = Counter()
+    for each in sizes:
+        view = graph.at(each)
+        counts |= Counter({fault.name: len(list(fault.triggers(view))) for fault in KNOWN})
+    return +counts
 
 
 def named(name: str) -> KnownFault:

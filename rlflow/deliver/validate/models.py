@@ -10,9 +10,11 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.graph.onnx_reader import external_locations
+from rlflow.graph.model import Graph, Interface
+from rlflow.graph.onnx_reader import external_locations, load_graph
 from rlflow.graph.onnx_runtime import session
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT
+from rlflow.graph.symbols import Symbols
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,20 @@ class Model:
         """Those that a user must give."""
         initializers = {tensor.name for tensor in self.proto.graph.initializer}
         return [value for value in self.proto.graph.input if value.name not in initializers]
+
+    @property
+    def interface(self) -> Interface:
+        """As that of its graph, without a look at its weights."""
+        graph = self.proto.graph
+        symbols = Symbols(self.inputs, graph.node, {}).least
+        return Interface(onnx.ModelProto(), tuple(self.inputs), tuple(graph.output), {}, {}, symbols=symbols)
+
+    def graph(self) -> Graph | None:
+        """Its graph, with symbols; None if it cannot be read as one."""
+        try:
+            return load_graph(self.source)
+        except RLFlowError:
+            return None
 
     def refusal(self, full: bool) -> str | None:
         """What the ONNX checker has against the model."""
@@ -80,6 +96,14 @@ class Model:
         model.CopyFrom(self.proto)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
         return session(model, threads, optimise, self.folder)
+
+    def takes(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether no fixed size of an input is another than in `shapes`: input → sizes."""
+        for value in self.inputs:
+            for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+                if dim.HasField("dim_value") and dim.dim_value != size:
+                    return False
+        return True
 
     def known(self, shapes: Mapping[str, object]) -> dict[str, object]:
         """Those of the sizes that are still symbolic here, or of an input."""

@@ -11,7 +11,8 @@ but not only so: its fusions recognise a LayerNormalization whose operands were 
 right one.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from rlflow.deliver.validate.findings import Finding
 from rlflow.deliver.validate.inputs import InputSet, nudged
 from rlflow.deliver.validate.models import Model
 from rlflow.deliver.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
+from rlflow.deliver.validate.sizes import PATIENCE, Others, elsewhere, sizes_text
 from rlflow.graph.onnx_runtime import run
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
@@ -145,9 +147,10 @@ class Expected:
 
     def __init__(
         self, model: Model, ordinary: Sequence[InputSet], special: Sequence[InputSet], tolerance: float, threads: int,
-        optimise: bool, precise: Precise | None = None,
-    ):
+        optimise: bool, precise: Precise | None = None, others: Others | None = None,
+    ):  # fmt: skip
         """Raises RLFlowError if the original cannot be run on the ordinary inputs."""
+        began = time.monotonic()
         self.tolerance, self.threads, self.optimise = tolerance, threads, optimise
         self.precise = precise if tolerance else None  # 0 asks for equality bit for bit
         self.slots = slots_of(model)
@@ -158,7 +161,23 @@ class Expected:
             for values in zip(*([w.value for w in wanted] for _, wanted in self.sets), strict=True)
         ]
         self.sets += [(given, self.special(running, given, scales)) for given in special]
+        self.elsewhere: list[dict[str, int]] = []  # sizes that nobody named at which the original runs
+        if others is not None:
+            self.look_elsewhere(running, others, max(PATIENCE, time.monotonic() - began))
         self.precise = None  # its sessions, too
+
+    def look_elsewhere(self, running, others: Others, seconds: float) -> None:
+        def run_there(sizes: dict[str, int]) -> tuple[InputSet, list[Wanted]]:
+            given = others.draw(sizes)
+            return given, self.ordinary(running, given)
+
+        for there in elsewhere(others.ladders, others.named, run_there, seconds):
+            if there.result is not None:
+                self.sets.append(there.result)
+                self.elsewhere.append(there.sizes)
+            else:
+                left_out = InputSet(sizes_text(there.sizes), {}, there.sizes)
+                self.sets.append((left_out, [Wanted(None, 0.0, why_not=there.why_not)] * len(self.slots)))
 
     def ordinary(self, running, given: InputSet) -> list[Wanted]:
         return self.allowing(
@@ -232,18 +251,43 @@ class Expected:
         except RLFlowError as error:
             yield Finding("structure", False, str(error))
             return
+        runs: dict[str, bool] = {}  # sizes → whether the candidate runs on all that the original does
         for given, wanted in self.sets if theirs else ():  # ONNX Runtime takes none for all
-            name = f"{given.name}, optimised" if self.optimise else given.name
-            if all(each.value is None for each in wanted):
-                yield _not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")
-                continue
-            try:
-                values = _run(running, given.arrays, theirs)
-            except RLFlowError as error:
-                yield Finding("numerics", False, f"{name}: {error}")
-                continue
-            for position, slot, value in zip(compared, theirs, values, strict=True):
-                yield _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
+            if given.sizes and not candidate.takes({name: array.shape for name, array in given.arrays.items()}):
+                continue  # a size was fixed, as the interface says
+            ran, findings = self._on(given, wanted, running, compared, theirs)
+            yield from (replace(finding, sizes=dict(given.sizes)) for finding in findings)
+            if ran is not None:
+                where = sizes_text(given.sizes)
+                runs[where] = runs.get(where, True) and ran
+        if len(runs) > 1:
+            yield _runs_at_every_size(runs)
+
+    def _on(
+        self, given: InputSet, wanted: Sequence[Wanted], running, compared: Sequence[int], theirs: Sequence[Slot]
+    ) -> tuple[bool | None, list[Finding]]:
+        """Whether the candidate runs on one set (None: it was not tried), and the findings.
+
+        compared, theirs: as in `_against`.
+        """
+        name = f"{given.name}, optimised" if self.optimise else given.name
+        if all(each.value is None for each in wanted):
+            return None, [_not_compared(f"{name}: nothing was compared: {wanted[0].why_not}")]
+        try:
+            values = _run(running, given.arrays, theirs)
+        except RLFlowError as error:
+            return False, [Finding("numerics", False, f"{name}: {error}")]
+        return True, [
+            _finding(f"{name}: {slot.label}", wanted[position], value, self.slots[position], slot)
+            for position, slot, value in zip(compared, theirs, values, strict=True)
+        ]
+
+
+def _runs_at_every_size(runs: Mapping[str, bool]) -> Finding:
+    what, refused = "at every size that the original runs at", [where for where, ran in runs.items() if not ran]
+    if refused:
+        return Finding("structure", False, f"does not run {what}: {'; '.join(refused)}")
+    return Finding("structure", True, f"runs {what}: {len(runs)} were tried")
 
 
 def _not_compared(message: str) -> Finding:

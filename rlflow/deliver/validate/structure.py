@@ -1,6 +1,6 @@
 """Structure and interface: is the candidate a model, of the same type, and are the weights that it kept whole?"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from rlflow.deliver.validate.findings import Finding
 from rlflow.deliver.validate.models import Model
 from rlflow.deliver.validate.numerics import relative_error
+from rlflow.graph.symbols import Symbols, check_shapes
 
 NEARLY = 0.1  # of a weight's norm: what a damaged copy of it is away, and another weight of that name is not
 
@@ -63,21 +64,21 @@ def _nearly(old: np.ndarray, new: np.ndarray) -> bool:
     return bool(np.linalg.norm(new - old) <= NEARLY * np.linalg.norm(old))
 
 
-def interface(
-    left: Model, right: Model, bound: Mapping[str, np.ndarray], shapes: Mapping[str, object]
-) -> Iterator[Finding]:
-    """Names, order and types of inputs and outputs; `bound` are inputs of the original as they are given to it."""
-    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
-    for value in left.proto.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, np.shape(bound.get(value.name)), strict=False):
-            if dim.dim_param:
-                sizes[dim.dim_param] = size
-    yield from _ports("input", left.inputs, right.inputs, sizes)
-    yield from _ports("output", [*left.proto.graph.output], [*right.proto.graph.output], sizes)
+def interface(left: Model, right: Model, shapes: Mapping[str, object]) -> Iterator[Finding]:
+    """Names, order and types of inputs and outputs; symbols may have become the sizes of `shapes`."""
+    symbols = Symbols(left.inputs, (), check_shapes(left.inputs, shapes))
+    given = {value.name: symbols.shape_of(value) for value in left.inputs if value.type.HasField("tensor_type")}
+    yield from _ports("input", left.inputs, right.inputs, given)
+    outputs = [*left.proto.graph.output]
+    made = {
+        value.name: [symbols.bindings.get(dim.dim_param) for dim in value.type.tensor_type.shape.dim]
+        for value in outputs
+    }
+    yield from _ports("output", outputs, [*right.proto.graph.output], made)
 
 
 def _ports(
-    what: str, ours: list[onnx.ValueInfoProto], theirs: list[onnx.ValueInfoProto], sizes: Mapping[str, int]
+    what: str, ours: list[onnx.ValueInfoProto], theirs: list[onnx.ValueInfoProto], bound: Mapping[str, Sequence]
 ) -> Iterator[Finding]:
     names, new_names = [v.name for v in ours], [v.name for v in theirs]
     if names != new_names:
@@ -88,7 +89,7 @@ def _ports(
     for value in ours:
         if value.name not in new:
             continue
-        fixed = _fixed_dims(value, new[value.name], sizes)
+        fixed = _fixed_dims(value, new[value.name], bound.get(value.name, ()))
         if fixed is None:
             before, after = _type(value), _type(new[value.name])
             yield Finding("interface", False, f"{what} '{value.name}' was {before}, is {after}")
@@ -97,16 +98,20 @@ def _ports(
             yield Finding("interface", True, f"{what} '{value.name}' keeps its type{note}", fixed=fixed)
 
 
-def _fixed_dims(old: onnx.ValueInfoProto, new: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> list[str] | None:
-    """The symbolic dimensions that the new type fixes to their bound sizes; None if the types differ otherwise."""
+def _fixed_dims(old: onnx.ValueInfoProto, new: onnx.ValueInfoProto, bound: Sequence) -> list[str] | None:
+    """The symbolic dimensions that the new type fixes to their bound sizes; None if the types differ otherwise.
+
+    bound: the sizes of the axes, numbers where they are bound.
+    """
     fixed = []
     copy = onnx.TypeProto()
     copy.CopyFrom(old.type)
     dims = copy.tensor_type.shape.dim if copy.HasField("tensor_type") else []
-    for dim, theirs in zip(dims, new.type.tensor_type.shape.dim, strict=False):
-        if dim.dim_param and theirs.HasField("dim_value") and sizes.get(dim.dim_param) == theirs.dim_value:
-            fixed.append(f"{dim.dim_param} = {theirs.dim_value}")
-            dim.dim_value = theirs.dim_value
+    for axis, (dim, size) in enumerate(zip(dims, bound, strict=False)):
+        theirs = new.type.tensor_type.shape.dim[axis : axis + 1]
+        if theirs and theirs[0].HasField("dim_value") and not dim.HasField("dim_value") and theirs[0].dim_value == size:
+            fixed.append(f"{dim.dim_param or 'axis ' + str(axis)} = {size}")
+            dim.dim_value = size
     return fixed if copy == new.type else None
 
 

@@ -158,12 +158,12 @@ def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
         return
     world.closed = False
     try:
-        left = one.at(tuple(index))
+        left = world.number(one.at(tuple(index)))
     except Infeasible:  # what the left side divides by is 0: it has no value
         return
     world.closed = True
     try:
-        right = other.at(tuple(index))
+        right = world.number(other.at(tuple(index)))
     except Infeasible as error:
         raise Unprovable("the right side divides by 0") from error
     if world.same(left, right) or world.same_by_order(left, right):

@@ -113,6 +113,8 @@ class Case:
         kind = draws.LISTS.get((op.op, slot))
         if kind == "indices":
             return self.indices(name, ranks, op, before[0])
+        if kind == "flags" and not draws.reads_values(self.rule, name):
+            kind = None
         if kind is not None:
             return listed(self.world, self.list_of(name, kind, op, before))
         if (op.op in draws.SAME_RANK and slot in (1, 3)) or (op.op == "Concat" and before):
@@ -129,6 +131,8 @@ class Case:
         return self.world.pick(f"type of {name}", draws.TYPES) if casts else self.dtype
 
     def list_of(self, name: str, kind: str, op: Op, before: list[Tensor | None]) -> tuple:
+        if kind == "flags":
+            return self.world.pick(name, draws.FLAGS)
         rank, world = before[0].rank, self.world
         length = lambda *counts: world.pick(f"length of {name}", counts)  # noqa: E731
         symbols = lambda count, least: tuple(world.symbol(f"{name}.{k}", least) for k in range(count))  # noqa: E731

@@ -49,9 +49,10 @@ LISTS: dict[tuple[str, int], str] = {
     ("Reshape", 1): "shape", ("Expand", 1): "sizes", ("Tile", 1): "repeats", ("Split", 1): "parts",
     ("Pad", 1): "pads", ("Pad", 3): "padded axes", ("Squeeze", 1): "axes", ("Unsqueeze", 1): "new axes",
     ("Slice", 1): "starts", ("Slice", 2): "ends", ("Slice", 3): "cut axes", ("Slice", 4): "steps",
-    ("Gather", 1): "indices",
+    ("Gather", 1): "indices", ("Where", 0): "flags",
     **{(op, 1): "axes" for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")},
 }  # fmt: skip
+FLAGS = tuple(flags for count in (1, 2, 3) for flags in itertools.product((0, 1), repeat=count))
 AUTOMATIC = ("pick", (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID"))
 WINDOW = {"strides": ("sizes", 1), "dilations": ("sizes", 1), "pads": ("pads", 0), "auto_pad": AUTOMATIC}
 CONV = {"group": ("size", 1), **WINDOW}
@@ -82,6 +83,7 @@ REST: dict[str, dict[str, tuple]] = {
     "LogSoftmax": {"axis": ("axis", -1)},
     "LeakyRelu": {"alpha": ("real", 0.01)},
     "HardSigmoid": {"alpha": ("real", 0.2), "beta": ("real", 0.5)},
+    "Shape": {"start": ("pick", (0, 1, -1)), "end": ("pick", (None, 1, -1))},
     "Concat": {"axis": ("axis", None)},
     "Split": {"axis": ("axis", 0)},
     "Gather": {"axis": ("axis", 0)},
@@ -233,6 +235,8 @@ def coverage(rule: Rule) -> str:
     result += [text for op, text in words.items() if op in ops]
     if "Gather" in ops and _read_values(rule):
         result.append("lists of at most three places")
+    if any(("Where", 0) in uses and reads_values(rule, name) for name, uses in uses_of(rule).items()):
+        result.append("lists of at most three flags")
     if ops & {"MaxPool", "AveragePool"} and _may_pad_by_itself(rule):
         result.append("automatic padding that is not negative")
     kinds = {LISTS.get(use) for uses in uses_of(rule).values() for use in uses}

@@ -119,10 +119,19 @@ def cast(m, a, x):
 
 def where(m, a, condition, x, y):
     def one(c, p, q):
-        chosen = m.apply("flag", c)  # 1 or 0
+        chosen = m.number(c) if isinstance(c, int) else m.apply("flag", c)  # 1 or 0
         return chosen * p + (m.number(1) - chosen) * q
 
     return replace(pointwise(m, one, condition, x, y), dtype=x.dtype)
+
+
+def truth(name: str) -> Callable:
+    """A question to two numbers, of which proofs know only that equal ones have equal answers."""
+
+    def apply(m, a, x, y):
+        return replace(pointwise(m, lambda p, q: m.apply(name, p, q), x, y), dtype=TensorProto.BOOL)
+
+    return apply
 
 
 # -- activations of fused operators ----------------------------------------------------------------

@@ -1,13 +1,20 @@
 """Operators that move, copy or rename elements."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
-from rlflow.rules.prover.tensors import Tensor, broadcast_shape, read
+from rlflow.rules.prover.tensors import Tensor, broadcast_shape, listed, read
 
 
 def identity(m, a, x, *others):
     return x
+
+
+def shape(m, a, x):
+    """Its sizes, or those from `start` to `end`."""
+    sizes = listed(m, x.shape[a("start", 0) : a("end")])
+    return replace(sizes, at=lambda i: m.number(sizes.at(i)))
 
 
 def distinct_axes(m, axes: tuple, rank: int) -> list[int]:

@@ -31,7 +31,11 @@ def _cast_to(dtype: int) -> Callable:
     return lambda value: np.asarray(float(value)).astype(target).astype(np.float64).item()
 
 
-ALWAYS = {"flag": lambda value: int(value != 0)} | {
+ALWAYS = {
+    "flag": lambda value: int(value != 0),
+    "equal": lambda a, b: int(a == b),
+    "and": lambda a, b: int(a != 0 and b != 0),
+} | {
     f"cast to {TensorProto.DataType.Value(name)}": _cast_to(TensorProto.DataType.Value(name)) for name in CASTS
 }
 REAL = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "power": math.pow}

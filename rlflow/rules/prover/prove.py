@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
 
 from rlflow.common.errors import RLFlowError
 from rlflow.rules.prover.all_shapes import Opaque, Outcome, Symbolic, prove_all_shapes
@@ -17,30 +16,11 @@ from rlflow.rules.prover.bounded import Refuted, prove_bounded
 from rlflow.rules.prover.clauses import of_integers_too
 from rlflow.rules.prover.draws import coverage
 from rlflow.rules.prover.interrupts import Budget, Undefined, Unprovable
+from rlflow.rules.prover.records import Proof
 from rlflow.rules.rule import Rule
 
 QUESTIONS = 40_000  # to z3, for one rule and each way of reading windows
 WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))
-
-
-@dataclass
-class Proof:
-    """What is known about one rule.
-
-    Attributes:
-      proof: `all-shapes`, `bounded`, `refuted` or `unproved`.
-      bound: what was covered, in words.
-      how: how it was shown, the counterexample, or why it could not be shown.
-    """
-
-    name: str
-    proof: str
-    bound: str
-    seconds: float
-    how: str
-
-    def record(self) -> dict:
-        return asdict(self)
 
 
 def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:

@@ -4,16 +4,36 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from rlflow.common.files import write_json
-from rlflow.rules.prover.prove import Proof
 from rlflow.rules.rule import Rule
 
 FOLDER = Path(__file__).parent
 PROOFS = FOLDER / "proofs.json"
 CODE = (*sorted(FOLDER.glob("*.py")), FOLDER.parent / "expressions.py")
+
+
+@dataclass
+class Proof:
+    """What is known about one rule.
+
+    Attributes:
+      proof: `all-shapes`, `bounded`, `refuted` or `unproved`.
+      bound: what was covered, in words.
+      how: how it was shown, the counterexample, or why it could not be shown.
+    """
+
+    name: str
+    proof: str
+    bound: str
+    seconds: float
+    how: str
+
+    def record(self) -> dict:
+        return asdict(self)
 
 
 @cache

@@ -9,7 +9,7 @@ import time
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.model import Node
-from rlflow.rules.apply import Plan, match_signature, operands, plan_or_reason
+from rlflow.rules.apply import Plan, has_outputs, match_signature, operands, plan_or_reason
 from rlflow.rules.rule import Rule, RuleSet
 from rlflow.search.saturation.egraph import EGraph
 from rlflow.search.saturation.ematch import matches
@@ -76,7 +76,7 @@ class Explorer:
                 continue
             for nodes, bindings in matches(egraph, rule, node):
                 key = number, nodes, tuple(bindings.items())
-                if key not in self._done and self._are_apart(rule, nodes):
+                if key not in self._done and has_outputs(egraph, rule, nodes) and self._are_apart(rule, nodes):
                     self._done.add(key)
                     plan = self._plan(rule, nodes, bindings)
                     if plan is not None:

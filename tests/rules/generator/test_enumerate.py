@@ -17,7 +17,7 @@ from rlflow.rules.generator.generalise import generalise
 from rlflow.rules.generator.operators import PRIME, Misfit, Node, centred, label, operators, outputs
 from rlflow.rules.generator.paying import paying
 from rlflow.rules.language import parse
-from rlflow.rules.prover.prove import Proof
+from rlflow.rules.prover.records import Proof
 from rlflow.rules.rule import RuleSet
 
 ROOT = Path(__file__).parents[3]

@@ -75,6 +75,13 @@ MUTATIONS = [
     ("softmax", " and axes(q, rank(x)) == axes(r, rank(x))", ""),
     ("gelu-tanh", 'Gelu(x, approximate="tanh")', "Gelu(x)"),
     ("mul-into-weight", "or shape(k) == shape(w)[1:] and rank(w) == 2", "or shape(k)[0] == dim(w, 0)"),
+    ("reshape-without-zeros", 'if 0 not in value(s) else "a size is 0"', "if len(value(s)) > 0"),
+    ("reshape-to-known", 'if not constant(s) else "the shape is a constant"', "if rank(x) > 0"),
+    ("transpose-of-stacked", "perm=(0, 1, 3, 2)", "perm=(1, 0, 3, 2)"),
+    ("gather-known-place", "value(i)[0]", "0"),
+    ("where-of-expand-first", "Where(c, x, y)", "Where(c, y, x)"),
+    ("where-all", "if all(value(c))", "if len(value(c)) > 0"),
+    ("where-none", "if not any(value(c))", "if len(value(c)) > 0"),
     ("add-into-gemm", 'if attributes(a, "beta") is None and attributes(a, "alpha") is None', "if rank(x) == 2"),
 ]  # fmt: skip
 

@@ -136,6 +136,9 @@ def cases():
             TensorProto.BOOL,
         ):
             yield "Cast", [array], {"to": to}
+    for a, b in itertools.product(SMALL, SMALL):
+        yield "Equal", [np.round(numbers(*a)), np.round(numbers(*b))], {}
+        yield "And", [numbers(*a) > 0, numbers(*b) > 1], {}
     for shape in SMALL:
         yield "Where", [np.asarray([True, False, True]), numbers(*shape), numbers(3, 1)], {}
     yield from layout()
@@ -149,6 +152,9 @@ def cases():
 def layout():
     for rank in range(1, 5):
         x = numbers(*range(2, 2 + rank))
+        yield "Shape", [x], {}
+        for start, end in itertools.product((0, 1, -1, -9), (1, -1, 9)):
+            yield "Shape", [x], {"start": start, "end": end}
         for perm in itertools.permutations(range(rank)):
             yield "Transpose", [x], {"perm": perm}
         for axis in range(rank + 1):

@@ -6,7 +6,7 @@ from benchmarks import mutations
 from benchmarks.mutations import examined, group, judge, judged, prove
 from benchmarks.variants import KINDS, spread, variants
 from rlflow.rules.language import load_rules, parse
-from rlflow.rules.prover.prove import Proof
+from rlflow.rules.prover.records import Proof
 
 RULES = load_rules()
 SAMPLE = ("transpose-transpose", "transpose-of-matmul", "softmax-of-transpose", "split-of-concat", "relu-split")

@@ -9,6 +9,8 @@ from rlflow.common.files import read_json
 from rlflow.costs import graph_cost
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import load_rules
+from rlflow.rules.rule import RuleSet
 from rlflow.search.bound import lower_bound
 from rlflow.search.greedy import greedy
 from tests.toys.reachable import reachable
@@ -106,6 +108,13 @@ def test_no_walk_of_the_engine_ends_below_the_bound(name):
             state = state.apply(*random.choice(state.valid_actions()[:-1]))
         costs.add(state.cost.runtime_ps)
     assert bound.lower_bound_ps <= min(costs) and len(costs) > 20
+
+
+def test_rules_for_more_outputs_than_there_are_change_no_bound():
+    rules = RuleSet(tuple(rule for rule in load_rules() if rule.name.startswith("split-in-")))
+    text = "(float[4] x) => (y) { a, b = Split<axis=0>(x, n) y = Add(a, b) }"
+    bound = lower_bound(task(text, {"n": np.array([2, 2])}, rules), 10)
+    assert bound.saturated and bound.lower_bound_ps > 0
 
 
 def test_the_command_prints_the_gaps(tmp_path, capsys):

@@ -23,7 +23,7 @@ from worldmodel.edits.match_classes import MatchClasses
 
 def grounded(state) -> tuple[DreamStates, EpisodeFollower]:
     first = first_edit(state)
-    index = GroundingIndex(Grounding(LearnedRules()), MatchClasses(LearnedRules(), len(state.task.rules)))
+    index = GroundingIndex(Grounding(LearnedRules(), first), MatchClasses(LearnedRules(), len(state.task.rules)))
     follower = EpisodeFollower(index.grounding, first)
     return DreamStates(index, [np.array(list(follower.nodes.values()))], len(state.task.rules)), follower
 

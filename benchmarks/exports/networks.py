@@ -1,0 +1,240 @@
+"""The networks of `benchmarks.exports.dynamic`, with random weights: each takes its inputs by position, in the
+registry's order, and returns its outputs as one tensor or a tuple.
+
+They are called as people export them: attention is transformers' default (sdpa), and no attention mask is left out.
+"""
+
+import torch
+import transformers
+
+
+class Encoder(torch.nn.Module):
+    """BERT and RoBERTa: tokens and mask, int64 [batch, seq], to states, float32 [batch, seq, 768]."""
+
+    def __init__(self, encoder: torch.nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        tokens, mask = inputs
+        return self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
+
+
+def bert_base() -> torch.nn.Module:
+    """BERT-Base: transformers' defaults."""
+    return Encoder(transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False))
+
+
+def roberta_base() -> torch.nn.Module:
+    """RoBERTa-Base: BERT-Base whose positions count the tokens that are not padding."""
+    config = transformers.RobertaConfig(
+        vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
+    )
+    return Encoder(transformers.RobertaModel(config, add_pooling_layer=False))
+
+
+class Decoder(torch.nn.Module):
+    """GPT-2 with a cache: tokens, mask and the past keys and values of every layer, to states and all keys and values.
+
+    The keys and values lie one layer after another, each float32 [batch, heads, past, 64].
+    """
+
+    def __init__(self, decoder: torch.nn.Module) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        tokens, mask, *past = inputs
+        cache = transformers.DynamicCache(list(zip(past[::2], past[1::2], strict=True)))
+        given = self.decoder(input_ids=tokens, attention_mask=mask, past_key_values=cache, use_cache=True)
+        present = [tensor for layer in given.past_key_values.layers for tensor in (layer.keys, layer.values)]
+        return given.last_hidden_state, *present
+
+
+def gpt2() -> torch.nn.Module:
+    """GPT-2 with 12 layers, without its head over the vocabulary."""
+    return Decoder(transformers.GPT2Model(transformers.GPT2Config()))
+
+
+class Classifier(torch.nn.Module):
+    """ViT: images, float32 [batch, 3, 224, 224], to logits, float32 [batch, 1000]."""
+
+    def __init__(self, classifier: torch.nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        (images,) = inputs
+        return self.classifier(pixel_values=images).logits
+
+
+def vit_base() -> torch.nn.Module:
+    """ViT-Base with patches of 16."""
+    return Classifier(transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)))
+
+
+class EncoderDecoder(torch.nn.Module):
+    """BART without a cache: tokens and mask of the source and tokens of the target, to states of both."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens, mask, target = inputs
+        given = self.model(input_ids=tokens, attention_mask=mask, decoder_input_ids=target, use_cache=False)
+        return given.last_hidden_state, given.encoder_last_hidden_state
+
+
+def bart() -> torch.nn.Module:
+    """BART-Base: 6 and 6 layers, without its head over the vocabulary."""
+    config = transformers.BartConfig(
+        d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+    )  # fmt: skip
+    return EncoderDecoder(transformers.BartModel(config))
+
+
+class Residual(torch.nn.Module):
+    """Two convolutions of a normalised image, the time added between them, and a way around them."""
+
+    def __init__(self, channels: int, out: int, time: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Sequential(
+            torch.nn.GroupNorm(32, channels), torch.nn.SiLU(), torch.nn.Conv2d(channels, out, 3, padding=1)
+        )
+        self.time = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.Linear(time, out))
+        self.second = torch.nn.Sequential(
+            torch.nn.GroupNorm(32, out), torch.nn.SiLU(), torch.nn.Conv2d(out, out, 3, padding=1)
+        )
+        self.around = torch.nn.Conv2d(channels, out, 1) if channels != out else torch.nn.Identity()
+
+    def forward(self, image: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        inner = self.first(image) + self.time(time)[:, :, None, None]
+        return self.second(inner) + self.around(image)
+
+
+class PixelAttention(torch.nn.Module):
+    """Self-attention in which every pixel is a token."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = torch.nn.GroupNorm(32, channels)
+        self.query_key_value = torch.nn.Linear(channels, 3 * channels)
+        self.out = torch.nn.Linear(channels, channels)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        batch, channels, height, width = image.shape
+        pixels = self.norm(image).flatten(2).transpose(1, 2)  # [batch, height*width, channels]
+        parts = self.query_key_value(pixels).view(batch, height * width, 3, self.heads, channels // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)  # each [batch, heads, height*width, channels/heads]
+        mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        mixed = self.out(mixed.transpose(1, 2).reshape(batch, height * width, channels))
+        return image + mixed.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+class UNet(torch.nn.Module):
+    """A denoiser's UNet: float32 [batch, 4, height, width] and timesteps, float32 [batch], to the noise, of the
+    image's shape. Height and width are multiples of 8."""
+
+    WIDTHS = (64, 128, 256, 512)  # channels at full, half, quarter and eighth size
+    TIME = 256  # features of a timestep
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = torch.nn.Sequential(
+            torch.nn.Linear(64, self.TIME), torch.nn.SiLU(), torch.nn.Linear(self.TIME, self.TIME)
+        )
+        self.enter = torch.nn.Conv2d(4, self.WIDTHS[0], 3, padding=1)
+        self.down, self.shrink = torch.nn.ModuleList(), torch.nn.ModuleList()
+        self.up, self.grow = torch.nn.ModuleList(), torch.nn.ModuleList()
+        for fine, coarse in zip(self.WIDTHS[:-1], self.WIDTHS[1:], strict=True):
+            self.down.append(Residual(fine, fine, self.TIME))
+            self.shrink.append(torch.nn.Conv2d(fine, coarse, 3, stride=2, padding=1))
+            self.grow.append(torch.nn.Conv2d(coarse, fine, 3, padding=1))
+            self.up.append(Residual(2 * fine, fine, self.TIME))
+        deepest = self.WIDTHS[-1]
+        self.before, self.after = Residual(deepest, deepest, self.TIME), Residual(deepest, deepest, self.TIME)
+        self.attention = PixelAttention(deepest, heads=8)
+        self.leave = torch.nn.Sequential(
+            torch.nn.GroupNorm(32, self.WIDTHS[0]), torch.nn.SiLU(), torch.nn.Conv2d(self.WIDTHS[0], 4, 3, padding=1)
+        )
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        image, timestep = inputs
+        frequencies = torch.exp(-torch.arange(32) * (9.21 / 32))  # 1 to 1/10,000
+        angles = timestep[:, None] * frequencies
+        time = self.time(torch.cat([angles.cos(), angles.sin()], dim=1))
+        image = self.enter(image)
+        skipped = []
+        for down, shrink in zip(self.down, self.shrink, strict=True):
+            image = down(image, time)
+            skipped.append(image)
+            image = shrink(image)
+        image = self.after(self.attention(self.before(image, time)), time)
+        for up, grow, skip in zip(reversed(self.up), reversed(self.grow), reversed(skipped), strict=True):
+            image = grow(torch.nn.functional.interpolate(image, scale_factor=2.0))
+            image = up(torch.cat([image, skip], dim=1), time)
+        return self.leave(image)
+
+
+def unet() -> torch.nn.Module:
+    """The UNet above."""
+    return UNet()
+
+
+class Detector(torch.nn.Module):
+    """A one-stage detector without anchors and without suppression: images, float32 [batch, 3, height, width], to a
+    box (left, top, right, bottom, in pixels) and 80 scores for every cell of three grids, float32 [batch, cells, 4]
+    and [batch, cells, 80]. Every image size from one pixel on is taken."""
+
+    STRIDES = (8, 16, 32)  # pixels between the cells of a grid
+    FEATURES, CLASSES = 128, 80
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = transformers.ResNetConfig(
+            layer_type="basic", depths=(2, 2, 2, 2), hidden_sizes=(64, 128, 256, 512),
+            out_features=["stage2", "stage3", "stage4"],
+        )  # fmt: skip
+        self.backbone = transformers.ResNetBackbone(config)
+        self.lateral = torch.nn.ModuleList(torch.nn.Conv2d(width, self.FEATURES, 1) for width in (128, 256, 512))
+        self.classes = self.head(self.CLASSES)
+        self.sides = self.head(4)
+
+    def head(self, out: int) -> torch.nn.Module:
+        """Two convolutions, the same for every grid."""
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(self.FEATURES, self.FEATURES, 3, padding=1), torch.nn.ReLU(),
+            torch.nn.Conv2d(self.FEATURES, out, 3, padding=1),
+        )  # fmt: skip
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        (images,) = inputs
+        laterals = [lateral(level) for lateral, level in zip(self.lateral, self.maps(images), strict=True)]
+        boxes, scores, above = [], [], None
+        for level, stride in zip(reversed(laterals), reversed(self.STRIDES), strict=True):
+            if above is not None:
+                level = level + torch.nn.functional.interpolate(above, size=level.shape[-2:])
+            above = level
+            scores.append(self.classes(level).flatten(2).transpose(1, 2).sigmoid())
+            boxes.append(self.boxes(level, stride))
+        return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
+
+    def maps(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The backbone's features at each of the strides, the finest first."""
+        return self.backbone(images).feature_maps
+
+    def boxes(self, level: torch.Tensor, stride: int) -> torch.Tensor:
+        """A box around the centre of every cell, float32 [batch, cells, 4]."""
+        height, width = level.shape[-2:]
+        rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        centres = (torch.stack([columns, rows], dim=-1).reshape(-1, 2) + 0.5) * stride  # [cells, 2]
+        sides = torch.nn.functional.softplus(self.sides(level)).flatten(2).transpose(1, 2) * stride
+        return torch.cat([centres - sides[..., :2], centres + sides[..., 2:]], dim=-1)
+
+
+def detector() -> torch.nn.Module:
+    """The detector above, on a ResNet-18."""
+    return Detector()

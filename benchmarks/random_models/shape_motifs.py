@@ -1,0 +1,232 @@
+"""Motifs of shape arithmetic, as exporters write it where sizes are symbols: what is computed from sizes steers shapes.
+
+Every tensor that is made of sizes knows what it holds at the sizes that are drawn (`Sketch.arrays`).
+"""
+
+import numpy as np
+from onnx import TensorProto
+
+from benchmarks.random_models.motifs import commuted, scalar, transpose
+from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
+
+# -- numbers made of sizes -------------------------------------------------------------------------
+
+
+def known(s: Sketch, kind: str, *inputs: Tensor, holds, **attributes) -> Tensor:
+    """A node whose result is `holds` at the sizes that are drawn."""
+    value = np.asarray(holds)
+    made = s.op(kind, *inputs, bound=float(np.abs(value).max(initial=0)), **attributes)
+    s.arrays[made.name] = value
+    return made
+
+
+def held(s: Sketch, x: Tensor) -> np.ndarray:
+    return s.arrays[x.name]
+
+
+def integers(s: Sketch, *numbers: int) -> Tensor:
+    return s.constant(np.array(numbers, np.int64))
+
+
+def shape_of(s: Sketch, x: Tensor) -> Tensor:
+    return known(s, "Shape", x, holds=np.array(x.shape, np.int64))
+
+
+def entry(s: Sketch, x: Tensor, axis: int, single: bool = False) -> Tensor:
+    """One size of x: int64 [1], or a single number; exporters cut it out, or gather it."""
+    shape, size = shape_of(s, x), np.int64(x.shape[axis])
+    if single:
+        return known(s, "Gather", shape, s.constant(np.int64(axis)), holds=size)
+    if s.chance(0.4):
+        late = {"starts": np.array([axis]), "ends": np.array([axis + 1]), "axes": np.array([0])}
+        return known(s, "Slice", shape, late=late, holds=[size])
+    if s.chance(0.5):
+        return known(s, "Gather", shape, integers(s, axis), holds=[size])
+    number = known(s, "Gather", shape, s.constant(np.int64(axis)), holds=size)
+    return known(s, "Unsqueeze", number, late={"axes": np.array([0])}, holds=[size])
+
+
+def reckoned(s: Sketch, size: Tensor) -> Tensor:
+    """A size, or a little arithmetic that gives it again."""
+    value, c = held(s, size), s.constant(np.full(size.shape, s.pick([1, 2, 3]), np.int64))
+    match s.pick(["as it is", "as it is", "product", "sum", "cast"]):
+        case "product":
+            product = known(s, "Mul", size, c, holds=value * held(s, c))
+            return known(s, "Div", product, c, holds=value)
+        case "sum":
+            added = known(s, "Add", size, c, holds=value + held(s, c))
+            return known(s, "Sub", added, c, holds=value)
+        case "cast":
+            return known(s, "Cast", size, to=TensorProto.INT64, holds=value)
+    return size
+
+
+def sizes_of(s: Sketch, *parts: Tensor | int) -> Tensor:
+    """Sizes that are computed, joined with such as are numbers: int64 [n]."""
+    tensors = [integers(s, part) if isinstance(part, int) else reckoned(s, part) for part in parts]
+    return known(s, "Concat", *tensors, axis=0, holds=np.concatenate([held(s, t) for t in tensors]))
+
+
+def number_of(s: Sketch, size: Tensor, like: Tensor) -> Tensor:
+    """A size as a number of the data type of `like`."""
+    dtype = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+    return s.op("Cast", size, to=dtype[like.dtype.name], bound=float(held(s, size).max()))
+
+
+# -- what they steer -------------------------------------------------------------------------------
+
+
+def states(s: Sketch) -> Tensor:
+    """[batch, length, width]: the length is a symbol, the batch mostly."""
+    sizes = list(s.symbols.values())
+    return s.find(
+        lambda t: t.dtype == s.float and len(t.shape) == 3 and t.shape[1] in sizes and t.shape[2] in (4, 6),
+        lambda: s.input((s.pick([*sizes, 1, 2]), s.pick(sizes), s.pick([4, 6]))),
+    )
+
+
+def reshaped(s: Sketch, x: Tensor, sizes: Tensor) -> Tensor:
+    return s.op("Reshape", x, sizes, bound=x.bound)
+
+
+def computed_reshapes(s: Sketch) -> None:
+    """Heads taken apart and put together; two axes made one and two again."""
+    x = states(s)
+    batch, length, width = (entry(s, x, axis) for axis in range(3))
+    if s.chance(0.5):
+        y = reshaped(s, x, s.pick([
+            lambda: sizes_of(s, batch, length, 2, -1), lambda: sizes_of(s, batch, -1, 2, x.shape[2] // 2),
+            lambda: sizes_of(s, batch, length, 2, x.shape[2] // 2), lambda: sizes_of(s, 0, 0, 2, -1),
+        ])())  # fmt: skip
+        y = transpose(s, y, [0, 2, 1, 3])
+        if s.chance(0.7):
+            reshaped(s, transpose(s, y, [0, 2, 1, 3]), sizes_of(s, batch, length, s.pick([x.shape[2], -1])))
+    else:
+        y = reshaped(s, x, sizes_of(s, -1, width))
+        y = s.op("Relu", y) if s.chance(0.5) else y
+        reshaped(s, y, sizes_of(s, batch, s.pick([length, -1]), width))
+
+
+def computed_attention(s: Sketch) -> None:
+    """Heads by computed reshapes, the scale by a computed size, a mask of positions now and then."""
+    x = states(s)
+    batch, length = entry(s, x, 0), entry(s, x, 1)
+    depth = x.shape[2] // 2
+
+    def apart(y: Tensor, perm: list[int]) -> Tensor:
+        return transpose(s, reshaped(s, y, sizes_of(s, batch, s.pick([length, -1]), 2, depth)), perm)
+
+    q, k, v = (s.op(s.pick(["Relu", "Neg", "Identity"]), x) for _ in range(3))
+    q = apart(q, [0, 2, 1, 3])
+    if s.chance(0.6):
+        root = s.op("Sqrt", number_of(s, entry(s, q, 3), q), bound=2)
+        q = s.op("Div", q, root, bound=q.bound)
+    z = s.op("MatMul", q, apart(k, [0, 2, 3, 1]), bound=min(256, q.bound * k.bound * depth))
+    if s.chance(0.5):
+        z = commuted(s, "Add", z, mask(s, x))
+    z = s.op("Softmax", z, axis=-1 if s.opset < 13 or s.chance(0.8) else 3, bound=1)
+    z = s.op("MatMul", z, apart(v, [0, 2, 1, 3]), bound=v.bound)
+    reshaped(s, transpose(s, z, [0, 2, 1, 3]), sizes_of(s, batch, length, s.pick([x.shape[2], -1])))
+
+
+def positions(s: Sketch, x: Tensor, axis: int) -> Tensor:
+    """0, 1, … along an axis of x: int64 [size]."""
+    if s.opset < 11:
+        raise Misfit
+    size = entry(s, x, axis, single=True)
+    return known(s, "Range", s.constant(np.int64(0)), size, s.constant(np.int64(1)), holds=np.arange(x.shape[axis]))
+
+
+def mask(s: Sketch, x: Tensor) -> Tensor:
+    """float [length, length]: a large negative number where a position is later."""
+    along = positions(s, x, 1)
+    rows, columns = (s.op("Unsqueeze", along, late={"axes": np.array([axis])}) for axis in (1, 0))
+    later = s.op("Less", rows, columns)
+    return s.op("Where", later, scalar(s, x, -8.0), scalar(s, x, 0.0), bound=8)
+
+
+def positions_added(s: Sketch) -> None:
+    """Positions, as numbers, added to a tensor; or its causal mask alone."""
+    x = states(s)
+    if s.chance(0.4):
+        mask(s, x)
+        return
+    along = s.op("Unsqueeze", number_of(s, positions(s, x, 1), x), late={"axes": np.array([1])})
+    commuted(s, "Add", x, commuted(s, "Mul", along, scalar(s, x, 0.125)))
+
+
+def expanded(s: Sketch) -> None:
+    """Expand by a computed shape; exporters write Where(shape == -1, ones, shape)."""
+    x = states(s)
+    row = s.weight((1, 1, x.shape[2])) if s.chance(0.5) else s.input((1, x.shape[1], x.shape[2]))
+    target = shape_of(s, x) if s.chance(0.4) else sizes_of(s, entry(s, x, 0), entry(s, x, 1), x.shape[2])
+    if s.chance(0.5) and s.opset >= 11:
+        shape, n = held(s, target), integers(s, 3)
+        minus = s.attribute_tensor(np.array([1], np.int64))
+        ones = known(s, "ConstantOfShape", n, holds=np.ones(3, np.int64), **minus)
+        minus_one = s.constant(np.int64(-1))
+        if s.chance(0.4):
+            minus_one = known(s, "Mul", ones, minus_one, holds=-np.ones(3, np.int64))
+        same = s.op("Equal", target, minus_one, bound=1)
+        target = known(s, "Where", same, ones, target, holds=shape)
+    y = s.op("Expand", row, target, bound=row.bound)
+    if s.chance(0.6):
+        commuted(s, s.pick(["Add", "Mul"]), x, y)
+
+
+def filled(s: Sketch) -> None:
+    """A constant of the shape of a tensor, added or chosen."""
+    x = states(s)
+    number = s.pick([0.0, 1.0, 0.5])
+    fill = s.op("ConstantOfShape", shape_of(s, x), bound=1, **s.attribute_tensor(np.array([number], x.dtype)))
+    commuted(s, s.pick(["Add", "Mul"]), x, fill)
+
+
+def cut_by_size(s: Sketch) -> None:
+    """A table cut to the length of a tensor; a tensor without its first or last place, or its first half."""
+    x = states(s)
+    length = entry(s, x, 1)
+    axes, zero = integers(s, 1), integers(s, 0)
+    if s.opset < 10:
+        raise Misfit
+    form = s.pick(["table", "table", "first", "last", "half"])
+    if form == "table":
+        table = s.weight((1, 40, x.shape[2]))
+        commuted(s, "Add", x, s.op("Slice", table, zero, length, axes, bound=table.bound))
+        return
+    one = integers(s, 1)
+    size = x.shape[1]
+    if form == "first":
+        s.op("Slice", x, one, length, axes, bound=x.bound)
+    elif form == "last":
+        s.op("Slice", x, known(s, "Sub", length, one, holds=[size - 1]), length, axes, bound=x.bound)
+    else:
+        half = known(s, "Div", length, integers(s, 2), holds=[size // 2])
+        s.op("Slice", x, half, length, axes, bound=x.bound)
+
+
+def cached(s: Sketch) -> None:
+    """What was there before, with what comes now; of all of it the last part, or its length."""
+    x = states(s)
+    past = s.input((x.shape[0], s.symbols.get("past", 3), x.shape[2]))
+    joined = s.op("Concat", past, x, axis=1)
+    match s.pick(["nothing", "cut", "number", "reshape"]):
+        case "cut" if s.opset >= 10:
+            s.op("Slice", joined, entry(s, past, 1), entry(s, joined, 1), integers(s, 1), bound=x.bound)
+        case "number":
+            commuted(s, "Mul", x, number_of(s, entry(s, joined, 1), x))
+        case "reshape":
+            reshaped(s, joined, sizes_of(s, entry(s, x, 0), entry(s, joined, 1), 2, -1))
+
+
+def mean_by_count(s: Sketch) -> None:
+    """A sum over positions, divided by how many there are."""
+    x = states(s)
+    summed = s.op("ReduceSum", x, late={"axes": np.array([1])}, keepdims=1, bound=x.bound * x.shape[1])
+    s.op("Div", summed, number_of(s, entry(s, x, 1), x), bound=x.bound)
+
+
+SHAPE_MOTIFS = {  # → how often, as in MOTIFS
+    computed_reshapes: 4, computed_attention: 3, positions_added: 2, expanded: 3, filled: 1.5, cut_by_size: 3,
+    cached: 2, mean_by_count: 1.5,
+}  # fmt: skip

@@ -1,0 +1,65 @@
+"""What a graph with symbolic sizes costs: what it costs at the sizes that are typical of it.
+
+At one size that is the model's own cost there. Over several the runtime of an operator is the mean of its runtimes,
+each as a share of what the whole original takes at that size: a rewrite that gains a tenth at 16 tokens counts as much
+as one that gains a tenth at 512. The unit is such that the original costs the geometric mean of what it takes at the
+sizes. FLOPs, bytes and launches are plain means.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from rlflow.costs import CostModel, NodeCost, graph_cost
+from rlflow.graph.model import Graph, Node
+
+
+def at_sizes(model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph) -> CostModel:
+    """The cost model for `original` and what is rewritten from it; the model itself where there is no symbol.
+
+    Args:
+      model: one for graphs without symbols, or the result for another original, which is returned as it is.
+    """
+    return AtSizes(model, sizes, original) if any(sizes) and not isinstance(model, AtSizes) else model
+
+
+class AtSizes:
+    """A cost model at typical sizes.
+
+    Attributes:
+      model: what costs operators whose sizes are numbers.  sizes: symbol → size, once for every typical size.
+    """
+
+    def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):
+        self.model, self.sizes, self._original = model, tuple(sizes), original
+        self.reach, self.passes = model.reach, model.passes
+        self._last: tuple[Graph, list[Graph]] | None = None  # the last graph asked about, and its views
+
+    @property
+    def deadline(self) -> float:
+        return self.model.deadline
+
+    @deadline.setter
+    def deadline(self, clock: float) -> None:
+        self.model.deadline = clock
+
+    def node_cost(self, graph: Graph, node: Node) -> NodeCost:
+        costs = [self.model.node_cost(view, node) for view in self._views(graph)]
+        if len(costs) == 1:
+            return costs[0]
+        runtime = sum(weight * cost.runtime_ps for weight, cost in zip(self._weights, costs, strict=True))
+        others = [round(sum(column) / len(costs)) for column in list(zip(*costs, strict=True))[1:]]
+        return NodeCost(round(runtime / len(costs)), *others)
+
+    @cached_property
+    def _weights(self) -> list[float]:
+        """For every size the mean of what the original takes at all of them, over what it takes at this one."""
+        totals = [max(graph_cost(self.model, view).runtime_ps, 1) for view in self._views(self._original)]
+        mean = math.exp(sum(map(math.log, totals)) / len(totals))
+        return [mean / total for total in totals]
+
+    def _views(self, graph: Graph) -> list[Graph]:
+        """The graph at every size; the same objects for as long as the same graph is asked about."""
+        if self._last is None or self._last[0] is not graph:
+            self._last = graph, [graph.at(sizes) for sizes in self.sizes]
+        return self._last[1]

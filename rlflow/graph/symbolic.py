@@ -1,0 +1,326 @@
+"""Shapes of results where sizes are symbols: what ONNX's own inference says, and what it leaves open.
+
+ONNX's inference hands a symbol through (element-wise operators, products, transpositions, reductions, …) but does not
+reckon with it. Every Dim goes in under a name of its own and comes back by it; operators whose results have sizes that
+are computed (Concat, Reshape, Slice, windows, …) are this module's. Both speak of sizes at which the model runs.
+
+A cut `x[:n]` of an axis that may be shorter than n is taken to have n elements: tables of positions are cut so, and a
+model runs on with what is added to the cut only where it has. Validation compares at sizes that nobody named.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from rlflow.graph import dims
+from rlflow.graph.contents import larger, smaller
+from rlflow.graph.contrib import SIZE
+from rlflow.graph.dims import Dim, Undecided
+from rlflow.graph.model import TensorType
+
+OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose sizes are reckoned here
+UNBOUNDED = (1 << 31) - 1  # an end of a cut that says "to the end"
+
+_NAMES: dict[Dim, str] = {}
+_DIMS: dict[str, Dim] = {}
+
+
+def name_of(dim: Dim) -> str:
+    """The name under which ONNX's inference sees the size."""
+    name = _NAMES.get(dim)
+    if name is None:
+        name = _NAMES[dim] = f"{SIZE}{len(_NAMES)}"
+        _DIMS[name] = dim
+    return name
+
+
+def named(name: str) -> Dim | None:
+    """The size of that name; None for one that ONNX's inference made up."""
+    return _DIMS.get(name)
+
+
+def is_symbolic(kind: TensorType | None) -> bool:
+    """Whether a size of the tensor, or an element that is known, depends on a symbol."""
+    return kind is not None and any(type(size) is Dim for size in (*(kind.shape or ()), *(kind.content or ())))
+
+
+class Call:
+    """One operator with what is known of its inputs."""
+
+    def __init__(self, op: str, attributes: dict, inputs: list, values: list, n_outputs: int):
+        self.op, self.attributes, self.n_outputs = op, attributes, n_outputs
+        self.shapes = [kind.shape if kind is not None else None for kind in inputs]
+        self.values = values
+
+    def sizes(self, slot: int, default=None) -> list | None:
+        """The content of an input as a flat list of sizes; Undecided where it is not known."""
+        if slot >= len(self.shapes) or self.shapes[slot] is None:
+            return default
+        if self.values[slot] is None:
+            raise Undecided("a shape is computed from what is not known in advance")
+        return [v if type(v) is Dim else v.item() if isinstance(v, np.generic) else v for v in self.values[slot].flat]
+
+    def axis(self, default: int = 0) -> int:
+        return self.attributes.get("axis", default) % len(self.shapes[0])
+
+
+def shapes(call: Call) -> list[tuple] | None:
+    """The shapes of the results; None for an operator that is left to ONNX.
+
+    Raises Undecided where they are not the same polynomials at every size.
+    """
+    compute = _SHAPES.get(call.op)
+    if compute is None:
+        return None
+    if call.shapes[0] is None and call.op not in ("ConstantOfShape", "Range"):
+        raise Undecided("the shape of an input is not known")
+    result = compute(call)
+    return result if isinstance(result, list) else [result] * call.n_outputs
+
+
+def broadcast(shapes_: list[tuple]) -> tuple:
+    """The shape of an element-wise result. Raises Undecided where two symbols meet that may differ."""
+    rank = max(map(len, shapes_))
+    result = [1] * rank
+    for shape in shapes_:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            result[axis] = _met(result[axis], size)
+    return tuple(result)
+
+
+def _met(a, b):
+    if a is b or (type(a) is int and a == 1):
+        return b
+    if type(b) is int:
+        return a if b == 1 else b
+    if type(a) is int:
+        return a
+    raise Undecided(f"whether {a} = {b} would have to be known")
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+def _concat(call: Call) -> tuple:
+    axis, known = call.axis(), [shape for shape in call.shapes if shape is not None]
+    if len(known) != len(call.shapes):
+        raise Undecided("the shape of an input is not known")
+    result = [_same([shape[k] for shape in known]) for k in range(len(known[0]))]
+    result[axis] = sum(shape[axis] for shape in known)
+    return tuple(result)
+
+
+def _same(sizes: list):
+    """Sizes that must be equal for the model to run: a number, if one is."""
+    return next((size for size in sizes if type(size) is int), sizes[0])
+
+
+def _reshape(call: Call) -> tuple:
+    shape, zero_is_size = call.shapes[0], call.attributes.get("allowzero", 0)
+    sizes = []
+    for axis, size in enumerate(call.sizes(1)):
+        sizes.append(shape[axis] if type(size) is int and size == 0 and not zero_is_size else size)
+    free = [axis for axis, size in enumerate(sizes) if type(size) is int and size == -1]
+    if free:
+        known = dims_product(size for axis, size in enumerate(sizes) if axis != free[0])
+        sizes[free[0]] = dims_product(shape) // known
+    return tuple(sizes)
+
+
+def dims_product(sizes):
+    result = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def _flatten(call: Call) -> tuple:
+    axis, shape = call.attributes.get("axis", 1), call.shapes[0]
+    axis += len(shape) if axis < 0 else 0
+    return dims_product(shape[:axis]), dims_product(shape[axis:])
+
+
+def _slice(call: Call) -> tuple:
+    shape, starts, ends = list(call.shapes[0]), call.sizes(1), call.sizes(2)
+    axes, steps = call.sizes(3, list(range(len(starts)))), call.sizes(4, [1] * len(starts))
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        shape[axis] = cut(shape[axis], start, end, step)
+    return tuple(shape)
+
+
+def cut(size, start, end, step: int):
+    """How many elements start:end:step takes of an axis."""
+    if type(size) is int and all(type(v) is int for v in (start, end)):
+        if step < 0:  # borders before the beginning: ONNX starts at the first element, and ends behind it
+            start, end = max(start, -size), None if end < -size else end
+        return len(range(*slice(start, end, step).indices(size)))
+    if step < 0:
+        raise Undecided("a cut runs backwards along a symbolic axis")
+    first, last = _border(start, size), _border(end, size)
+    return larger((last - first + step - 1) // step, 0)
+
+
+def _border(border, size):
+    """Where a border of a cut lies along the axis, counted from its beginning."""
+    if type(border) is int and abs(border) >= UNBOUNDED:
+        return size if border > 0 else 0
+    if dims.least(border) < 0:
+        if dims.least(-border) <= 0:
+            return _cautiously(larger, border, 0)  # neither sign is sure: seq - 4
+        return _cautiously(larger, size + border, 0)
+    return _cautiously(smaller, border, size)
+
+
+def _cautiously(choose: Callable, border, limit):
+    try:
+        return choose(border, limit)
+    except Undecided:
+        if type(limit) is Dim:
+            raise
+        return border  # the table is long enough (see above)
+
+
+def _expand(call: Call) -> tuple:
+    return broadcast([call.shapes[0], tuple(call.sizes(1))])
+
+
+def _tile(call: Call) -> tuple:
+    return tuple(size * times for size, times in zip(call.shapes[0], call.sizes(1), strict=True))
+
+
+def _range(call: Call) -> tuple:
+    (start,), (limit,), (delta,) = call.sizes(0), call.sizes(1), call.sizes(2)
+    start, limit, delta = (int(v) if isinstance(v, float) and v.is_integer() else v for v in (start, limit, delta))
+    if type(delta) is Dim:
+        raise Undecided("the step of a Range is a size")
+    if delta < 0:
+        start, limit, delta = limit, start, -delta
+    return (larger((limit - start + delta - 1) // delta, 0),)
+
+
+def _split(call: Call) -> list[tuple]:
+    shape, axis = call.shapes[0], call.axis()
+    sizes = call.sizes(1)
+    if sizes is None:
+        part = -(-shape[axis] // call.n_outputs) if type(shape[axis]) is int else shape[axis] // call.n_outputs
+        sizes = [part] * (call.n_outputs - 1) + [shape[axis] - part * (call.n_outputs - 1)]
+    return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
+
+
+def _pad(call: Call) -> tuple:
+    shape, pads = list(call.shapes[0]), call.sizes(1)
+    axes = call.sizes(3, list(range(len(shape))))
+    for k, axis in enumerate(axes):
+        shape[axis] = shape[axis] + pads[k] + pads[k + len(axes)]
+    return tuple(shape)
+
+
+def _resize(call: Call) -> tuple:
+    shape = list(call.shapes[0])
+    axes = call.attributes.get("axes", tuple(range(len(shape))))
+    if call.attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        raise Undecided("the sides keep their ratio")
+    sizes = call.sizes(3)
+    if sizes is not None:
+        for axis, size in zip(axes, sizes, strict=True):
+            shape[axis] = size
+        return tuple(shape)
+    scales = call.sizes(1 if call.op == "Upsample" else 2)
+    for axis, scale in zip(axes, scales, strict=True):
+        if type(scale) is Dim:
+            raise Undecided("a scale is a size")
+        ratio = Fraction(scale).limit_denominator(1 << 10)
+        if float(np.float32(float(ratio))) != float(np.float32(scale)):
+            raise Undecided("a scale is no simple fraction")
+        shape[axis] = shape[axis] * ratio.numerator // ratio.denominator
+    return tuple(shape)
+
+
+def _window(call: Call, kernel: tuple) -> list:
+    """The sizes of the positions of windows over the axes from the third on."""
+    sides = call.shapes[0][2:]
+    attributes, n = call.attributes, len(sides)
+    strides, dilations = (attributes.get(name, (1,) * n) for name in ("strides", "dilations"))
+    pads, mode = attributes.get("pads", (0,) * 2 * n), attributes.get("auto_pad", b"NOTSET")
+    result = []
+    for k, side in enumerate(sides):
+        if mode in (b"SAME_UPPER", b"SAME_LOWER"):
+            result.append((side + strides[k] - 1) // strides[k])
+            continue
+        around = 0 if mode == b"VALID" else pads[k] + pads[n + k]
+        room = side + around - (dilations[k] * (kernel[k] - 1) + 1)
+        if attributes.get("ceil_mode", 0):
+            up = (room + strides[k] - 1) // strides[k] + 1
+            begun = 0 if mode == b"VALID" else pads[k]
+            # a window that would begin behind the image is none
+            result.append(up if dims.least(side + begun - 1 - (up - 1) * strides[k]) >= 0 else _unsure_window(room))
+        else:
+            result.append(room // strides[k] + 1)
+    return result
+
+
+def _unsure_window(room):
+    raise Undecided(f"whether a last window over {room} begins in the image would have to be known")
+
+
+def _conv(call: Call) -> tuple:
+    weight = call.shapes[1]
+    return (call.shapes[0][0], weight[0], *_window(call, call.attributes.get("kernel_shape") or weight[2:]))
+
+
+def _pool(call: Call) -> tuple:
+    return (*call.shapes[0][:2], *_window(call, call.attributes["kernel_shape"]))
+
+
+def _conv_transpose(call: Call) -> tuple:
+    shape, weight, attributes = call.shapes[0], call.shapes[1], call.attributes
+    n, kernel = len(shape) - 2, attributes.get("kernel_shape") or weight[2:]
+    if attributes.get("output_shape") or attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
+        raise Undecided("a transposed convolution pads by itself")
+    strides, dilations = (attributes.get(name, (1,) * n) for name in ("strides", "dilations"))
+    pads, more = attributes.get("pads", (0,) * 2 * n), attributes.get("output_padding", (0,) * n)
+    sides = [
+        strides[k] * (shape[2 + k] - 1) + more[k] + dilations[k] * (kernel[k] - 1) + 1 - pads[k] - pads[n + k]
+        for k in range(n)
+    ]
+    return (shape[0], weight[1] * attributes.get("group", 1), *sides)
+
+
+def _depth_to_space(call: Call) -> tuple:
+    (batch, channels, height, width), block = call.shapes[0], call.attributes["blocksize"]
+    return batch, channels // (block * block), height * block, width * block
+
+
+def _space_to_depth(call: Call) -> tuple:
+    (batch, channels, height, width), block = call.shapes[0], call.attributes["blocksize"]
+    return batch, channels * block * block, height // block, width // block
+
+
+def _element_wise(call: Call) -> tuple:
+    if None in call.shapes:
+        raise Undecided("the shape of an input is not known")
+    return broadcast(call.shapes)
+
+
+def _matmul(call: Call) -> tuple:
+    a, b = call.shapes
+    if a is None or b is None:
+        raise Undecided("the shape of an input is not known")
+    left, right = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
+    batch = broadcast([left[:-2], right[:-2]]) if len(left) > 2 or len(right) > 2 else ()
+    return (*batch, *left[-2:-1][: len(a) > 1], *right[-1:][: len(b) > 1])
+
+
+_SHAPES: dict[str, Callable] = {
+    "Concat": _concat, "Reshape": _reshape, "Flatten": _flatten, "Slice": _slice, "Expand": _expand, "Tile": _tile,
+    "ConstantOfShape": lambda call: tuple(call.sizes(0)), "Range": _range, "Split": _split, "Pad": _pad,
+    "Resize": _resize, "Upsample": _resize, "Conv": _conv, "FusedConv": _conv, "ConvTranspose": _conv_transpose,
+    "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool, "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth, "MatMul": _matmul,
+}  # fmt: skip
+_SHAPES |= dict.fromkeys(
+    ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Equal", "Less", "LessOrEqual", "Greater",
+     "GreaterOrEqual", "And", "Or", "Xor", "Where", "BitShift", "PRelu"),
+    _element_wise,
+)  # fmt: skip

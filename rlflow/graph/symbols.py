@@ -1,0 +1,198 @@
+"""The symbols of a model: what the sizes of its inputs are called, and as which sizes its tensors' are read.
+
+A dimension is a number, a name (`seq`), an expression of other names ("past + seq", as exporters write sums), or has no
+name at all: then it is called after its input and axis (`x_2`); the file keeps it unnamed.
+
+A symbol is at least 1: rules are proved for sizes from 1. The length of what the model appends to (an input that is an
+operand of Concat, along that axis: a cache) is at least 0, since the first call of such a model has nothing there.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from rlflow.common.errors import RLFlowError
+from rlflow.graph.dims import Dim, least, parse, symbol, symbols_of
+from rlflow.graph.shapes import type_proto
+from rlflow.graph.types import TensorType
+
+MAX_NAME = 200  # characters; longer ones are no names that anybody gave
+
+
+class Symbols:
+    """The sizes of a model's inputs.
+
+    Attributes:
+      least: symbol → the least size that it may have, of those that are not bound.
+      bindings: symbol → the size that it is bound to.
+    """
+
+    def __init__(
+        self, inputs: Iterable[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto], bound: Mapping[str, int]
+    ):
+        inputs = [value for value in inputs if value.type.HasField("tensor_type")]
+        self.bindings = dict(bound)
+        self._named: dict[str, Dim | int] = {}
+        self._unnamed: dict[tuple[str, int], Dim | int] = {}
+        written = _written(inputs)
+        plain = {name for name in written if name.isidentifier()}
+        self.least: dict[str, int] = {}
+        may_be_empty = _appended_to(inputs, nodes)
+        axes = [(value.name, axis, dim) for value in inputs for axis, dim in enumerate(_dims(value))]
+        empty = {dim.dim_param for name, axis, dim in axes if (name, axis) in may_be_empty}
+        for name in sorted(plain):
+            self._add(name, name in empty)
+        for name, axis, dim in axes:
+            if dim.HasField("dim_value") or dim.dim_param in plain:
+                continue
+            if not dim.dim_param:
+                self._unnamed[name, axis] = self._add(unnamed(name, axis, written), (name, axis) in may_be_empty)
+            elif dim.dim_param not in self._named:
+                size = None if dim.dim_param in bound else self._expression(dim.dim_param)
+                if size is None:
+                    self._add(dim.dim_param, dim.dim_param in empty)
+                else:
+                    self._named[dim.dim_param] = size
+
+    def _expression(self, text: str) -> Dim | int | None:
+        """The size that a text says in names of sizes; None where it is a name itself.
+
+        A name that stands in expressions alone ("8*height") is a symbol, too, if the size is surely one then;
+        "batch-size" is not. Of names that stand elsewhere too it may be 0 ("past + seq", both of which may be empty).
+        """
+        new: list[str] = []
+
+        def named(name: str) -> Dim | int:
+            if name not in self._named:
+                new.append(name)
+            return self._named[name] if name in self._named else symbol(name)
+
+        size = parse(text, named) if len(text) <= MAX_NAME else None
+        if size is None or type(size) is int or least(size) < (1 if new else 0):
+            return None if type(size) is not int else size
+        for name in new:
+            self._add(name, False)
+        return parse(text, named)
+
+    def _add(self, name: str, may_be_empty: bool) -> Dim | int:
+        if name in self.bindings:
+            self._named[name] = self.bindings[name]
+        else:
+            self.least[name] = 0 if may_be_empty else 1
+            self._named[name] = symbol(name, self.least[name])
+        return self._named[name]
+
+    def shape_of(self, value: onnx.ValueInfoProto) -> tuple:
+        """The sizes of an input, int or Dim."""
+        return tuple([self._size(value.name, axis, dim) for axis, dim in enumerate(_dims(value))])
+
+    def _size(self, name: str, axis: int, dim):
+        if dim.HasField("dim_value"):
+            return dim.dim_value
+        return self._named[dim.dim_param] if dim.dim_param else self._unnamed[name, axis]
+
+
+def unnamed(name: str, axis: int, written: set[str]) -> str:
+    """What a dimension without a name is called: not as one of those that are written in the file."""
+    result = f"{name}_{axis}"
+    while result in written:
+        result += "_"
+    return result
+
+
+def _written(inputs: Iterable[onnx.ValueInfoProto]) -> set[str]:
+    """The names of dimensions in the declarations of inputs."""
+    return {dim.dim_param for value in inputs for dim in _dims(value)} - {""}
+
+
+def _dims(value: onnx.ValueInfoProto):
+    return value.type.tensor_type.shape.dim
+
+
+def _appended_to(inputs: list[onnx.ValueInfoProto], nodes: Iterable[onnx.NodeProto]) -> set[tuple[str, int]]:
+    """(input, axis) wherever a Concat appends to an input."""
+    ranks = {value.name: len(_dims(value)) for value in inputs}
+    result = set()
+    for node in nodes:
+        if node.op_type == "Concat" and node.domain in ("", "ai.onnx") and len(node.input) > 1:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            result |= {(name, axis % ranks[name]) for name in node.input if ranks.get(name)}
+    return result
+
+
+# -- sizes that are given --------------------------------------------------------------------------
+
+
+def bind_shapes(inputs, shapes: Mapping[str, object]) -> list[onnx.ValueInfoProto]:
+    """The inputs with every dimension fixed. Raises RLFlowError with what is missing."""
+    symbols = Symbols(inputs, (), check_shapes(inputs, shapes))
+    _refuse_open_sizes(inputs, symbols)
+    return [with_sizes(value, symbols) for value in inputs]
+
+
+def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
+    """Symbol → size, of what `shapes` says. Raises RLFlowError where it does not fit the inputs."""
+    bindings = {name: int(size) for name, size in shapes.items() if isinstance(size, int)}
+    shapes = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in shapes.items()}
+    for name, sizes in shapes.items():
+        if min(sizes, default=0) < 0:
+            raise RLFlowError(f"--shape gives '{name}' a negative size")
+    names, written = {value.name for value in inputs}, _written(inputs)
+    for value in inputs:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            raise RLFlowError(f"input '{value.name}' has no declared rank; such models cannot be optimised")
+        if value.name in shapes:
+            dims = value.type.tensor_type.shape.dim
+            sizes = shapes[value.name]
+            if len(sizes) != len(dims):
+                raise RLFlowError(f"input '{value.name}' has {len(dims)} dimensions, --shape gives {len(sizes)}")
+            for axis, (dim, size) in enumerate(zip(dims, sizes, strict=True)):
+                if dim.HasField("dim_value"):
+                    if dim.dim_value != size:
+                        raise RLFlowError(
+                            f"input '{value.name}' has a fixed size {dim.dim_value}, --shape gives {size}"
+                        )
+                    continue
+                name = dim.dim_param or unnamed(value.name, axis, written)
+                if bindings.setdefault(name, size) != size:
+                    raise RLFlowError(f"dimension '{name}' is bound to {bindings[name]} and {size}")
+    symbols = written | Symbols(inputs, (), {}).least.keys()
+    for name in shapes:
+        if name not in names and name not in symbols:
+            known = ", ".join(sorted({*names, *symbols}))
+            raise RLFlowError(
+                f"--shape names '{name}', which is neither an input nor a symbolic dimension; there are {known}"
+            )
+    return bindings
+
+
+def with_sizes(value: onnx.ValueInfoProto, symbols: Symbols) -> onnx.ValueInfoProto:
+    """The declaration of an input as inference takes it: numbers, and names of their own for other sizes."""
+    sized = onnx.ValueInfoProto()
+    sized.CopyFrom(value)
+    if value.type.HasField("tensor_type"):
+        shape = symbols.shape_of(value)
+        sized.type.CopyFrom(type_proto(TensorType(value.type.tensor_type.elem_type, shape)))
+    return sized
+
+
+def _refuse_open_sizes(inputs, symbols: Symbols) -> None:
+    """Raises RLFlowError with all that is still to be said, as arguments that can be copied."""
+    declared, arguments = [], []
+    for value in inputs:
+        open_ones = [name for size in symbols.shape_of(value) for name in sorted(symbols_of(size))]
+        if not open_ones:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        declared.append(f"'{value.name}' is [{', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in dims)}]")
+        if all(dim.HasField("dim_value") or dim.dim_param for dim in dims):
+            arguments += [f"--shape {shlex.quote(f'{name}=1')}" for name in open_ones]
+        else:
+            sizes = "x".join(str(dim.dim_value or 1) for dim in dims)
+            arguments.append(f"--shape {shlex.quote(f'{value.name}={sizes}')}")
+    if arguments:
+        raise RLFlowError(
+            f"the model leaves sizes of its inputs open: {', '.join(declared)}; say which it will run with, "
+            f"for example {' '.join(dict.fromkeys(arguments))}"
+        )

@@ -1,0 +1,43 @@
+"""Commands on a model whose sizes are symbols."""
+
+import onnx
+import pytest
+
+from tests.commands import in_process
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N,S,4] x) => (float[N,T,2] y) <int64 zero = {0}, int64[1] first = {0}, int64[2] rest = {-1, 2}> {
+  s = Shape(x)
+  n = Gather<axis = 0>(s, zero)
+  u = Unsqueeze(n, first)
+  sizes = Concat<axis = 0>(u, rest)
+  r = Reshape(x, sizes)
+  a = Relu(r)
+  y = Relu(a)
+}"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ((), " at N = 1, S = 128"),
+        (("--shape", "S=16,32"), " at N = 1, S = 16"),
+        (("--shape", "S=16", "--fix"), " at N = 1"),
+        (("--shape", "x=2x16x4", "--fix"), ""),
+    ],
+)
+def test_a_bound_is_of_the_typical_size(model, capsys, words, where):
+    done = in_process(capsys, "bound", "--model", model, "--seconds", "5", *words)
+    assert f"a bound on the analytic cost{where}, nothing was measured" in done.ending["sure"]
+
+
+def test_rules_are_explained_where_optimise_begins(model, capsys):
+    done = in_process(capsys, "rules", "explain", model)
+    assert "of shape arithmetic first; in what is left:" in done.out and "relu-relu" in done.out
+    assert "reshape-to-known" not in done.out  # which has been applied

@@ -1,0 +1,209 @@
+"""What a graph with symbols costs: the same as with numbers in their place; over several sizes each counts the same."""
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import GraphCost, graph_cost, profiled, timing_until
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.at_sizes import AtSizes, at_sizes
+from rlflow.costs.corrected import CorrectedCost, Correction
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.signature import text
+from rlflow.costs.timing import Timing, known_inputs
+from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.delivery import _describe_graph, _receipt, _to_measure
+from rlflow.deliver.receipt import replay
+from rlflow.env.state import Task
+from rlflow.graph.model import Graph, TensorType
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.search.bound import lower_bound
+from rlflow.zoo import load
+from tests.costs.graphs import model, only
+from tests.toys.tiny import tiny_task
+
+# Two products of which one grows with the square of the length, shape arithmetic, and a pair of transposes to remove.
+BODY = """g (float[batch,seq,16] x) => (float[batch,seq,seq] y)
+  <int64 zero = {0}, int64 one = {1}, int64[1] axes = {0}>
+  {
+    t = Transpose <perm = [0, 2, 1]> (x)
+    scores = MatMul(x, t)
+    u = Transpose <perm = [0, 2, 1]> (scores)
+    v = Transpose <perm = [0, 2, 1]> (u)
+    shape = Shape(x)
+    length = Gather(shape, one)
+    rows = Unsqueeze(length, axes)
+    target = Concat <axis = 0> (rows, rows)
+    numbers = Range(zero, length, one)
+    mask = Cast <to = 1> (numbers)
+    wide = Expand(mask, target)
+    r = Relu(v)
+    y = Add(r, wide)
+  }"""
+SIZES = ({"batch": 1, "seq": 4}, {"batch": 1, "seq": 64}, {"batch": 2, "seq": 300})
+
+
+def symbolic() -> Graph:
+    return load_graph(model(BODY))
+
+
+def bound(sizes: dict[str, int]) -> Graph:
+    return load_graph(model(BODY), sizes)
+
+
+def test_at_one_size_a_graph_costs_what_it_costs_with_numbers_in_place_of_symbols():
+    for sizes in SIZES:
+        assert graph_cost(AtSizes(AnalyticCost(), (sizes,), symbolic()), symbolic()) == graph_cost(
+            AnalyticCost(), bound(sizes)
+        )
+
+
+def test_without_symbols_the_model_is_left_alone():
+    cost = AnalyticCost()
+    assert at_sizes(cost, ({},), bound(SIZES[0])) is cost
+    known = at_sizes(cost, SIZES, symbolic())
+    assert at_sizes(known, SIZES, symbolic()) is known
+    assert Task(symbolic(), load_rules(), cost, sizes=SIZES).cost.model is cost
+
+
+def test_over_several_sizes_the_original_costs_the_geometric_mean_and_each_size_counts_the_same():
+    graphs = [bound(sizes) for sizes in SIZES]
+    totals = [graph_cost(AnalyticCost(), each).runtime_ps for each in graphs]
+    assert max(totals) > 10 * min(totals)  # so that a plain mean would be that of the largest
+    original = symbolic()
+    cost = AtSizes(AnalyticCost(), SIZES, original)
+    mean = math.exp(np.mean(np.log(totals)))
+    assert graph_cost(cost, original).runtime_ps == pytest.approx(mean, rel=1e-6)
+    launches = graph_cost(AnalyticCost(), graphs[0]).launches
+    assert graph_cost(cost, original).launches == launches  # the same at every size
+    product = only(original, "MatMul")
+    shares = [
+        AnalyticCost().node_cost(each, only(each, "MatMul")).runtime_ps / total
+        for each, total in zip(graphs, totals, strict=True)
+    ]
+    assert cost.node_cost(original, product).runtime_ps == pytest.approx(mean * np.mean(shares), rel=1e-6)
+
+
+def test_by_difference_is_counted_anew():
+    task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES)
+    rng, state = np.random.default_rng(0), task.initial
+    for _ in range(12):
+        matches = state.matches
+        if not matches:
+            break
+        state = state.follow(matches[rng.integers(len(matches))])
+        assert state.graph_cost.total == GraphCost.of(task.cost, state.graph).total
+    assert state.graph.hash != task.graph.hash
+
+
+def test_a_graph_is_looked_at_once_for_every_size(monkeypatch):
+    asked, look = [], Graph.at
+    monkeypatch.setattr(Graph, "at", lambda graph, sizes: asked.append(sizes) or look(graph, sizes))
+    original = symbolic()
+    graph_cost(AtSizes(AnalyticCost(), SIZES, original), original)
+    assert asked == list(SIZES)
+
+
+@pytest.fixture
+def clockwork(monkeypatch) -> list[tuple]:
+    """Instead of timings: what was asked to be timed, with the inputs that were given."""
+    timed = []
+
+    def timing(model, threads, budget_ms, optimise=True, given=None):
+        timed.append((model, dict(given or {})))
+        return Timing(*[1000.0 + 500 * len(model.graph.node)] * 3, 3)
+
+    monkeypatch.setattr(profiled, "time_model", timing)
+    return timed
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_what_is_fused_is_looked_for_once_for_every_size(tmp_path, monkeypatch, clockwork, corrected):
+    made, groups = [], profiled.Groups
+    monkeypatch.setattr(profiled, "Groups", lambda *parts: made.append(parts) or groups(*parts))
+    model, original = ProfiledCost(tmp_path / "costs.sqlite"), symbolic()
+    cost = CorrectedCost(model, Correction(1.0, {}, 0.0)) if corrected else model
+    graph_cost(AtSizes(cost, SIZES, original), original)
+    assert len(made) == len(SIZES) and not model.fallbacks and clockwork
+
+
+def test_a_deadline_is_that_of_the_model(tmp_path):
+    model, original = ProfiledCost(tmp_path / "costs.sqlite"), symbolic()
+    cost = AtSizes(model, SIZES, original)
+    with timing_until(cost, time.monotonic()):
+        with pytest.raises(profiled.TimeIsUp):
+            graph_cost(cost, original)
+        assert model.deadline == cost.deadline < math.inf
+    assert model.deadline == math.inf
+
+
+# -- what follows from sizes -----------------------------------------------------------------------
+
+
+def test_what_follows_from_sizes_is_given_to_what_is_timed_and_stays_an_input(tmp_path, clockwork):
+    original = symbolic()
+    graph_cost(AtSizes(ProfiledCost(tmp_path / "costs.sqlite"), SIZES[2:], original), original)
+    given = {m.graph.node[0].op_type: arrays for m, arrays in clockwork}
+    by_operator = {op: [array.tolist() for array in arrays.values()] for op, arrays in given.items()}
+    assert by_operator["Expand"] == [[300, 300]] and by_operator["Concat"] == [[300]] and by_operator["Relu"] == []
+    (expand,) = [m for m, _ in clockwork if m.graph.node[0].op_type == "Expand"]
+    assert len(expand.graph.input) == 2 and not expand.graph.initializer
+
+
+def test_operators_with_computed_shapes_run_by_themselves(tmp_path):
+    """Drawn at random, a target would be [0, 1]: no Expand of 64 elements takes that."""
+    cost, original = ProfiledCost(tmp_path / "costs.sqlite", budget_ms=1), symbolic()
+    assert graph_cost(AtSizes(cost, SIZES[1:2], original), original).runtime_ps > 0
+    assert not cost.fallbacks
+
+
+def test_content_is_part_of_a_signature_but_timings_of_old_keep_theirs():
+    assert text((TensorType(1, (2, 3)), True)) == "((1,(2,3)),True)"
+    assert text(TensorType(7, (2,), (300, 4))) == "(7,(2),(300,4))"
+    view = symbolic().at(SIZES[0])
+    assert known_inputs(view, (only(view, "Relu"),)) == {}
+
+
+def test_a_bound_asks_for_fixed_sizes():
+    with pytest.raises(RLFlowError, match="--shape batch=SIZE --shape seq=SIZE --fix"):
+        lower_bound(Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES[:1]))
+
+
+# -- delivery --------------------------------------------------------------------------------------
+
+
+def test_sizes_are_called_by_what_they_differ_in():
+    task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES[:2])
+    assert _to_measure(task, {}) == {"seq = 4": {"x": (1, 4, 16)}, "seq = 64": {"x": (1, 64, 16)}}
+    assert list(_to_measure(replace(task, sizes=SIZES[1:]), {})) == ["batch = 1, seq = 64", "batch = 2, seq = 300"]
+    assert list(_to_measure(replace(task, sizes=SIZES[:1]), {})) == ["batch = 1, seq = 4"]
+    static = Task(bound(SIZES[0]), load_rules(), AnalyticCost())
+    assert _to_measure(static, SIZES[0]) == {"": SIZES[0]}
+
+
+def test_peak_memory_is_that_at_the_largest_size():
+    def peak(*sizes: dict) -> int:
+        task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=sizes)
+        return _describe_graph(task, task.graph, task.original_cost)["peak_memory_bytes"]
+
+    one = [peak(sizes) for sizes in SIZES]
+    assert one[0] < one[1] < one[2] == peak(*SIZES) == peak(*reversed(SIZES))
+
+
+def test_a_receipt_begins_with_what_prepared_the_model():
+    whole = tiny_task("tiny_bert_base")
+    action = tuple(map(int, whole.initial.valid_actions()[0]))
+    prepared = whole.initial.apply(*action)
+    task = Task(prepared.graph, whole.rules, AnalyticCost(), preparation=(action,), loaded=whole.graph)
+    second = tuple(map(int, task.initial.valid_actions()[0]))
+    chosen = Candidate("greedy", task.initial.apply(*second), [second], 1, 0.0)
+    receipt = _receipt(task, chosen, None, [], {}, False)
+    assert [(one["xfer_id"], one["location"]) for one in receipt["actions"]] == [action, second]
+    assert receipt["original_hash"] == whole.graph.hash != task.graph.hash
+    assert task.original_cost == whole.initial.cost
+    assert replay(receipt, load("tiny_bert_base")).hash == chosen.state.graph.hash

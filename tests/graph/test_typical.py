@@ -1,0 +1,170 @@
+import numpy as np
+import onnx
+import pytest
+
+from rlflow.common import progress
+from rlflow.common.errors import RLFlowError
+from rlflow.env.spec import EnvSpec
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import random_inputs, run, session
+from rlflow.graph.typical import input_shapes, load_at, typical_sizes
+
+TEXT = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[batch,seq,4] x, float[batch,past,4] cache, bool[batch,total] mask, float[?,3,height,width] image,
+       float[n,heads,length,4] keys) => (float[a,b,c] y) {
+        y = Concat <axis = 1> (cache, x)
+    }"""
+DEFAULTS = {
+    "batch": 1, "seq": 128, "past": 128, "image_0": 1, "height": 224, "width": 224, "n": 1, "heads": 128, "length": 128
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    """A cache that grows, a mask that is as long as both, an image with a batch that has no name."""
+    result = onnx.parser.parse_model(TEXT)
+    result.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "past + seq"
+    return result
+
+
+@pytest.fixture(scope="module")
+def interface(model):
+    return load_graph(model).interface
+
+
+def test_what_nobody_names_has_a_default(interface):
+    assert typical_sizes(interface) == (DEFAULTS,)
+
+
+def test_images_are_large_only_where_both_sides_are_open(interface):
+    """The third axis of keys is a length, though they are floats of four axes; a cache may be on a first axis."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[past,4] cache, float[n,4] x) => (float[m,4] y)'
+        "{ y = Concat <axis = 0> (cache, x) }"
+    )
+    interface = load_graph(model).interface
+    assert set(interface.symbols.values()) == {0} and typical_sizes(interface) == ({"past": 128, "n": 128},)
+
+
+@pytest.mark.parametrize(
+    "shapes, changed",
+    [
+        ({"seq": 16}, {"seq": 16}),
+        ({"x": (2, 16, 4)}, {"batch": 2, "seq": 16}),
+        ({"x": [2, 16, 4], "past": 8, "mask": (2, 24)}, {"batch": 2, "seq": 16, "past": 8}),
+        ({"image_0": 4, "past + seq": 256}, {"image_0": 4}),
+        ({"image": (4, 3, 32, 64)}, {"image_0": 4, "height": 32, "width": 64}),
+    ],
+)
+def test_sizes_are_named_by_symbol_or_by_input(interface, shapes, changed):
+    assert typical_sizes(interface, shapes) == (DEFAULTS | changed,)
+
+
+def test_several_sizes_are_combined_with_all_others(interface):
+    sizes = typical_sizes(interface, {"seq": (16, 128, 16), "batch": [1, 8], "past": 1})
+    assert [(each["batch"], each["seq"], each["past"]) for each in sizes] == [
+        (1, 16, 1), (8, 16, 1), (1, 128, 1), (8, 128, 1)
+    ]  # fmt: skip
+    assert len(typical_sizes(interface, {"seq": range(1, 17)})) == 16
+
+
+@pytest.mark.parametrize(
+    "shapes, message",
+    [
+        ({"other": 3}, "'other', which is neither an input nor a symbolic dimension; there are batch, .*image_0"),
+        ({"x": (1, 2)}, "input 'x' has 3 dimensions, --shape gives 2"),
+        ({"x": (1, 2, 3)}, "input 'x' has a fixed size 4, --shape gives 3"),
+        ({"x": (1, 2, 4), "batch": 2}, "dimension 'batch' is bound to 2 and 1"),
+        ({"seq": 16, "mask": (1, 16)}, "'past [+] seq' of input 'mask' is 16 by --shape, but .*past = 128, seq = 16"),
+        ({"seq": range(1, 10), "batch": (1, 2)}, r"18 combinations of sizes \(9 of seq × 2 of batch\); 16 at most"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(interface, shapes, message):
+    with pytest.raises(RLFlowError, match=message) as caught:
+        typical_sizes(interface, shapes)
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_said", set())
+    named = dict(DEFAULTS)
+    del named["past"], named["seq"]
+    for _ in range(2):
+        typical_sizes(interface, named)
+    said = capsys.readouterr().err
+    assert said == "sizes that nobody named: past = 128, seq = 128 (--shape seq=...)\n"
+    typical_sizes(interface, DEFAULTS)
+    assert capsys.readouterr().err == ""
+
+
+def test_inputs_are_drawn_at_sizes(model, interface):
+    """By declarations, too; sums are reckoned, and ONNX Runtime takes the inputs."""
+    sizes = DEFAULTS | {"seq": 3, "past": 5, "batch": 2, "height": 8, "width": 8, "heads": 1, "length": 1}
+    shapes = input_shapes(interface, sizes)
+    assert shapes == {
+        "x": (2, 3, 4), "cache": (2, 5, 4), "mask": (2, 8), "image": (1, 3, 8, 8), "keys": (1, 1, 1, 4)
+    }  # fmt: skip
+    assert input_shapes(model.graph.input, sizes) == shapes
+    inputs = random_inputs(model, 0, shapes)
+    assert {name: np.shape(array) for name, array in inputs.items()} == shapes
+    assert run(session(model, 1), inputs)[0].shape == (2, 8, 4)
+
+
+def test_fixed_sizes_are_bound_and_others_stay_open(model):
+    graph, (sizes,) = load_at(model, {"seq": 16, "image": (1, 3, 32, 32)}, fix=True)
+    assert graph.interface.symbols.keys() == {"batch", "past", "n", "heads", "length"} == sizes.keys()
+    shapes = input_shapes(graph.interface, sizes | {"past": 1})
+    assert shapes["x"] == (1, 16, 4) and shapes["mask"] == (1, 17) and shapes["image"] == (1, 3, 32, 32)
+    assert load_at(model, DEFAULTS, fix=True)[1] == ({},)
+
+
+@pytest.mark.parametrize(
+    "shapes, message",
+    [
+        ({}, "--fix freezes the sizes that --shape names; say which, for example .*--shape seq=128"),
+        ({"seq": (16, 128)}, "--fix freezes one size of each: --shape seq=SIZE, not seq=16,128"),
+        ({"other": 1}, "'other', which is neither"),
+    ],
+)
+def test_one_size_of_each_is_fixed(model, shapes, message):
+    with pytest.raises(RLFlowError, match=message):
+        load_at(model, shapes, fix=True)
+
+
+def test_a_task_is_open_or_fixed(model):
+    shapes = (("seq", (16, 32)), ("past", 1))
+    task = EnvSpec("", shapes, cost="analytic").open(model)
+    assert [each["seq"] for each in task.sizes] == [16, 32] and "seq" in task.graph.interface.symbols
+    fixed = EnvSpec("", tuple(DEFAULTS.items()), fix=True, cost="analytic").open(model)
+    assert fixed.sizes == ({},) and not fixed.graph.interface.symbols
+
+
+def test_a_model_without_symbols_has_one_empty_combination(model):
+    assert EnvSpec("tiny_resnet18", cost="analytic").make_task().sizes == ({},)
+
+
+def test_a_size_without_a_name_is_no_other_size():
+    body = "g (float[?] x, float[x_0] z) => (float[k] y) { y = Concat <axis = 0> (x, z) }"
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\n{body}'
+    graph = load_graph(onnx.parser.parse_model(text))
+    assert len(graph.interface.symbols) == 2
+    assert load_graph(onnx.parser.parse_model(text), {"x": (3,), "z": (5,)}).types[graph.outputs[0]].shape == (8,)
+
+
+def test_a_size_that_begins_at_nothing_has_a_default(model):
+    third = onnx.ModelProto()
+    third.CopyFrom(model)
+    third.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "seq//3"
+    assert typical_sizes(load_graph(third).interface)[0]["seq"] == 128
+
+
+def test_a_number_of_elements_beyond_all_bounds_is_a_lost_shape():
+    inputs = ", ".join(f"float[a{k}, b{k}] x{k}" for k in range(9))
+    flat = "".join(f"f{k} = Flatten <axis = 0> (x{k})\n" for k in range(9))
+    names = ", ".join(f"f{k}" for k in range(9))
+    body = f"{flat} c = Concat <axis = 1> ({names})\n t = Transpose (c)\n p = MatMul (t, c)\n s = Shape (p)\n"
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\ng ({inputs}) => (float[k, l] y) {{ {body} y = Reshape (p, s) }}'
+    graph = load_graph(onnx.parser.parse_model(text))
+    ((_, reason),) = graph.lost
+    assert reason == "the shape that Reshape gives cannot be known: a size grows out of bounds"

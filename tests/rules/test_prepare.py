@@ -1,0 +1,99 @@
+"""What an environment starts from: the same model, without the arithmetic on sizes that is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.apply import apply
+from rlflow.rules.language import load_rules, parse
+from rlflow.rules.locations import MatchTable, explain
+from rlflow.rules.prepare import FAMILY, prepared
+from rlflow.rules.rule import RuleSet
+
+RULES = load_rules()
+
+
+def two_blocks() -> onnx.ModelProto:
+    """Heads that are taken apart and joined, with the sizes asked for anew each time, as exporters do."""
+    nodes, weights = [], {"last": np.int64(4), "heads": np.int64([2]), "free": np.int64([-1]), "axis": np.int64([0])}
+
+    def op(kind, *inputs, **attributes):
+        nodes.append(helper.make_node(kind, inputs, [f"t{len(nodes)}"], **attributes))
+        return nodes[-1].output[0]
+
+    x = "x"
+    for block in range(2):
+        weights |= {f"first{block}": np.int64(0), f"second{block}": np.int64(1)}
+        sizes = [op("Gather", op("Shape", x), f"{part}{block}", axis=0) for part in ("first", "second")]
+        sizes = [op("Unsqueeze", size, "axis") for size in sizes]
+        apart = op("Reshape", x, op("Concat", *sizes, "heads", "free", axis=0))
+        turned = op("Transpose", op("Tanh", op("Transpose", apart, perm=[0, 2, 1, 3])), perm=[0, 2, 1, 3])
+        x = op("Add", x, op("Reshape", turned, op("Concat", *sizes, "free", axis=0)))
+    values = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["batch", "seq", 4]) for name in ("x", x)]
+    initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "blocks", values[:1], values[1:], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("shapes", [{}, {"batch": 2}, {"batch": 2, "seq": 5}])
+def test_nothing_that_is_known_is_computed(shapes):
+    graph, _ = prepared(load_graph(two_blocks(), shapes), RULES)
+    assert sorted(graph.nodes[n].op for n in graph.order) == [
+        *["Add"] * 2, *["Reshape"] * 4, *["Tanh"] * 2, *["Transpose"] * 4
+    ]  # fmt: skip
+    counts = MatchTable(RULES, graph).counts
+    assert not any(counts[xfer_id] for xfer_id, rule in enumerate(RULES) if rule.family == FAMILY)
+
+
+def test_the_actions_lead_there_once_more():
+    start = load_graph(two_blocks())
+    graph, actions = prepared(start, RULES)
+    assert actions and prepared(load_graph(two_blocks()), RULES)[1] == actions
+    for xfer_id, location in actions:
+        start = apply(start, RULES[xfer_id], MatchTable(RULES, start).location(xfer_id, location))
+    assert start.hash == graph.hash
+
+
+@pytest.mark.parametrize("batch, seq", [(1, 1), (2, 5), (3, 1), (1, 7)])
+def test_it_is_the_same_model_at_every_size(batch, seq):
+    model = two_blocks()
+    after = to_model(prepared(load_graph(model), RULES)[0])
+    assert list(after.graph.input) == list(model.graph.input)
+    x = np.random.default_rng(0).standard_normal((batch, seq, 4))
+    wanted, result = (ReferenceEvaluator(m).run(None, {"x": x})[0] for m in (model, after))
+    np.testing.assert_array_equal(result, wanted)
+
+
+def test_a_rule_knows_whether_it_is_proved_for_all_shapes():
+    proved = {rule.name: rule.for_all_shapes for rule in RULES}
+    assert proved["relu-relu"] and not proved["relu-maxpool"]
+    (own,) = parse("relu-relu: somebody else's\n  Relu(Relu(x)) => x\n", "own")
+    assert not own.for_all_shapes
+
+
+@pytest.mark.parametrize("size, proved, fires", [(3, False, 1), ("n", False, 0), ("n", True, 1)])
+def test_what_is_proved_for_bounded_shapes_applies_where_sizes_are_numbers(size, proved, fires):
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size]) for name in "xy"]
+    graph = load_graph(helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:]), ir_version=8))
+    (rule,) = parse("twice: a second clamp changes nothing\n  Relu(Relu(x)) => Relu(x)\n", "own")
+    matches, refusals = explain(graph, RuleSet((replace(rule, for_all_shapes=proved),)), "twice")
+    assert len(matches) == fires
+    assert [refusal.reason for refusal in refusals] == ["proved for bounded shapes only"] * (1 - fires)
+
+
+def test_a_constant_that_only_the_replaced_operator_read_stays_where_others_read_it_then():
+    """y is chosen everywhere: what read the choice reads the literal, which nothing else had read."""
+    text = """<ir_version: 9, opset_import: ["": 20]> g (float[1] x) => (float[3] z)
+        <float[3] y = {2.0, 3.0, 4.0}, bool[1] never = {0}> { w = Where(never, x, y) z = Add(w, x) }"""
+    graph = load_graph(onnx.parser.parse_model(text))
+    xfer_id = RULES.index("where-none")
+    rewritten = apply(graph, RULES[xfer_id], MatchTable(RULES, graph).location(xfer_id, 0))
+    onnx.checker.check_model(to_model(rewritten))
+    assert [constant.load().tolist() for constant in rewritten.constants.values()] == [[2.0, 3.0, 4.0]]

@@ -1,0 +1,24 @@
+"""A model whose sequence is symbolic, and its tasks at typical sizes."""
+
+from functools import cache
+
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.zoo.bert import TINY, encoder_layer
+from rlflow.zoo.transformer import Transformer
+
+
+@cache
+def encoder_task(*typical: int, sequence: int | str = "seq", cost: type = AnalyticCost) -> Task:
+    """A BERT encoder's two layers, x [1, sequence, 32] and a mask, at these typical sizes of `seq`."""
+    b = Transformer("encoder", 0, TINY, fused=False)
+    x, mask = b.input("x", [1, sequence, TINY.hidden]), b.input("mask", [1, 1, 1, sequence])
+    for k in range(TINY.layers):
+        with b.scope(f"layer.{k}"):
+            x = encoder_layer(b, x, mask, 0)  # 0: the sequence of what is reshaped
+    b.output(x, "y", [1, sequence, TINY.hidden])
+    graph = load_graph(b.model())
+    sizes = tuple([{"seq": size} for size in typical]) or ({},)
+    return Task(graph, load_rules(), cost(), sizes=sizes)
