@@ -20,27 +20,27 @@ DRAWS = 12
 def counted(term, numbers: dict) -> int:
     """The value of a sum whose elements are made up, all sizes and free indices being numbers."""
     total = 0
-    ranges = [range(worth(size, numbers)) for _, size in term.bound]
+    ranges = [range(number_of(size, numbers)) for _, size in term.bound]
     for values in itertools.product(*ranges):
         here = numbers | {str(v): value for (v, _), value in zip(term.bound, values, strict=True)}
-        total += prod(factor_worth(factor, here) for factor in term.factors)
+        total += prod(number_of_factor(factor, here) for factor in term.factors)
     return total * term.coefficient
 
 
-def factor_worth(factor, numbers: dict) -> int:
+def number_of_factor(factor, numbers: dict) -> int:
     match factor:
         case Element(index=index):
-            return hash(tuple(worth(k, numbers) for k in index)) % 1009
+            return hash(tuple(number_of(k, numbers) for k in index)) % 1009
         case Inside(claim):
-            left = worth(claim.arg(0), numbers)
+            left = number_of(claim.arg(0), numbers)
             return int(left < 0 if z3.is_lt(claim) else left <= 0)
     raise TypeError(factor)
 
 
-def worth(term, numbers: dict) -> int:
+def number_of(term, numbers: dict) -> int:
     if z3.is_int_value(term):
         return term.as_long()
-    given = [worth(child, numbers) for child in term.children()]
+    given = [number_of(child, numbers) for child in term.children()]
     name = term.decl().name()
     if z3.is_add(term):
         return sum(given)
