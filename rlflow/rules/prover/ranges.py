@@ -3,7 +3,8 @@
 Each step replaces a term by an equal one. It uses that 0 ≤ v < size for an index v that a term sums over, and that the
 term counts only where all its claims hold. The sizes of such indices mention none of them.
 
-  flat      the position of several indices in row-major order is their sum of products
+  flat      the position of several indices in row-major order is their sum of products; so is one of several that are
+            merged apart from the others
   spread    an index whose positions under other sizes are read becomes those: k < n·m becomes i·m + j
   joined    two indices that are read as i·m + j alone become one below n·m
   begun     where a claim says v ≥ first, the sum begins there
@@ -91,8 +92,25 @@ def row_major(world, pairs: list):
 
 
 def flat(world, term: Term) -> Term | None:
-    pairs = [(one.term, row_major(world, one.pairs)) for one in moved_in(term) if len(one.sizes) == 1]
-    return rewritten(world, term, pairs, term.bound) if pairs else None
+    replaced = []
+    for one in moved_in(term):
+        for pairs, parts in groups(world, one.pairs, list(range(len(one.sizes))), one.sizes):
+            if parts == [one.part]:
+                replaced.append((one.term, row_major(world, pairs)))
+    return rewritten(world, term, replaced, term.bound) if replaced else None
+
+
+def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
+    """The pairs and parts, cut where the sizes so far have the same product: each group moves by itself."""
+
+    def product(some):
+        return term_of(world.product_of_all(list(map(world.integer, some))))
+
+    for i in range(1, len(pairs)):
+        for j in range(1, len(parts)):
+            if world.entails(product(size for size, _ in pairs[:i]) == product(sizes[k] for k in parts[:j])):
+                return [(pairs[:i], parts[:j]), *groups(world, pairs[i:], parts[j:], sizes)]
+    return [(pairs, parts)]
 
 
 def spread(world, term: Term) -> Term | None:

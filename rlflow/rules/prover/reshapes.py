@@ -38,19 +38,9 @@ class Reshapes(Integers):
         if len(old) == 1 and len(new) == 1:
             result[new[0]] = old[0][1]
         elif new:
-            for some, under in self.groups(old, [(k, shape[k]) for k in new]):
-                for (k, _), part in zip(under, self.moved(some, [size for _, size in under]), strict=True):
-                    result[k] = part
+            for k, part in zip(new, self.moved(old, [shape[k] for k in new]), strict=True):
+                result[k] = part
         return tuple(result)
-
-    def groups(self, old: list[tuple], new: list[tuple]) -> list[tuple]:
-        """The pairs of both, cut where the sizes so far have the same product: each part moves by itself."""
-        for i in range(1, len(old)):
-            for j in range(1, len(new)):
-                before = self.product_of_all([size for size, _ in old[:i]])
-                if self.same_size(before, self.product_of_all([size for _, size in new[:j]])):
-                    return [(old[:i], new[:j]), *self.groups(old[i:], new[j:])]
-        return [(old, new)]
 
     def moved(self, old: list[tuple], sizes: list) -> list:
         """The indices under `sizes` of a position given as (size, index) pairs; back again it is what it was."""

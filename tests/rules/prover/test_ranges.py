@@ -126,6 +126,15 @@ def merged(world, s):
     return world.total((s.h, s.n), element)
 
 
+def merged_in_two(world, s):
+    """Four indices that a reshape has put into two."""
+
+    def element(k):
+        return world.element("f", world.index(world.position((s.h, s.n, s.q, s.m), k), (s.h * s.n, s.q * s.m)))
+
+    return world.total((s.h, s.n, s.q, s.m), element)
+
+
 class Given:
     """The symbols of a sum."""
 
@@ -147,6 +156,7 @@ class Given:
         (counted_backwards, 1, 2),
         (as_channels, 3, 0),
         (merged, 1, 0),
+        (merged_in_two, 2, 0),
     ],
 )
 def test_a_regrouped_sum_is_the_same_number(sum_of, indices, claims):
