@@ -16,7 +16,7 @@ from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.graph.typical import input_shapes
+from rlflow.graph.typical import input_shapes, sizes_text
 
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
 FAULT_REPORT = "fault-report.md"
@@ -185,7 +185,7 @@ def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
     first, *others = task.sizes
     named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
     return {
-        ", ".join(f"{name} = {sizes[name]}" for name in named): input_shapes(task.original.interface, sizes)
+        sizes_text({name: sizes[name] for name in named}): input_shapes(task.original.interface, sizes)
         for sizes in task.sizes
     }
 
