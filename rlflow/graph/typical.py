@@ -7,7 +7,7 @@ images of 224 × 224, 128 of all else. Whoever needs numbers in place of symbols
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 import onnx
@@ -20,6 +20,7 @@ from rlflow.graph.model import Graph, Interface
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.symbols import Symbols, check_shapes
 
+LISTED = 12  # of the sizes that nobody named, how many are said
 MOST = 16  # combinations of sizes, at each of which a result is estimated and measured
 BATCH, SIDE, LENGTH = 1, 224, 128  # where nobody says anything: first axes; heights and widths of images; all else
 
@@ -178,4 +179,6 @@ def _tensors(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]
 
 def _say_assumed(sizes: Sizes) -> None:
     if sizes:
-        say_once(f"sizes that nobody named: {sizes_text(sizes)} (--shape {shlex.quote(next(reversed(sizes)))}=...)")
+        more = f" and {len(sizes) - LISTED} others" if len(sizes) > LISTED else ""
+        said = sizes_text(dict(islice(sizes.items(), LISTED))) + more
+        say_once(f"sizes that nobody named: {said} (--shape {shlex.quote(next(reversed(sizes)))}=...)")

@@ -99,6 +99,14 @@ def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_of_many_sizes_that_nobody_named_few_are_said(capsys):
+    inputs = ", ".join(f"float[size{k}] x{k}" for k in range(500))
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float[k] y) {{ y = Neg (x0) }}'
+    typical_sizes(load_graph(onnx.parser.parse_model(text)).interface)
+    said = capsys.readouterr().err
+    assert said.count(" = 1") == 12 and "and 488 others (--shape" in said
+
+
 def test_inputs_are_drawn_at_sizes(model, interface):
     """Sums are reckoned, and ONNX Runtime takes the inputs."""
     sizes = DEFAULTS | {"seq": 3, "past": 5, "batch": 2, "height": 8, "width": 8, "heads": 1, "length": 1}
@@ -157,7 +165,7 @@ def test_a_name_that_is_a_number_is_a_size_if_it_can_be_one(number, message):
             load_graph(named)
 
 
-def test_a_model_without_symbols_has_one_empty_combination(model):
+def test_a_model_without_symbols_has_one_empty_combination():
     assert EnvSpec("tiny_resnet18", cost="analytic").make_task().sizes == ({},)
 
 
