@@ -164,18 +164,6 @@ def _modulo(call: _Call):
     return np.frompyfunc(exact, 2, 1)(a, b) if _mixed(a, b) else on_numbers(a, b)
 
 
-def larger(a, b):
-    return a if dims.least(a - b) >= 0 else b if dims.least(b - a) >= 0 else _either(a, b)
-
-
-def smaller(a, b):
-    return a if dims.least(b - a) >= 0 else b if dims.least(a - b) >= 0 else _either(a, b)
-
-
-def _either(a, b):
-    raise Undecided(f"which of {a} and {b} is larger would have to be known")
-
-
 def _where(call: _Call):
     condition, a, b = np.broadcast_arrays(*call.values)
     result = np.empty(condition.shape, object)
@@ -285,8 +273,8 @@ _COMPUTE: dict[str, Callable] = {
     "Floor": _element_wise(lambda a: a if type(a) is Dim else math.floor(a), np.floor),
     "Ceil": _element_wise(lambda a: a if type(a) is Dim else math.ceil(a), np.ceil),
     "Round": _element_wise(lambda a: a if type(a) is Dim else round(a), np.round),
-    "Max": _element_wise(larger, np.maximum),
-    "Min": _element_wise(smaller, np.minimum),
+    "Max": _element_wise(dims.larger, np.maximum),
+    "Min": _element_wise(dims.smaller, np.minimum),
     "Equal": _element_wise(dims.equal, np.equal),
     "Less": _element_wise(lambda a, b: a < b, np.less),
     "LessOrEqual": _element_wise(lambda a, b: a <= b, np.less_equal),

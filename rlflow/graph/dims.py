@@ -156,6 +156,20 @@ def equal(a, b) -> bool:
     raise Undecided(f"whether {a} = {b} would have to be known")
 
 
+def larger(a, b):
+    """The one of two sizes that is at least the other. Raises Undecided where that differs from size to size."""
+    if least(a - b) >= 0:
+        return a
+    if least(b - a) >= 0:
+        return b
+    raise Undecided(f"which of {a} and {b} is larger would have to be known")
+
+
+def smaller(a, b):
+    """The other one."""
+    return b if larger(a, b) is a else a
+
+
 def _at_most(a, b, *question) -> bool:
     if least(b - a) >= 0:
         return True

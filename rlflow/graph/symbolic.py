@@ -15,9 +15,8 @@ from math import prod
 import numpy as np
 
 from rlflow.graph import dims
-from rlflow.graph.contents import larger, smaller
 from rlflow.graph.contrib import SIZE
-from rlflow.graph.dims import Dim, Undecided
+from rlflow.graph.dims import Dim, Undecided, larger, smaller
 from rlflow.graph.model import TensorType
 
 OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose sizes are reckoned here

@@ -10,7 +10,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlflow.graph.dims import MAX_ATOMS, MAX_DEGREE, Dim, Undecided, at, equal, least, parse, symbol, symbols_of
+from rlflow.graph.dims import (
+    MAX_ATOMS,
+    MAX_DEGREE,
+    Dim,
+    Undecided,
+    at,
+    equal,
+    larger,
+    least,
+    parse,
+    smaller,
+    symbol,
+    symbols_of,
+)
 
 LEAST = {"batch": 1, "seq": 1, "past": 0}
 SYMBOLS = {name: symbol(name, lowest) for name, lowest in LEAST.items()}
@@ -194,6 +207,18 @@ def test_an_absolute_value_is_that_of_the_number(expression, sizes):
     dim = value(expression, SYMBOLS)
     try:
         assert at(abs(dim), sizes) == abs(at(dim, sizes))
+    except Undecided:
+        pass
+
+
+@QUICK
+@given(EXPRESSIONS, EXPRESSIONS, SIZES)
+@example("seq", 1, {"batch": 1, "seq": 7, "past": 0})
+def test_the_larger_and_the_smaller_size_are_those_of_the_numbers(left, right, sizes):
+    a, b = value(left, SYMBOLS), value(right, SYMBOLS)
+    numbers = at(a, sizes), at(b, sizes)
+    try:
+        assert (at(larger(a, b), sizes), at(smaller(a, b), sizes)) == (max(numbers), min(numbers))
     except Undecided:
         pass
 
