@@ -26,6 +26,7 @@ from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.model import ABSENT
 from rlflow.graph.onnx_runtime import run, session
+from rlflow.graph.typical import sizes_text
 
 STEPPED = "bert_base"  # the model whose steps of the environment are timed
 STEPS = 1000
@@ -198,15 +199,12 @@ def at_all_sizes(case: Case) -> dict:
     if not result.exists():
         raise RLFlowError("there is no result of the dynamic model")
     running = [session(path, case.threads) for path in (original, result)]
-    at_size = {}
+    at_size, runs = {}, {}
     for sizes in case.declared.sizes:
-        name = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+        name = sizes_text(sizes)
         at_size[name] = compared(*running, draw(case.declared, sizes, 100 + case.seed))
-    runs = {
-        name: sizes
-        for (name, outcome), sizes in zip(at_size.items(), case.declared.sizes, strict=True)
-        if outcome["original_runs"] and outcome["runs"]
-    }
+        if at_size[name]["runs"]:
+            runs[name] = sizes
     del running
     same = original.read_bytes() == result.read_bytes()
     measured = None if same else case.measured(original, result, runs)

@@ -65,15 +65,15 @@ def draw(model: Dynamic, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     return drawn
 
 
-def measured(symbols: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
-    """Sizes, a row for each, of the symbols."""
+def sizes_of(symbols: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
+    """A row for each combination of the symbols' sizes."""
     return tuple(dict(zip(symbols.split(), row, strict=True)) for row in rows)
 
 
 ENCODER = Dynamic(
     inputs={"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "seq"))},
     outputs={"last_hidden_state": ("batch", "seq", 768)},
-    sizes=measured("batch seq", (1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
+    sizes=sizes_of("batch seq", (1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
 )
 
 
@@ -85,7 +85,7 @@ def decoder_with_cache(layers: int) -> Dynamic:
         for part in ("key", "value"):
             inputs[f"past_key_values.{layer}.{part}"] = Given("floats", ("batch", 12, "past", 64))
             outputs[f"present.{layer}.{part}"] = ("batch", 12, "past + seq", 64)
-    sizes = measured(
+    sizes = sizes_of(
         "batch seq past",
         (1, 16, 112),
         (1, 1, 0),
@@ -106,7 +106,7 @@ DYNAMIC: dict[str, Dynamic] = {
     "vit_base": Dynamic(
         inputs={"pixel_values": Given("floats", ("batch", 3, 224, 224))},
         outputs={"logits": ("batch", 1000)},
-        sizes=measured("batch", (1,), (2,), (3,), (4,), (5,), (7,), (8,), (16,)),
+        sizes=sizes_of("batch", (1,), (2,), (3,), (4,), (5,), (7,), (8,), (16,)),
     ),
     "bart": Dynamic(
         inputs={
@@ -118,7 +118,7 @@ DYNAMIC: dict[str, Dynamic] = {
             "last_hidden_state": ("batch", "decoder_seq", 768),
             "encoder_last_hidden_state": ("batch", "encoder_seq", 768),
         },
-        sizes=measured(
+        sizes=sizes_of(
             "batch encoder_seq decoder_seq",
             (1, 128, 32),
             (1, 1, 1),
@@ -136,7 +136,7 @@ DYNAMIC: dict[str, Dynamic] = {
             "timestep": Given("floats", ("batch",)),
         },
         outputs={"noise": ("batch", 4, "8*height", "8*width")},
-        sizes=measured(
+        sizes=sizes_of(
             "batch height width",
             (1, 16, 16),
             (1, 1, 1),
@@ -151,7 +151,7 @@ DYNAMIC: dict[str, Dynamic] = {
     "detector": Dynamic(
         inputs={"images": Given("floats", ("batch", 3, "height", "width"))},
         outputs={"boxes": ("batch", "cells", 4), "scores": ("batch", "cells", 80)},
-        sizes=measured(
+        sizes=sizes_of(
             "batch height width",
             (1, 224, 224),
             (1, 1, 1),

@@ -16,7 +16,7 @@ from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.graph.typical import input_shapes
+from rlflow.graph.typical import input_shapes, sizes_text
 
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
 FAULT_REPORT = "fault-report.md"
@@ -70,7 +70,8 @@ def deliver(
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
     return {
-        "original": _describe_original(task), "candidates": result, "delivered": name, "reason": reason,
+        "original": _describe_graph(task, task.original, task.original_cost),
+        "candidates": result, "delivered": name, "reason": reason,
         "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
@@ -96,7 +97,7 @@ def _check_all(
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
             else:
-                comparison = comparison or _comparison(task, source, options, shapes)
+                comparison = comparison or _comparison(source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
@@ -117,10 +118,6 @@ def _receipt(
     )
 
 
-def _describe_original(task: Task) -> dict:
-    return _describe_graph(task, task.original, task.original_cost)
-
-
 def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
     return {
         "estimated_ms": runtime_ms(cost),
@@ -139,9 +136,9 @@ def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) 
     return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
 
 
-def _comparison(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
-    tolerance, fix = 0.0 if options.exact else options.tolerance, bool(task.graph.interface.bindings)
-    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, fix)
+def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+    tolerance = 0.0 if options.exact else options.tolerance
+    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix)
 
 
 def _check(
@@ -185,7 +182,7 @@ def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
     first, *others = task.sizes
     named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
     return {
-        ", ".join(f"{name} = {sizes[name]}" for name in named): input_shapes(task.original.interface, sizes)
+        sizes_text({name: sizes[name] for name in named}): input_shapes(task.original.interface, sizes)
         for sizes in task.sizes
     }
 

@@ -94,6 +94,14 @@ def test_sizes_are_frozen_on_request():
         quick(symbolic(), fix=True)
 
 
+def test_a_result_that_takes_a_frozen_size_alone_is_equal_where_that_was_asked_for():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch] x) => (float[batch] y) { s = Shape(x) r = Relu(x) y = Reshape(r, s) }""")
+    result = quick(model, shapes={"batch": 2}, fix=True)
+    (dim,) = result.model.graph.input[0].type.tensor_type.shape.dim
+    assert dim.dim_value == 2 and not result.is_original
+
+
 def test_a_task_is_loaded_at_sizes():
     model = symbolic()
     with pytest.raises(rlflow.RLFlowError, match="shapes: 'batch' is a size"):
