@@ -149,7 +149,7 @@ def cell(result: dict, words: Callable[[dict], str]) -> str:
 def of_ratio(result: dict) -> str:
     if result["again"] is None:
         return "1: the original"
-    return "{:.3f} ({:.3f} – {:.3f})".format(*ratio(result))
+    return "{:.3f} ({:.3f} – {:.3f}), {:.1f} ms".format(*ratio(result), result["again"]["candidate_ms"])
 
 
 def of_sizes(result: dict) -> str:
