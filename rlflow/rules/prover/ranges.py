@@ -131,7 +131,7 @@ def spread(world, term: Term) -> Term | None:
 
 def joined(world, term: Term) -> Term | None:
     for (outer, count), (inner, size) in itertools.permutations(term.bound, 2):
-        if not read_together(term, outer, inner) or not world.entails(count >= 0):
+        if not read_as_one(term, outer, inner, size) or not world.entails(count >= 0):
             continue
         index, stride = world.fresh(), world.integer(size)
         rest = tuple(pair for pair in term.bound if not pair[0].eq(outer) and not pair[0].eq(inner))
@@ -144,10 +144,17 @@ def joined(world, term: Term) -> Term | None:
     return None
 
 
-def read_together(term: Term, one, other) -> bool:
-    """Whether an element is read at an index that mentions both."""
+def read_as_one(term: Term, outer, inner, size) -> bool:
+    """Whether elements are read at outer · size + inner, by the look of the indices that mention both."""
     read = [k for factor in term.factors if isinstance(factor, Element) for k in factor.index]
-    return any(mentions(k, one) and mentions(k, other) for k in read)
+    together = [k for k in read if mentions(k, outer) and mentions(k, inner)]
+    times, within = monomials(size)[0]
+    for k in together:
+        known = {tuple(sorted(factor.get_id() for factor in factors)): c for c, factors in monomials(k)}
+        blocks = known.get(tuple(sorted(factor.get_id() for factor in (outer, *within))))
+        if blocks is None or blocks != times * known.get((inner.get_id(),), 0):
+            return False
+    return bool(together) and len(monomials(size)) == 1
 
 
 def scaled(world, factor, outer, inner, size):
