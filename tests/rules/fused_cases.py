@@ -96,7 +96,7 @@ FUSED = [
     single("slice-of-quick-gelu", x="5x4x2", f=None, s=[1, 0], e=[3, 1], t=[0, -1], opset=10),
     single("slice-of-fused-matmul-rows", x="2x5x4", y="4x3", f=0.5, j=None, s=[1], e=[3], t=[1]),
     single("slice-of-fused-matmul-rows", x="5x4", y="3x4", f=None, j=1, s=[1], e=[3], t=[-2], opset=10),
-    single("slice-of-fused-matmul-rows", "the rows alone are not cut", x="5x4", y="4x3", f=0.5, j=None, s=[1], e=[3], t=[1]),
+    single("slice-of-fused-matmul-rows", "the rows alone", x="5x4", y="4x3", f=0.5, j=None, s=[1], e=[3], t=[1]),
     single("quick-gelu", x="2x3", k=1.702),
     single("quick-gelu", x="1", k="+", opset=9),
     single("quick-gelu", "a number is not known in advance", x="2x3", k="2x3"),
