@@ -58,6 +58,19 @@ def add_stage(commands, name: str, function, text: str, page: str | None = None)
     return command
 
 
+def add_accept(command: argparse.ArgumentParser) -> None:
+    text = (
+        "what is delivered (eval.accept): 'faster' (the default), what is shown to be faster, or else to need less "
+        "memory or a smaller file; 'equal': also that of which no difference in speed is shown"
+    )
+    command.add_argument("--accept", metavar="WHAT", help=text)
+
+
+def chosen_accept(parsed) -> list[str]:
+    """The option that --accept changes, as KEY=VALUE."""
+    return [f"eval.accept={parsed.accept}"] if parsed.accept is not None else []
+
+
 def add_iterations(command: argparse.ArgumentParser) -> None:
     command.add_argument("--iterations", type=int, metavar="N", help="of learning the world model (iterations.count)")
 

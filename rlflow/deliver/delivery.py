@@ -9,17 +9,19 @@ from rlflow.common.progress import progress_bar, say
 from rlflow.costs import NodeCost, peak_memory, runtime_ms
 from rlflow.costs.measured import measure
 from rlflow.deliver.candidates import Candidate, improvement, states_along
+from rlflow.deliver.choice import FAULT_REPORT, choose
+from rlflow.deliver.options import EvalOptions
 from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
 from rlflow.deliver.validate import Comparison, Findings
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
+from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.graph.typical import input_shapes
 
-CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
-FAULT_REPORT = "fault-report.md"
+CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class DeliveryOptions:
     seed: int
     exact: bool = False
     fix: bool = False
+    accept: str = EvalOptions.accept
 
 
 def deliver(
@@ -44,9 +47,7 @@ def deliver(
 
     A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`);
     what is left is what is measured, at each of the task's typical sizes, and a report of the fault is written, too.
-    Delivered is the one with the lowest estimated cost among those that passed every check and were measured to be
-    faster than the original; if none was, among those that were not measured to be slower, at any size. If there is
-    none that is estimated to be faster either, the original is what is delivered.
+    `rlflow.deliver.choice` says which of those that passed every check is delivered, or that the original is.
 
     Args:
       go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
@@ -61,7 +62,8 @@ def deliver(
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
-    name, reason = _choose(task.original_cost.runtime_ps, list(checked.values()), result)
+    original = _describe_original(task, source)
+    name, reason = choose(original, list(checked.values()), result, options.accept)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
@@ -70,7 +72,7 @@ def deliver(
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
     return {
-        "original": _describe_original(task), "candidates": result, "delivered": name, "reason": reason,
+        "original": original, "candidates": result, "delivered": name, "reason": reason,
         "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
@@ -91,7 +93,7 @@ def _check_all(
                 break
             same = _same_graph(candidate, candidates[: len(result)], task)
             if same == "original":
-                checks = dict(zip(CHECKS, (True, 0.0, [], None, []), strict=True))
+                checks = dict(zip(CHECKS, (True, 0.0, [], None, file_bytes(source), []), strict=True))
             elif same is not None:
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
@@ -117,8 +119,9 @@ def _receipt(
     )
 
 
-def _describe_original(task: Task) -> dict:
-    return _describe_graph(task, task.original, task.original_cost)
+def _describe_original(task: Task, source: Path) -> dict:
+    described = _describe_graph(task, task.original, task.original_cost)
+    return described | {"objective": task.original_cost.runtime_ps, "file_bytes": file_bytes(source)}
 
 
 def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
@@ -160,7 +163,7 @@ def _check(
         if left_out:
             candidate = replace(candidate, actions=actions, state=state)
             _say_left_out(candidate.name, left_out)
-        measured = None
+        measured, on_disk = None, file_bytes(path)
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
             sizes = _to_measure(task, shapes)
             measured = measure(
@@ -174,6 +177,7 @@ def _check(
         "max_relative_error": findings.to_dict()["max_error"],
         "findings": findings.to_dict()["findings"],
         "measured": measured,
+        "file_bytes": on_disk,
         "left_out": [asdict(each) for each in left_out],
     }
 
@@ -212,23 +216,3 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
 
-
-def _choose(original_ps: int, candidates: Sequence[Candidate], result: dict[str, dict]) -> tuple[str, str]:
-    """(name of the candidate or "original", why)."""
-    better = [c for c in candidates if c.state.objective < original_ps]
-    equal = [c for c in better if result[c.name]["equal"]]
-    if not equal:
-        if better or any(result[c.name]["left_out"] for c in candidates):
-            return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} says why"
-        return "original", "no gain was found"
-    verdicts = {c.name: (result[c.name]["measured"] or {}).get("verdict") for c in equal}
-    kept = [c for c in equal if verdicts[c.name] != "slower"]
-    if not kept:
-        sizes = dict.fromkeys(name for c in equal for name in result[c.name]["measured"]["slower_at"] if name)
-        where = f" at {' and at '.join(sizes)}" if sizes else ""
-        return "original", f"the candidates were estimated to be faster but measured to be slower{where}"
-    shown = [c for c in kept if verdicts[c.name] == "faster"]
-    best = min(shown or kept, key=lambda c: c.state.objective)
-    return best.name, "lowest estimated runtime of those that are equal and " + (
-        "measured to be faster" if shown else "not measured to be slower"
-    )

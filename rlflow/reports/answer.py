@@ -2,7 +2,7 @@
 
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
-from rlflow.reports.markdown import SAME, at_sizes_text
+from rlflow.reports.markdown import SAME, at_sizes_text, verdict_text
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.steps import RuleGain, by_rule
 
@@ -40,7 +40,7 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
     )
     if measured["verdict"] == "faster":
         return f"{_percent(measured['ratio'])} % less time", about, "good"
-    return f"{measured['verdict'].capitalize()}", about, ""
+    return verdict_text(measured).capitalize(), f"{about} Delivered for this reason: {outcome['reason']}.", ""
 
 
 def _sure(candidate: dict) -> tuple[str, str, str | None]:
