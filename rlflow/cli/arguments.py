@@ -38,9 +38,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
 
-def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
+def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:
     text = f"typical size of a symbolic dimension{example}; repeatable"
     command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
+
+
+def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
+    add_shapes(command, example)
     command.add_argument("--fix", action="store_true", help="freeze these sizes: the model takes no others then")
 
 

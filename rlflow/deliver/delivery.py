@@ -19,7 +19,7 @@ from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.graph.typical import input_shapes
+from rlflow.graph.typical import inputs_at
 
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 
@@ -183,15 +183,10 @@ def _check(
 
 
 def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
-    """What the typical sizes are called, by the symbols in which they differ → how they bind the inputs."""
+    """What the typical sizes are called → how they bind the inputs."""
     if not any(task.sizes):
         return {"": shapes}
-    first, *others = task.sizes
-    named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
-    return {
-        ", ".join(f"{name} = {sizes[name]}" for name in named): input_shapes(task.original.interface, sizes)
-        for sizes in task.sizes
-    }
+    return inputs_at(task.original.interface, task.sizes)
 
 
 def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:

@@ -94,6 +94,13 @@ def input_shapes(
     return {value.name: tuple([at(size, sizes) for size in symbols.shape_of(value)]) for value in _tensors(inputs)}
 
 
+def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """What the typical sizes are called, by the symbols in which they differ ("" without symbols) → `input_shapes`."""
+    first, *others = typical
+    named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
+    return {", ".join(f"{name} = {sizes[name]}" for name in named): input_shapes(interface, sizes) for sizes in typical}
+
+
 def _check_fixed(interface: Interface, shapes: Shapes) -> None:
     """Raises RLFlowError unless `load_graph` has bound what was to be fixed.
 
