@@ -6,7 +6,8 @@ being delivered, whatever else was asked for. Between the two nothing is shown, 
 delivered, unless somebody accepts it (`eval.accept`), or it needs less memory while it runs or is smaller on disk, and
 neither of the two is worse.
 
-Without a measurement (`eval.measure_seconds` is 0) the estimate is all there is. It is trusted, and the reason says so.
+Without a measurement (`eval.measure_seconds` is 0, or the estimates are for another machine) the estimate is all there
+is. It is trusted, and the reason says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ LEAST_MEMORY = 4_000_000  # or of memory: processes that run one file differ by 
 
 
 def choose(
-    original: Mapping, candidates: Sequence[Candidate], result: Mapping[str, Mapping], accept: str
+    original: Mapping, candidates: Sequence[Candidate], result: Mapping[str, Mapping], accept: str,
+    target: str | None = None,
 ) -> tuple[str, str]:
     """(name of the candidate or "original", why).
 
@@ -30,6 +32,7 @@ def choose(
       candidates: those that were checked.
       result: by name what is known of each: `equal`, `left_out`, `measured`, `file_bytes`.
       accept: see `eval.accept`.
+      target: the other machine that the estimates are for, where nothing was measured.
     """
     better = [one for one in candidates if one.state.objective < original["objective"]]
     equal = sorted((one for one in better if result[one.name]["equal"]), key=lambda one: one.state.objective)
@@ -40,7 +43,7 @@ def choose(
     measured = {one.name: result[one.name]["measured"] for one in equal}
     lowest = "lowest estimated runtime of those that are equal"
     if not all(measured.values()):
-        return equal[0].name, f"{lowest}; nobody measured it"
+        return equal[0].name, f"{lowest}{f' by the timings of {target}' if target else ''}; nobody measured it yet"
     faster = [one for one in equal if is_faster(measured[one.name])]
     if faster:
         return faster[0].name, f"{lowest} and measured to be faster"

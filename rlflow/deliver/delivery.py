@@ -8,6 +8,7 @@ from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import NodeCost, peak_memory, runtime_ms
 from rlflow.costs.measured import measure
+from rlflow.costs.target import target_of
 from rlflow.deliver.candidates import Candidate, improvement, states_along
 from rlflow.deliver.choice import FAULT_REPORT, choose
 from rlflow.deliver.options import EvalOptions
@@ -54,16 +55,20 @@ def deliver(
         one and those after it are left out.
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
-      "original"), `reason`, `optimised`, the path of the delivered file, and `fault_report`, that of the report if
+      "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or None),
+      `optimised`, the path of the delivered file, and `fault_report`, that of the report if
       there is one.
     """
+    target = target_of(task.cost)
+    if target is not None:
+        options = replace(options, measure_seconds=0.0)  # this machine's clock says nothing of that one
     checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on)
     report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
     original = _describe_original(task, source)
-    name, reason = choose(original, list(checked.values()), result, options.accept)
+    name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
@@ -73,6 +78,7 @@ def deliver(
         save_graph(checked[name].state.graph, path)
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
+        "target": target and target.machine,
         "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),

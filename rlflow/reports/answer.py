@@ -33,7 +33,8 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
         return "No gain: the original is returned", f"Why: {outcome['reason']}.{beside}", ""
     if not measured:
         text = f"Estimated: {candidate['estimated_improvement_percent']:.1f} % less time"
-        return text, f"It was not measured. Found by {name}.", ""
+        where = f" It is an estimate for {outcome['target']}." if outcome.get("target") else ""
+        return text, f"It was not measured.{where} Found by {name}.", ""
     about = (
         f"Measured: {measured['original_ms']:.2f} → {measured['candidate_ms']:.2f} ms end to end in ONNX Runtime, "
         f"{measured['ratio']:.3f} of the original's latency{at_sizes_text(measured)}. Found by {name}."

@@ -50,6 +50,8 @@ def summary_line(outcome: dict) -> str:
         return f"No gain: {outcome['reason']}; the original is returned."
     result = outcome["candidates"][outcome["delivered"]]
     estimated = f"stimated {result['estimated_improvement_percent']:.1f} % faster, found by {outcome['delivered']}"
+    if outcome.get("target"):
+        return f"E{estimated}, on {outcome['target']}; measured by nobody yet."
     if not result["measured"]:
         return f"E{estimated}; not measured."
     measured = measured_text(result["measured"])
@@ -101,6 +103,8 @@ def certainty_line(outcome: dict) -> str:
     equal = checks_text(result["findings"], "checks of equality")
     known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
     runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
+    if outcome.get("target"):
+        runs = f"no measurement: `rlflow measure` on {outcome['target']} makes it"
     sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
     return "; ".join(filter(None, (equal + known, *sizes, runs))) + "."
 
