@@ -12,7 +12,7 @@ from rlflow.common.progress import say
 TEXT = "which of two files is faster on this machine, with an interval"
 PAGE = """\
 Which of two files with the same inputs and outputs is faster on this machine: their latency in ONNX Runtime with all of
-its optimisations, in turns, in several sessions, as a ratio (below 1: B is faster) with its 95 % interval.
+its optimisations, in turns, in several sessions, as a ratio (below 1: B is faster) with its 95 %% interval.
 
     %(prog)s MODEL.onnx FASTER.onnx --threads 4
 
