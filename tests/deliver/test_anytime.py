@@ -419,11 +419,11 @@ def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, 
     assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.err
 
 
-def measured(ratio: float, low: float, high: float, verdict: str) -> dict:
+def measured(ratio: float, low: float, high: float, verdict: str, memory: int = 10**7) -> dict:
     return {
         "verdict": verdict, "slower_at": [], "ratio": ratio, "interval": [low, high], "original_ms": 1.0, "pairs": 24,
         "candidate_ms": ratio, "side_by_side": True, "sessions": 6, "at": {}, "original_memory_bytes": 10**7,
-        "candidate_memory_bytes": 10**7,
+        "candidate_memory_bytes": memory,
     }  # fmt: skip
 
 
@@ -438,6 +438,7 @@ NEITHER = "no difference in speed is shown in 24 pairs of runs (--accept equal w
         ("equal", (1.013, 1.002, 1.020, SAME), "original", "measured, if anything slower (1.013 of the original's"),
         ("faster", (0.99, 0.97, 1.01, SAME), "original", f"{NEITHER}; the original is returned"),
         ("equal", (0.99, 0.97, 1.01, SAME), "greedy", "no difference in speed is shown, and --accept equal takes that"),
+        ("faster", (0.99, 0.97, 1.01, SAME, 5 * 10**6), "greedy", "less memory while it runs (10.0 → 5.0 MB)"),
         ("faster", (0.9, 0.89, 0.91, "faster"), "greedy", "Measured 10.0 % faster"),
     ],
 )
