@@ -43,7 +43,7 @@ def choose(
     measured = {one.name: result[one.name]["measured"] for one in equal}
     lowest = "lowest estimated runtime of those that are equal"
     if not all(measured.values()):
-        return equal[0].name, f"{lowest}{f' by the timings of {target}' if target else ''}; nobody measured it yet"
+        return equal[0].name, f"{lowest}{f' by the timings of {target}' if target else ''}; nobody measured it"
     faster = [one for one in equal if is_faster(measured[one.name])]
     if faster:
         return faster[0].name, f"{lowest} and measured to be faster"
