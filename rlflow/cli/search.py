@@ -37,7 +37,7 @@ def add(commands) -> None:
     command.add_argument("--out", required=True, metavar="FILE", help=out)
     seconds = "after which the best so far is taken (search.seconds)"
     command.add_argument("--seconds", type=float, metavar="S", help=seconds)
-    measure = "measure the result against the original (eval.measure_seconds); a slower one is not delivered"
+    measure = "measure the result against the original (eval.measure_seconds); delivered is what eval.accept says"
     command.add_argument("--measure", action="store_true", help=measure)
 
 
@@ -54,7 +54,7 @@ def run(parsed) -> dict:
 def search(run, method: str, out: Path, measure: bool) -> dict:
     """Searches in a run folder, and writes the checked result to `out`, its receipt and fault report beside it.
 
-    measure: against the original, for `eval.measure_seconds`; a slower result is not delivered.
+    measure: against the original, for `eval.measure_seconds`; what is delivered then, `eval.accept` says.
     """
     from rlflow.cli.outcome import copy_delivery, copy_receipt
     from rlflow.deliver.candidates import Candidate

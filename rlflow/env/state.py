@@ -15,6 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
 from rlflow.costs.at_sizes import at_sizes
+from rlflow.costs.target import check_recorded
 from rlflow.env.encoding import Entries, arrays, encoding_spec, size_features, totals, update_entries
 from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
@@ -60,9 +61,9 @@ class Task:
     def initial(self) -> "RewriteState":
         if self.loaded is not None:
             _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
-        return RewriteState(
-            self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes))
-        )
+        cost = GraphCost.of(self.cost, self.graph)
+        check_recorded(self.cost)
+        return RewriteState(self, self.graph, cost, None, ({}, frozenset(self.graph.nodes)))
 
     @cached_property
     def original_cost(self) -> NodeCost:

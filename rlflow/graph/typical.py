@@ -104,6 +104,15 @@ def _check_memory(graph: Graph, sizes: Sizes) -> None:
         raise RLFlowError(f"at {sizes_text(sizes)} {error}; name other sizes by --shape") from error
 
 
+def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """What the typical sizes are called, by the symbols in which they differ ("" without symbols) → `input_shapes`."""
+    first, *others = typical
+    named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
+    return {
+        sizes_text({name: sizes[name] for name in named}): input_shapes(interface, sizes) for sizes in typical
+    }
+
+
 def _check_fixed(interface: Interface, shapes: Shapes) -> None:
     """Raises RLFlowError unless `load_graph` has bound what was to be fixed.
 
