@@ -35,6 +35,7 @@ class Task:
       sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
       preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
       loaded: the model as it was loaded; None where that is `graph`.
+      moves: see `env.moves`; `rlflow.env.alike.start_of` heeds it, `initial` offers single rewrites always.
     """
 
     unit: ClassVar[str] = "ms"
@@ -47,6 +48,7 @@ class Task:
     sizes: tuple[dict[str, int], ...] = ({},)
     preparation: tuple[tuple[int, int], ...] = ()
     loaded: Graph | None = None
+    moves: str = EnvOptions.moves
 
     def __post_init__(self):
         object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
@@ -149,6 +151,13 @@ class RewriteState(LocalState):
 
     def index_of(self, match: Match) -> int:
         return list(self.table.of_rule(match.xfer_id)).index(match)
+
+    def location_of(self, match: Match) -> int | None:
+        """The location of a match that an earlier state had; None if it is no valid action here."""
+        if not self.table.has(match):
+            return None
+        location = self.index_of(match)
+        return location if location < self.task.max_locations else None
 
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""

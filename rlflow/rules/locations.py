@@ -156,6 +156,11 @@ class MatchTable:
         """The rule's match of that number, counted from 0 in the canonical order."""
         return next(islice(self.of_rule(xfer_id), number, None))
 
+    def has(self, match: Match) -> bool:
+        """Whether a match, of any graph of this model, is a location in this one."""
+        of_root = self._at[match.xfer_id].get(match.nodes[0], ())
+        return match in of_root and not is_symmetric_match(self.graph, self.rules[match.xfer_id], match.nodes)
+
     def all_matches(self) -> Iterator[Match]:
         """Every match, rule by rule; of two alike roots in both orders."""
         for at in self._at:

@@ -44,11 +44,10 @@ class Position:
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
     def gain(self, match: Match) -> int:
-        """By how many picoseconds the match lowers the cost."""
+        """By how many picoseconds the match lowers the cost; one of several choices, by what the first of them does."""
         known = self._gains.get(id(match))
         if known is None:
-            after = self.search.follow(self.state, match)
-            known = self._gains[id(match)] = match, self.objective - after.objective
+            known = self._gains[id(match)] = match, self.search.gain(self.state, match)
         return known[1]
 
     def forget(self) -> bool:

@@ -117,6 +117,21 @@ class LocalState(State, Protocol):
         """int32 [k]: the rows of `arrays` that these nodes have, in this order; those that are not shown have none."""
 
 
+@runtime_checkable
+class CompoundState(Protocol):
+    """What a local state has besides if each of its matches stands for several choices, made one after another.
+
+    single: the same state, each of whose matches is one choice.
+    actions: (sort, index) of the choices of single states that the last match made.
+    """
+
+    single: LocalState
+    actions: Sequence[tuple[int, int]]
+
+    def sample(self, match: Match) -> tuple[LocalState, int]:
+        """The single state after the first choice that a match stands for, and how many it stands for."""
+
+
 class Evaluation(NamedTuple):
     """What B decisions are worth.
 
