@@ -130,15 +130,12 @@ class AlikeState(LocalState):
             around = around.after(self.graph, self.touched)
             near = self.near(self.touched, DISTANCE + 1)  # the signatures of operands are part of a key
             keys = {number: known for number, known in keys.items() if near.isdisjoint(known[0].nodes)}
-        groups: dict[tuple, list[Match]] = {}
-        times: dict[tuple, int] = {}  # that a key was met at the same nodes
-        of_matches = {}
+        of_matches, groups = {}, {}
         for match in self.single.matches:
             _, key = of_matches[id(match)] = keys.get(id(match)) or (match, self._key(around, match))
-            here = key, frozenset(match.nodes)
-            times[here] = times.get(here, 0) + 1
-            groups.setdefault((key, times[here]), []).append(match)
-        return around, of_matches, {id(members[0]): _move(members, moves) for members in groups.values()}
+            _add(groups.setdefault(key, []), match)
+        apart = [members for of_key in groups.values() for members, _ in of_key]
+        return around, of_matches, {id(members[0]): _move(members, moves) for members in apart}
 
     def _key(self, around: Neighbourhoods, match: Match) -> tuple:
         graph, rule = self.graph, self.task.rules[match.xfer_id]
@@ -152,7 +149,7 @@ class AlikeState(LocalState):
     @cached_property
     def matches(self) -> list[Move]:
         """All moves, by rule and first match."""
-        return list(self._known[2].values())
+        return sorted(self._known[2].values(), key=lambda move: (move.xfer_id, -len(move.members)))
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -188,8 +185,18 @@ class AlikeState(LocalState):
                 touched |= state.touched
         return AlikeState(state, self, actions, frozenset(touched))
 
-    def sample(self, match: Move) -> tuple[RewriteState, int]:
-        return self.single.follow(match.members[0]), len(match.members)
+    def first(self, match: Move) -> RewriteState:
+        return self.single.follow(match.members[0])
+
+
+def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:
+    """Adds a match to the first group, of (matches, their nodes), that has none of its nodes."""
+    for members, nodes in groups:
+        if nodes.isdisjoint(match.nodes):
+            members.append(match)
+            nodes.update(match.nodes)
+            return
+    groups.append(([match], set(match.nodes)))
 
 
 def _move(members: list[Match], known: dict[int, Move]) -> Move:

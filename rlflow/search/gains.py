@@ -60,7 +60,9 @@ class Position:
     def after(self, match: Match) -> "Position":
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
-        self._gains[id(match)] = match, self.objective - position.objective
+        rewrites = max(len(position.state.actions), 1) if self.search.compound else 1
+        position.gained = self.objective - position.objective
+        self._gains[id(match)] = match, position.gained / rewrites if rewrites > 1 else position.gained
         self.search.saw(position.state, position.path)
         return position
 

@@ -62,7 +62,7 @@ class Search:
     ):  # fmt: skip
         self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
         self.best, self.best_path, self.interactions = start, None, 0
-        self._compound = isinstance(start, CompoundState)
+        self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._peak, self._progress = clock, clock(), peak_memory(), progress
         self._next_memory_look = 0
         self.trace = [(0.0, 0, start.objective)]
@@ -75,18 +75,18 @@ class Search:
         """The state after a match of the state's. Raises LimitReached where there is nothing left to spend."""
         self._check()
         after = state.follow(match)
-        self._spent(len(after.actions) if self._compound else 1)
+        self._spent(len(after.actions) if self.compound else 1)
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:
-        """By how much a match of the state's lowers the objective; of several choices what the first does, times their
-        number. Raises LimitReached."""
-        if not self._compound:
+        """By how much a match of the state's lowers the objective; of several choices, what the first one does. Raises
+        LimitReached."""
+        if not self.compound:
             return state.objective - self.follow(state, match).objective
         self._check()
-        after, size = state.sample(match)
+        after = state.first(match)
         self._spent(1)
-        return size * (state.objective - after.objective)
+        return state.objective - after.objective
 
     def _check(self) -> None:
         if self.interactions >= self.limits.interactions:

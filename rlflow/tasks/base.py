@@ -128,8 +128,8 @@ class CompoundState(Protocol):
     single: LocalState
     actions: Sequence[tuple[int, int]]
 
-    def sample(self, match: Match) -> tuple[LocalState, int]:
-        """The single state after the first choice that a match stands for, and how many it stands for."""
+    def first(self, match: Match) -> LocalState:
+        """The single state after the first choice that a match stands for."""
 
 
 class Evaluation(NamedTuple):
