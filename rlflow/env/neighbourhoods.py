@@ -1,6 +1,6 @@
 """Signatures of nodes with their neighbourhoods: equal for nodes that stand in neighbourhoods alike, wherever these are.
 
-That at distance 0 is the operator signature. That at distance i + 1 joins the node's own at distance i with those of
+That at distance 0 is the operator signature and how many read each output. That at distance i + 1 joins the node's own at distance i with those of
 the nodes that it reads from, slot by slot, and of the nodes that read each of its outputs, in any order (Weisfeiler and
 Lehman). So two nodes have one signature at distance k if nothing within k edges of them sets them apart.
 
@@ -66,5 +66,5 @@ def _signature(graph: Graph, node: Node) -> int:
         constant = graph.constants.get(tensor)
         content = graph.is_constant(tensor) if constant is None else content_of_constant(constant)
         read.append((graph.types.get(tensor), content))
-    made = [(graph.types.get(tensor), tensor in graph.outputs) for tensor in node.outputs]
+    made = [(graph.types.get(t), t in graph.outputs, len(graph.consumers.get(t, ()))) for t in node.outputs]
     return hash((node.key(), node.constant, *read, *made))

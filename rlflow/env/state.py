@@ -152,22 +152,22 @@ class RewriteState(LocalState):
     def index_of(self, match: Match) -> int:
         return list(self.table.of_rule(match.xfer_id)).index(match)
 
-    def location_of(self, match: Match) -> int | None:
-        """The location of a match that an earlier state had; None if it is no valid action here."""
-        if not self.table.has(match):
-            return None
-        location = self.index_of(match)
-        return location if location < self.task.max_locations else None
-
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
-        cost = self.graph_cost.after(self.task.cost, graph)
+        return self.rewritten(graph, self.table, graph.touched)
+
+    def rewritten(self, graph: Graph, before: MatchTable, touched: frozenset[int]) -> "RewriteState":
+        """The state of a graph that rewrites made of this one's.
+
+        before: the matches of the graph that the last of them rewrote.  touched: ids of the nodes that all concerned.
+        """
+        cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
             entries = self.entries, cost.recounted
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
-        return RewriteState(self.task, graph, cost, self.table, entries)
+        return RewriteState(self.task, graph, cost, before, entries)
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
         """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""

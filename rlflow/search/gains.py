@@ -17,10 +17,12 @@ class Position:
 
     Attributes:
       state: the state.  path: how it was reached, as `Search.saw` takes it.
+      gained: by how many picoseconds the last match lowered the cost; of several choices, each in the mean.
     """
 
     def __init__(self, search: Search, state: LocalState, path: "Path | None" = None, before: "Position | None" = None):
         self.search, self.state, self.path = search, state, path
+        self.gained: float = 0
         self._before = before  # until its gains are taken over
         self._recounted = False  # whether no gain is from a position before
 
@@ -44,7 +46,8 @@ class Position:
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
     def gain(self, match: Match) -> int:
-        """By how many picoseconds the match lowers the cost; one of several choices, by what the first of them does."""
+        """By how many picoseconds the match lowers the cost; of several choices, the first of them, or each in the mean
+        once they were carried out."""
         known = self._gains.get(id(match))
         if known is None:
             known = self._gains[id(match)] = match, self.search.gain(self.state, match)
@@ -60,9 +63,10 @@ class Position:
     def after(self, match: Match) -> "Position":
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
-        rewrites = max(len(position.state.actions), 1) if self.search.compound else 1
         position.gained = self.objective - position.objective
-        self._gains[id(match)] = match, position.gained / rewrites if rewrites > 1 else position.gained
+        if self.search.compound and len(position.state.actions) > 1:
+            position.gained /= len(position.state.actions)
+        self._gains[id(match)] = match, position.gained
         self.search.saw(position.state, position.path)
         return position
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlflow.common.system import peak_memory
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
-from rlflow.tasks.base import CompoundState, LocalState, Match
+from rlflow.tasks.base import CompoundState, LocalState, Match, single_steps
 
 MEMORY_EVERY = 256  # rewrites between two looks at the memory
 Path = tuple[Match, "Path | None"]  # the matches that led to a state, the last one first
@@ -145,8 +145,8 @@ def run_search(
 
 def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
     """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
-    start_single = start.single if isinstance(start, CompoundState) else start
-    state, actions, hashes, detours = start_single, [], [start.hash], False
+    first = start.single if isinstance(start, CompoundState) else start
+    state, actions, hashes, detours = first, [], [start.hash], False
     for action, state in _steps(start, path):
         actions.append(action)
         if state.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
@@ -155,7 +155,7 @@ def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[t
         else:
             hashes.append(state.hash)
     if detours:  # a graph knows in its names which detours it came by
-        state = start_single
+        state = first
         for xfer_id, location in actions:
             state = state.follow(state.match(xfer_id, location))
     return state, actions
@@ -169,11 +169,8 @@ def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, 
         matches.append(match)
     state, compound = start, isinstance(start, CompoundState)
     for match in reversed(matches):
+        before, state = state, state.follow(match)
         if compound:
-            single, state = state.single, state.follow(match)
-            for action in state.actions:
-                single = single.apply(*action)
-                yield action, single
+            yield from single_steps(before, state)
         else:
-            action, state = (match.xfer_id, state.index_of(match)), state.follow(match)
-            yield action, state
+            yield (match.xfer_id, before.index_of(match)), state
