@@ -1,8 +1,9 @@
-"""Signatures of nodes with their neighbourhoods: equal for nodes that stand in neighbourhoods alike, wherever these are.
+"""Signatures of nodes with their neighbourhoods, equal where these are alike.
 
-That at distance 0 is the operator signature and how many read each output. That at distance i + 1 joins the node's own at distance i with those of
-the nodes that it reads from, slot by slot, and of the nodes that read each of its outputs, in any order (Weisfeiler and
-Lehman). So two nodes have one signature at distance k if nothing within k edges of them sets them apart.
+That at distance 0 is the operator signature, and how many read each output. That at distance i + 1 joins the node's own
+at distance i with those of the nodes that it reads from, slot by slot, and of the nodes that read each of its outputs,
+in any order (Weisfeiler and Lehman). So two nodes have one signature at distance k if nothing within k edges of them
+sets them apart.
 
 They are hashes, which are compared within one process and mean nothing besides.
 """
