@@ -15,9 +15,9 @@ rule is turned to. Otherwise the blocks at both ends would be left behind, and t
 rest for it, and so on inwards. What a move did is said in single rewrites (`AlikeState.actions`): receipts, episodes
 and reports know no others.
 
-DISTANCE was chosen by measurement, on BERT and ViT by the analytic cost: at 0, 1 and 2 the steepest descent reaches what
-it reaches by single rewrites; for twelve blocks it counts 1.7, 2.4 and 3.2 times as many costs as for one, since more
-blocks at both ends are unlike those between. Without the number of readers in the signature, 0 joins what gains
+DISTANCE was chosen by measurement, on BERT and ViT by the analytic cost: at 0, 1 and 2 the steepest descent reaches
+what it reaches by single rewrites; for twelve blocks it counts 1.7, 2.4 and 3.2 times as many costs as for one, since
+more blocks at both ends are unlike those between. Without the number of readers in the signature, 0 joins what gains
 differently, and ends above.
 """
 
