@@ -99,10 +99,11 @@ class GraphCost:
         nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
         return cls(_sum(nodes.values()), nodes)
 
-    def after(self, model: CostModel, rewritten: Graph) -> "GraphCost":
-        """The cost of `rewritten`, a `rewrite` of this cost's graph: only what it touched is counted anew."""
-        affected = neighbourhood(rewritten, rewritten.touched, model.reach, model.passes)
-        nodes, recounted = self.nodes.copy(), set(rewritten.touched)
+    def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
+        """The cost of `rewritten`, which rewrites made of this cost's graph: only what they `touched` is counted anew.
+        """
+        affected = neighbourhood(rewritten, touched, model.reach, model.passes)
+        nodes, recounted = self.nodes.copy(), set(touched)
         total = list(self.total)
         for node_id in affected:
             old = nodes.pop(node_id, FREE)

@@ -31,6 +31,7 @@ from rlflow.deliver.best_so_far import BestSoFar
 from rlflow.deliver.budget import Budget, Stop
 from rlflow.deliver.candidates import Candidate
 from rlflow.deliver.choice import is_faster
+from rlflow.env.alike import start_of
 from rlflow.env.state import Task
 from rlflow.search import SEARCHES
 from rlflow.search.search import Limits, Search, numbered, run_search
@@ -129,7 +130,7 @@ def _search(
         return SEARCHES.get(name)(search, **options)
 
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, best.task.initial, limits, seed, watch)
+        result = run_search(watched, start_of(best.task), limits, seed, watch)
     candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop

@@ -36,6 +36,7 @@ class Task:
       sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
       preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
       loaded: the model as it was loaded; None where that is `graph`.
+      moves: see `env.moves`; `rlflow.env.alike.start_of` heeds it, `initial` offers single rewrites always.
     """
 
     unit: ClassVar[str] = "ms"
@@ -48,6 +49,7 @@ class Task:
     sizes: tuple[dict[str, int], ...] = ({},)
     preparation: tuple[tuple[int, int], ...] = ()
     loaded: Graph | None = None
+    moves: str = EnvOptions.moves
 
     def __post_init__(self):
         object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
@@ -154,12 +156,19 @@ class RewriteState(LocalState):
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
-        cost = self.graph_cost.after(self.task.cost, graph)
+        return self.rewritten(graph, self.table, graph.touched)
+
+    def rewritten(self, graph: Graph, before: MatchTable, touched: frozenset[int]) -> "RewriteState":
+        """The state of a graph that rewrites made of this one's.
+
+        before: the matches of the graph that the last of them rewrote.  touched: ids of the nodes that all concerned.
+        """
+        cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
             entries = self.entries, cost.recounted
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
-        return RewriteState(self.task, graph, cost, self.table, entries)
+        return RewriteState(self.task, graph, cost, before, entries)
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
         """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""
