@@ -17,14 +17,14 @@ from benchmarks.exports.dynamic import DYNAMIC, Given, at
 
 HALVES = DEVELOPMENT, JUDGEMENT = "development", "judgement"
 
-# torch's newer exporter and its older one, Keras's own and tf2onnx; and what makes a file of one that was exported: ONNX
-# Runtime's conversion to float16, and its static quantisation.
+# torch's newer exporter and its older one, Keras's own and tf2onnx; and what makes a file of one that was exported:
+# ONNX Runtime's conversion to float16, and its static quantisation.
 EXPORTERS = ("dynamo", "torchscript", "keras", "tf2onnx", "float16", "qdq")
 MADE_FROM = ("float16", "qdq")
 
 # Families that are in both halves, by different exporters, and why.
 APART = {
-    "llama": "development has the older exporter's graph without a cache, judgement the newer one's of one token with it",
+    "llama": "development has the older exporter's graph without a cache, judgement the newer one's with it",
     "resnet": "development has ResNet-18 inside the detector by torch's newer exporter, judgement ResNet-50 by others",
 }
 
@@ -38,7 +38,7 @@ class Export(NamedTuple):
       exporter: one of EXPORTERS; opset: what it writes, None for MADE_FROM.
       network: LIBRARY.NAME: networks (`benchmarks.exports.networks`), torchvision, timm or keras (keras.applications).
         For MADE_FROM the name of another file of the corpus.
-      inputs: name → what it takes; all sizes are numbers.
+      inputs: name → what the file takes; all sizes are numbers.
       outputs: names, where the exporter is told.
     """
 
@@ -105,11 +105,11 @@ EXPORTED: dict[str, Export] = {
     "unet-dynamo": twin("unet", "unet", "dynamo", 18),
     "detector-dynamo": twin("detector", "resnet", "dynamo", 18),
     "densenet121-dynamo": development("densenet", "dynamo", 18, "torchvision.densenet121", image(224)),
-    "densenet121-keras": development("densenet", "keras", 18, "keras.DenseNet121", image(224, False)),
+    "densenet121-keras": development("densenet", "keras", 15, "keras.DenseNet121", image(224, False)),
     "shufflenet_v2-dynamo": development("shufflenet", "dynamo", 20, "torchvision.shufflenet_v2_x1_0", image(224)),
-    "nasnet_mobile-keras": development("nasnet", "keras", 18, "keras.NASNetMobile", image(224, False)),
+    "nasnet_mobile-keras": development("nasnet", "keras", 15, "keras.NASNetMobile", image(224, False)),
     "efficientnet_b0-dynamo": development("efficientnet", "dynamo", 20, "torchvision.efficientnet_b0", image(224)),
-    "efficientnet_b0-tf2onnx": development("efficientnet", "tf2onnx", 17, "keras.EfficientNetB0", image(224, False)),
+    "efficientnet_b0-tf2onnx": development("efficientnet", "tf2onnx", 17, "keras.EfficientNetB0", image(224)),
     # -- judgement: transformers
     "albert_base-dynamo": judgement("albert", "dynamo", 20, "networks.albert_base", tokens(128)),
     "llama_cache-dynamo": judgement("llama", "dynamo", 20, "networks.llama_cache", llama_cache(6, 127)),
@@ -126,12 +126,12 @@ EXPORTED: dict[str, Export] = {
     "convnext_tiny-torchscript": judgement("convnext", "torchscript", 17, "timm.convnext_tiny", image(224)),
     "mobilenet_v2-torchscript": judgement("mobilenet", "torchscript", 17, "torchvision.mobilenet_v2", image(224)),
     "mobilenet_v3-dynamo": judgement("mobilenet", "dynamo", 18, "torchvision.mobilenet_v3_large", image(224)),
-    "mobilenet_v3-keras": judgement("mobilenet", "keras", 18, "keras.MobileNetV3Large", image(224, False)),
+    "mobilenet_v3-keras": judgement("mobilenet", "keras", 15, "keras.MobileNetV3Large", image(224, False)),
     "inception_v3-dynamo": judgement("inception", "dynamo", 18, "torchvision.inception_v3", image(299)),
-    "inception_v3-tf2onnx": judgement("inception", "tf2onnx", 17, "keras.InceptionV3", image(299, False)),
-    "xception-keras": judgement("xception", "keras", 18, "keras.Xception", image(299, False)),
+    "inception_v3-tf2onnx": judgement("inception", "tf2onnx", 17, "keras.InceptionV3", image(299)),
+    "xception-keras": judgement("xception", "keras", 15, "keras.Xception", image(299, False)),
     "resnet50-torchscript": judgement("resnet", "torchscript", 17, "torchvision.resnet50", image(224)),
-    "resnet50_v2-tf2onnx": judgement("resnet", "tf2onnx", 17, "keras.ResNet50V2", image(224, False)),
+    "resnet50_v2-tf2onnx": judgement("resnet", "tf2onnx", 17, "keras.ResNet50V2", image(224)),
 }  # fmt: skip
 
 
