@@ -118,7 +118,7 @@ def figures_of(result: Together, same: list[str], seed: int) -> dict:
     stands_for = {name: name for name in result.seconds if name not in result.failed} | dict.fromkeys(same, ORIGINAL)
     for name, run in stands_for.items():
         figures[name] = {
-            "ms": result.ms(run), "error": result.errors[run], "original": run == ORIGINAL,
+            "ms": result.ms(run), "relative_error": result.errors[run], "original": run == ORIGINAL,
             **ratio(result, run, ORIGINAL, seed),
         }  # fmt: skip
         if OURS in stands_for and name in PEERS:

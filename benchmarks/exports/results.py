@@ -112,7 +112,7 @@ def bars_of_one(figures: Figures, name: str, threads: int) -> list[dict]:
     ask("shown to be slower", against, lambda one: int(one["verdict"] == "slower"), "", "≤ 0", 0)
     ask("without its checks", made, seconds_without_checks, "s", f"≤ {SECONDS}", SECONDS)
     ask("groups of rewrites", made, groups, "", f"≤ {GROUPS}", GROUPS)
-    ask("behind a peer, lower end", measured if "error" in measured else against | measured, behind, "", "≤ 1", 1)
+    ask("behind a peer, lower end", against if "error" in against else measured, behind, "", "≤ 1", 1)
     if name in NAMED:
         ask("ratio of a named one", against, lambda one: one["ratio"], "", f"≤ {NAMED[name]}", NAMED[name])
     return bars

@@ -85,15 +85,16 @@ def started(
     """Those that can be run; why others cannot is added to `failed`."""
     running = {}
     for name, one in contestants.items():
-        process = Running(one.runtime, one.model, inputs, threads, one.python)
-        stack.callback(process.close)
+        running[name] = Running(one.runtime, one.model, inputs, threads, one.python)
+        stack.callback(running[name].close)
+    for name, process in list(running.items()):
         try:
             process.ready()
-            running[name] = process
         except RLFlowError as error:
             if name == ORIGINAL:
                 raise
             failed[name] = str(error)
+            del running[name]
     return running
 
 
