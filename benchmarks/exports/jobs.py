@@ -1,6 +1,7 @@
 """What `benchmarks.exports` does with one file of the corpus: make it, have it optimised, measure all of that."""
 
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -69,11 +70,10 @@ def export(case: Case) -> dict:
 def ours(case: Case, which: str, threads: int) -> dict:
     """`run.py optimise`, knowing no timings, as at its first use; what it wrote is compared on SEEDS."""
     source, out = exported(case), case.result(f"{which}-{threads}")
-    database = out.with_suffix(".sqlite")
-    database.unlink(missing_ok=True)
-    options = ["--seed", str(case.seed + (which == AGAIN)), "--threads", str(threads), f"cost.database={database}"]
-    result = optimised(source, out, case.seconds, [*options, *case.overrides])
-    database.unlink()
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--seed", str(case.seed + (which == AGAIN)), "--threads", str(threads)]
+        options.append(f"cost.database={folder}/costs.sqlite")
+        result = optimised(source, out, case.seconds, [*options, *case.overrides])
     findings = validate(source, out, seeds=SEEDS, threads=threads)
     return result | {"equal": findings.ok, "max_relative_error": findings.max_error}
 
@@ -83,7 +83,7 @@ def peer(case: Case, tool: str) -> dict:
 
 
 def measured(case: Case, threads: int) -> dict:
-    """All of them in turns: see `figures_of`."""
+    """All of them in turns: how many a session had, and `figures_of` the contestants."""
     source, files, failed = exported(case), {}, {}
     jobs = {which: f"{which}-{threads}" for which in (OURS, AGAIN)} | {tool: tool for tool in PEERS}
     for name, job in jobs.items():
@@ -105,7 +105,8 @@ def measured(case: Case, threads: int) -> dict:
     inputs = draw(case.declared.inputs, {}, 1000 + case.seed)
     result = together(contestants, inputs, threads, case.measure_seconds, case.sessions, case.seed)
     result.failed.update(failed)
-    return figures_of(result, same, case.seed)
+    turns = [len(turns) for turns in result.seconds[ORIGINAL]]
+    return {"turns": turns, "contestants": figures_of(result, same, case.seed)}
 
 
 def figures_of(result: Together, same: list[str], seed: int) -> dict:

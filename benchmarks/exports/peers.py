@@ -68,7 +68,7 @@ def optimised_by(tool: str, source: Path, path: Path, family: str, python: str) 
 
 
 def attempted(command: Sequence[str], path: Path) -> dict:
-    """A command that writes a file: its seconds, or the error, in one line."""
+    """A command that writes a file: the seconds that it took, or the error, in one line."""
     started = time.monotonic()
     path.unlink(missing_ok=True)
     try:
@@ -79,7 +79,7 @@ def attempted(command: Sequence[str], path: Path) -> dict:
         return {"error": f"died of signal {-done.returncode}"}
     if done.returncode or not path.exists():
         return {"error": (done.stderr.strip().splitlines() or ["wrote nothing"])[-1]}
-    return {"seconds": time.monotonic() - started}
+    return {"took": time.monotonic() - started}
 
 
 if __name__ == "__main__":

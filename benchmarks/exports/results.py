@@ -35,7 +35,8 @@ def contestant(figures: Figures, name: str, threads: int, who: str = OURS) -> di
     measured = of(figures, name, f"measured-{threads}")
     if "error" in measured:
         return measured
-    return {"error": measured[who]["failed"]} if "failed" in measured[who] else measured[who]
+    found = measured["contestants"][who]
+    return {"error": found["failed"]} if "failed" in found else found
 
 
 def ahead(measured: dict) -> bool:
@@ -49,7 +50,7 @@ def behind(measured: dict) -> float:
 
 
 def beside(measured: dict) -> list[dict]:
-    return [measured[tool] for tool in PEERS if "ours" in measured[tool]]
+    return [measured["contestants"][tool] for tool in PEERS if "ours" in measured["contestants"][tool]]
 
 
 # -- the bars ----------------------------------------------------------------------------------------
@@ -73,10 +74,9 @@ def bars_of_all(figures: Figures, threads: int) -> list[dict]:
     mean = float(np.exp(np.mean(np.log(ratios)))) if len(ratios) == len(judged) else None
     without = "" if mean else f"{len(judged) - len(ratios)} of {len(judged)} files without a measurement"
     of_all = [of(figures, name, f"measured-{threads}") for name in CORPUS]
-    compared = [one for one in of_all if "error" not in one and "failed" not in one[OURS]]
     faster = percent([one.get("verdict") == "faster" for one in judged])
-    in_front = percent([one in compared and ahead(one) for one in of_all])
-    alike = percent([one in compared and repeated(one) for one in of_all])
+    in_front = percent([made_ours(one) and ahead(one) for one in of_all])
+    alike = percent([made_ours(one) and repeated(one) for one in of_all])
     at = f"{threads} {'thread' if threads == 1 else 'threads'}"
     return [
         bar(f"{at}: mean ratio, judgement half", mean, without, f"≤ {MEAN}", mean is not None and mean <= MEAN),
@@ -90,9 +90,13 @@ def percent(hold: list[bool]) -> float:
     return 100 * sum(hold) / len(hold)
 
 
+def made_ours(measured: dict) -> bool:
+    return "error" not in measured and "failed" not in measured["contestants"][OURS]
+
+
 def repeated(measured: dict) -> bool:
-    again = measured[AGAIN]
-    return "failed" not in again and abs(again["ratio"] / measured[OURS]["ratio"] - 1) <= CLOSE
+    one, again = (measured["contestants"][who] for who in (OURS, AGAIN))
+    return "failed" not in again and abs(again["ratio"] / one["ratio"] - 1) <= CLOSE
 
 
 def bars_of_one(figures: Figures, name: str, threads: int) -> list[dict]:
@@ -164,13 +168,14 @@ def peers_table(figures: Figures) -> str:
 
 
 def failures_table(figures: Figures) -> str:
-    """What failed, and why; and whose outputs are far from the original's."""
+    """What failed, and why."""
     rows = []
     for name, jobs in figures.items():
         for job, result in jobs.items():
             failed = {job: result["error"]} if "error" in result else {}
-            if job.startswith("measured") and not failed:
-                failed = {f"{who}, {job}": one["failed"] for who, one in result.items() if "failed" in one}
+            for who, one in result.get("contestants", {}).items():
+                if "failed" in one and "error" not in jobs.get(who, {}):  # of a tool that failed that is said already
+                    failed[f"{who}, {job}"] = one["failed"]
             rows += [[name, who, why.replace("|", "\\|")] for who, why in failed.items()]
     return markdown(["file", "who", "says"], rows, words=3)
 

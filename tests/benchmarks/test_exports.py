@@ -84,7 +84,8 @@ ONE = {
     "ms": 9.0, "relative_error": 1e-6, "original": False, "ratio": 0.8, "interval": [0.79, 0.81], "verdict": "faster",
 }  # fmt: skip
 PEER = ONE | {"ratio": 1.0, "interval": [0.99, 1.01], "ours": {"ratio": 0.8, "interval": [0.79, 0.81]}}
-MEASURED = {ORIGINAL: ONE | {"ratio": 1.0}, OURS: ONE, AGAIN: ONE, OPENVINO: ONE, **dict.fromkeys(PEERS, PEER)}
+CONTESTANTS = {ORIGINAL: ONE | {"ratio": 1.0}, OURS: ONE, AGAIN: ONE, OPENVINO: ONE, **dict.fromkeys(PEERS, PEER)}
+MEASURED = {"turns": [9, 9], "contestants": CONTESTANTS, "seconds": 90.0}
 GOOD = {f"{OURS}-{threads}": MADE for threads in THREADS} | {f"measured-{threads}": MEASURED for threads in THREADS}
 ALL_GOOD = {name: GOOD for name in CORPUS}
 VIT = "vit_base-dynamo"
@@ -113,9 +114,9 @@ def test_what_is_asked_for_is_enough():
     ("ours-1", ("check_seconds",), 29.9, "without its checks"),
     ("ours-1", ("groups",), ["a"] * 26, "groups of rewrites"),
     ("ours-1", ("groups",), None, "groups of rewrites"),
-    ("measured-1", (OURS, "verdict"), "slower", "shown to be slower"),
-    ("measured-1", (OURS, "ratio"), 0.881, "ratio of a named one"),
-    ("measured-1", ("onnxslim", "ours", "interval"), [1.001, 1.01], "behind a peer, lower end"),
+    ("measured-1", ("contestants", OURS, "verdict"), "slower", "shown to be slower"),
+    ("measured-1", ("contestants", OURS, "ratio"), 0.881, "ratio of a named one"),
+    ("measured-1", ("contestants", "onnxslim", "ours", "interval"), [1.001, 1.01], "behind a peer, lower end"),
 ])  # fmt: skip
 def test_a_figure_beyond_its_limit_misses_its_bar_and_no_other(job, path, value, what):
     figures = {VIT: spoilt(job, *path, value=value)}
@@ -124,7 +125,7 @@ def test_a_figure_beyond_its_limit_misses_its_bar_and_no_other(job, path, value,
 
 
 def test_a_peer_without_a_file_is_not_one_that_we_are_behind_of():
-    figures = {VIT: spoilt("measured-1", "onnxslim", value={"failed": "not installed"})}
+    figures = {VIT: spoilt("measured-1", "contestants", "onnxslim", value={"failed": "not installed"})}
     assert missed(bars_of_one(figures, VIT, 1)) == []
 
 
@@ -145,11 +146,11 @@ def test_what_was_not_run_or_failed_is_never_passed(job):
 
 
 def test_the_mean_is_of_the_judgement_half_and_of_all_of_it():
-    bad = {name: spoilt("measured-1", OURS, "ratio", value=2.0) for name in of_half(DEVELOPMENT)}
+    bad = {name: spoilt("measured-1", "contestants", OURS, "ratio", value=2.0) for name in of_half(DEVELOPMENT)}
     mean = bars_of_all(ALL_GOOD | bad, 1)[0]
     assert mean["value"] == pytest.approx(0.8) and mean["holds"]
     first, *others = of_half(JUDGEMENT)
-    worse = {name: spoilt("measured-1", OURS, "ratio", value=0.94) for name in others}
+    worse = {name: spoilt("measured-1", "contestants", OURS, "ratio", value=0.94) for name in others}
     mean = bars_of_all(ALL_GOOD | worse, 1)[0]
     assert mean["value"] == pytest.approx((0.8 * 0.94 ** len(others)) ** (1 / len(CORPUS) * 2)) and not mean["holds"]
     mean = bars_of_all({name: one for name, one in ALL_GOOD.items() if name != first}, 1)[0]
@@ -165,7 +166,7 @@ def test_the_mean_is_of_the_judgement_half_and_of_all_of_it():
 def test_so_many_files_may_miss_and_one_more_misses_the_bar(half, path, value, bar, most):
     names = of_half(half) if half else list(CORPUS)
     for count in (most, most + 1):
-        bad = {name: spoilt("measured-2", *path, value=value) for name in names[:count]}
+        bad = {name: spoilt("measured-2", "contestants", *path, value=value) for name in names[:count]}
         made = bars_of_all(ALL_GOOD | bad, 2)[bar]
         assert made["holds"] == (count == most) and made["value"] == pytest.approx(100 * (1 - count / len(names)))
         assert all(one["holds"] for one in bars_of_all(ALL_GOOD | bad, 1))
@@ -175,7 +176,7 @@ def test_so_many_files_may_miss_and_one_more_misses_the_bar(half, path, value, b
 
 
 def test_the_tables_say_what_was_measured_failed_and_not_run():
-    figures = {VIT: spoilt("measured-1", "onnxsim", value={"failed": "no | module"})}
+    figures = {VIT: spoilt("measured-1", "contestants", "onnxsim", value={"failed": "no | module"})}
     figures[VIT]["export"] = {"bytes": 346e6}
     figures[VIT]["ours-2"] = {"error": "it broke"}
     line = next(line for line in results.table(figures).splitlines() if line.startswith(f"| {VIT} "))
@@ -215,7 +216,7 @@ def test_a_tool_that_fails_dies_or_writes_nothing_is_a_row_that_says_so(tmp_path
         path.write_bytes(b"of an earlier attempt")
         assert attempted([sys.executable, "-c", code], path) == {"error": says}
     wrote = attempted([sys.executable, "-c", f"open({str(path)!r}, 'w')"], path)
-    assert set(wrote) == {"seconds"} and path.exists()
+    assert set(wrote) == {"took"} and path.exists()
     monkeypatch.setattr(peers, "PATIENCE", 0.2)
     assert "0.2 s" in attempted([sys.executable, "-c", "import time; time.sleep(9)"], path)["error"]
 
@@ -278,7 +279,9 @@ def case(tmp_path, monkeypatch) -> Case:
 
 
 def test_a_file_is_measured_with_all_that_was_made_of_it(case):
-    figures = measured(case, 1)
+    result = measured(case, 1)
+    assert result["turns"] == [3, 3]
+    figures = result["contestants"]
     assert set(figures) == {ORIGINAL, OURS, AGAIN, OPENVINO, *PEERS}
     assert figures["onnxslim"] == {"failed": "it"}
     assert [name for name, one in figures.items() if one.get("original")] == [ORIGINAL, "onnxsim"]
