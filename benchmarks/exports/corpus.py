@@ -75,7 +75,7 @@ def llama_cache(layers: int, past: int) -> dict[str, Given]:
     return given
 
 
-def twin(name: str, family: str, exporter: str, opset: int) -> Export:
+def at_typical_sizes(name: str, family: str, exporter: str, opset: int) -> Export:
     """A model of `benchmarks.exports.dynamic` with all sizes typical; all of them are known to who works on rules."""
     model = DYNAMIC[name]
     inputs = {key: Given(given.kind, at(given.shape, model.typical)) for key, given in model.inputs.items()}
@@ -92,18 +92,18 @@ def judgement(family: str, exporter: str, opset: int, network: str, inputs: Mapp
 
 EXPORTED: dict[str, Export] = {
     # -- development: transformers
-    "bert_base-dynamo": twin("bert_base", "bert", "dynamo", 18),
-    "roberta_base-torchscript": twin("roberta_base", "bert", "torchscript", 17),
+    "bert_base-dynamo": at_typical_sizes("bert_base", "bert", "dynamo", 18),
+    "roberta_base-torchscript": at_typical_sizes("roberta_base", "bert", "torchscript", 17),
     "distilbert_float16-dynamo": development("bert", "dynamo", 18, "networks.distilbert_float16", tokens(128)),
-    "vit_base-dynamo": twin("vit_base", "vit", "dynamo", 18),
-    "vit_base-torchscript": twin("vit_base", "vit", "torchscript", 17),
+    "vit_base-dynamo": at_typical_sizes("vit_base", "vit", "dynamo", 18),
+    "vit_base-torchscript": at_typical_sizes("vit_base", "vit", "torchscript", 17),
     "gpt2-dynamo": development("gpt2", "dynamo", 18, "networks.gpt2_prompt", tokens(128)),
-    "gpt2_cache-torchscript": twin("gpt2", "gpt2", "torchscript", 17),
-    "bart-torchscript": twin("bart", "bart", "torchscript", 17),
+    "gpt2_cache-torchscript": at_typical_sizes("gpt2", "gpt2", "torchscript", 17),
+    "bart-torchscript": at_typical_sizes("bart", "bart", "torchscript", 17),
     "llama-torchscript": development("llama", "torchscript", 17, "networks.llama", tokens(128)),
     # -- development: images
-    "unet-dynamo": twin("unet", "unet", "dynamo", 18),
-    "detector-dynamo": twin("detector", "resnet", "dynamo", 18),
+    "unet-dynamo": at_typical_sizes("unet", "unet", "dynamo", 18),
+    "detector-dynamo": at_typical_sizes("detector", "resnet", "dynamo", 18),
     "densenet121-dynamo": development("densenet", "dynamo", 18, "torchvision.densenet121", image(224)),
     "densenet121-keras": development("densenet", "keras", 15, "keras.DenseNet121", image(224, False)),
     "shufflenet_v2-dynamo": development("shufflenet", "dynamo", 20, "torchvision.shufflenet_v2_x1_0", image(224)),

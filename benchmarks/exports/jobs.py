@@ -84,16 +84,7 @@ def peer(case: Case, tool: str) -> dict:
 
 def measured(case: Case, threads: int) -> dict:
     """All of them in turns: how many a session had, and `figures_of` the contestants."""
-    source, files, failed = exported(case), {}, {}
-    jobs = {which: f"{which}-{threads}" for which in (OURS, AGAIN)} | {tool: tool for tool in PEERS}
-    for name, job in jobs.items():
-        told = read_json(case.folder / f"{case.name}-{job}.json")
-        if "error" in told:
-            failed[name] = told["error"]
-        elif case.result(job).exists():
-            files[name] = case.result(job)
-        else:
-            raise RLFlowError(f"its files are gone; to have them made again, delete {case.name}-*.json")
+    source, (files, failed) = exported(case), written(case, threads)
     same = [name for name, path in files.items() if path.read_bytes() == source.read_bytes()]
     contestants = {
         ORIGINAL: Contestant(source, "onnxruntime", sys.executable),
@@ -105,8 +96,23 @@ def measured(case: Case, threads: int) -> dict:
     inputs = draw(case.declared.inputs, {}, 1000 + case.seed)
     result = together(contestants, inputs, threads, case.measure_seconds, case.sessions, case.seed)
     result.failed.update(failed)
-    turns = [len(turns) for turns in result.seconds[ORIGINAL]]
+    turns = [len(session) for session in result.seconds[ORIGINAL]]
     return {"turns": turns, "contestants": figures_of(result, same, case.seed)}
+
+
+def written(case: Case, threads: int) -> tuple[dict[str, Path], dict[str, str]]:
+    """Contestant → the file that earlier jobs wrote, or why there is none."""
+    jobs = {which: f"{which}-{threads}" for which in (OURS, AGAIN)} | {tool: tool for tool in PEERS}
+    files, failed = {}, {}
+    for name, job in jobs.items():
+        result = read_json(case.folder / f"{case.name}-{job}.json")
+        if "error" in result:
+            failed[name] = result["error"]
+        elif case.result(job).exists():
+            files[name] = case.result(job)
+        else:
+            raise RLFlowError(f"its files are gone; to have them made again, delete {case.name}-*.json")
+    return files, failed
 
 
 def figures_of(result: Together, same: list[str], seed: int) -> dict:
@@ -128,8 +134,8 @@ def figures_of(result: Together, same: list[str], seed: int) -> dict:
 
 
 def ratio(result: Together, one: str, other: str, seed: int) -> dict:
-    found = Ratio(1.0, 1.0, 1.0) if one == other else result.ratio(one, other, seed)
-    return {"ratio": found.ratio, "interval": [found.low, found.high], "verdict": found.verdict}
+    between = Ratio(1.0, 1.0, 1.0) if one == other else result.ratio(one, other, seed)
+    return {"ratio": between.ratio, "interval": [between.low, between.high], "verdict": between.verdict}
 
 
 def jobs_at(threads: int) -> dict[str, Callable[[Case], dict]]:

@@ -47,10 +47,10 @@ def transformers(source: Path, path: Path, family: str) -> None:
     """ONNX Runtime's own, for the CPU."""
     from onnxruntime.transformers.optimizer import optimize_model
 
-    optimize_model(str(source), **told(family)).save_model_to_file(str(path))
+    optimize_model(str(source), **model_type(family)).save_model_to_file(str(path))
 
 
-def told(family: str) -> dict[str, str]:
+def model_type(family: str) -> dict[str, str]:
     return {"model_type": MODEL_TYPES[family]} if family in MODEL_TYPES else {}
 
 

@@ -17,6 +17,7 @@ FASTER, AHEAD, REPEATED = 60, 80, 90  # percent of the files
 CLOSE = 0.01  # between two runs
 SECONDS = 120  # without checks
 GROUPS = 25
+OTHER = 0.01  # relative error from which on a peer's file is another model, and nobody is compared with it
 NAMED = {  # largest ratio
     "vit_base-dynamo": 0.88, "bert_base-dynamo": 0.92, "gpt2-dynamo": 0.97, "densenet121-dynamo": 0.92,
     "shufflenet_v2-dynamo": 0.86, "nasnet_mobile-keras": 0.88, "efficientnet_b0-dynamo": 0.98,
@@ -35,8 +36,15 @@ def contestant(figures: Figures, name: str, threads: int, who: str = OURS) -> di
     measured = of(figures, name, f"measured-{threads}")
     if "error" in measured:
         return measured
-    found = measured["contestants"][who]
-    return {"error": found["failed"]} if "failed" in found else found
+    one, why = measured["contestants"][who], why_not(measured["contestants"][who])
+    return {"error": why} if why else one
+
+
+def why_not(one: dict) -> str | None:
+    """Why its latency says nothing."""
+    if "failed" in one:
+        return one["failed"]
+    return f"its outputs are off by {one['relative_error']:.1g}" if one["relative_error"] > OTHER else None
 
 
 def ahead(measured: dict) -> bool:
@@ -50,7 +58,8 @@ def behind(measured: dict) -> float:
 
 
 def beside(measured: dict) -> list[dict]:
-    return [measured["contestants"][tool] for tool in PEERS if "ours" in measured["contestants"][tool]]
+    """The peers that gave the same model."""
+    return [one for one in (measured["contestants"][tool] for tool in PEERS) if not why_not(one)]
 
 
 # -- the bars ----------------------------------------------------------------------------------------
@@ -91,12 +100,12 @@ def percent(hold: list[bool]) -> float:
 
 
 def made_ours(measured: dict) -> bool:
-    return "error" not in measured and "failed" not in measured["contestants"][OURS]
+    return "error" not in measured and not why_not(measured["contestants"][OURS])
 
 
 def repeated(measured: dict) -> bool:
     one, again = (measured["contestants"][who] for who in (OURS, AGAIN))
-    return "failed" not in again and abs(again["ratio"] / one["ratio"] - 1) <= CLOSE
+    return not why_not(again) and abs(again["ratio"] / one["ratio"] - 1) <= CLOSE
 
 
 def bars_of_one(figures: Figures, name: str, threads: int) -> list[dict]:
@@ -162,8 +171,8 @@ def peers_table(figures: Figures) -> str:
     for name in figures:
         for threads in THREADS:
             if f"measured-{threads}" in figures[name]:
-                found = [contestant(figures, name, threads, who) for who in names]
-                rows.append([name, threads, *(cell(one, of_ratio) for one in found)])
+                all_of_it = [contestant(figures, name, threads, who) for who in names]
+                rows.append([name, threads, *(cell(one, of_ratio) for one in all_of_it)])
     return markdown(["file", "threads", *names], rows)
 
 
@@ -174,8 +183,8 @@ def failures_table(figures: Figures) -> str:
         for job, result in jobs.items():
             failed = {job: result["error"]} if "error" in result else {}
             for who, one in result.get("contestants", {}).items():
-                if "failed" in one and "error" not in jobs.get(who, {}):  # of a tool that failed that is said already
-                    failed[f"{who}, {job}"] = one["failed"]
+                if why_not(one) and "error" not in jobs.get(who, {}):  # that a tool failed is said already
+                    failed[f"{who}, {job}"] = why_not(one)
             rows += [[name, who, why.replace("|", "\\|")] for who, why in failed.items()]
     return markdown(["file", "who", "says"], rows, words=3)
 

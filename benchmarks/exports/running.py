@@ -38,12 +38,12 @@ class Running:
 
     def seconds(self) -> float:
         """Of one run."""
-        self._tell("run")
+        self._say("run")
         return self._answer()["seconds"]
 
     def outputs(self, path: Path) -> list[np.ndarray]:
         """In the model's order, by way of the file."""
-        self._tell(f"outputs {path}")
+        self._say(f"outputs {path}")
         self._answer()
         with np.load(path) as arrays:
             return [arrays[name] for name in arrays.files]
@@ -52,7 +52,7 @@ class Running:
         self.process.kill()
         self.process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _say(self, line: str) -> None:
         try:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()

@@ -5,6 +5,7 @@ No exporter and no other tool is needed: the tools here are planted.
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from benchmarks.exports.jobs import AGAIN, JOBS, OPENVINO, OURS, THREADS, Case, 
 from benchmarks.exports.peers import PEERS, attempted
 from benchmarks.exports.results import NAMED, bars_of, bars_of_all, bars_of_one
 from benchmarks.exports.together import ORIGINAL, Contestant, Together, together
+from benchmarks.judged import judged
 from rlflow.common.errors import RLFlowError
 
 # -- the declarations ----------------------------------------------------------------------------------
@@ -98,10 +100,10 @@ def missed(bars: list[dict]) -> list[str]:
 def spoilt(job: str, *path, value) -> dict:
     """GOOD, but for one figure."""
     figures = json.loads(json.dumps(GOOD))
-    place = figures[job]
+    inner = figures[job]
     for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
+        inner = inner[key]
+    inner[path[-1]] = value
     return figures
 
 
@@ -124,9 +126,14 @@ def test_a_figure_beyond_its_limit_misses_its_bar_and_no_other(job, path, value,
     assert missed(bars_of_one(figures, VIT, 2)) == []
 
 
-def test_a_peer_without_a_file_is_not_one_that_we_are_behind_of():
+def test_nobody_is_behind_a_peer_without_a_file_or_with_that_of_another_model():
     figures = {VIT: spoilt("measured-1", "contestants", "onnxslim", value={"failed": "not installed"})}
+    peer = figures[VIT]["measured-1"]["contestants"]["onnxsim"]
+    peer["ours"] = {"ratio": 2.0, "interval": [1.9, 2.1]}
+    assert missed(bars_of_one(figures, VIT, 1)) == ["behind a peer, lower end"]
+    peer["relative_error"] = 0.5
     assert missed(bars_of_one(figures, VIT, 1)) == []
+    assert "its outputs are off by 0.5" in results.failures_table(figures)
 
 
 def test_the_original_is_explained_by_no_groups():
@@ -295,3 +302,10 @@ def test_what_is_measured_is_made_before():
     for threads in THREADS:
         before = list(JOBS)[: list(JOBS).index(f"measured-{threads}")]
         assert {"export", *PEERS, f"{OURS}-{threads}", f"{AGAIN}-{threads}"} <= set(before)
+
+
+def test_what_is_judged_is_there_and_the_page_has_its_tables():
+    exports = import_module("benchmarks.exports")
+    assert set(judged("exports")) == set(exports.JUDGES)
+    assert exports.table is results.table and exports.peers_table is results.peers_table
+    assert not hasattr(exports, "no_such_name")
