@@ -122,7 +122,7 @@ def bars_of_one(figures: Figures, name: str, threads: int) -> list[dict]:
             bars.append(bar(f"{subject}: {what}", reached, unit, limit, reached is not None and reached <= most))
 
     ask("not equal", made, lambda one: int(not one["equal"]), "", "≤ 0", 0)
-    ask("shown to be slower", against, lambda one: int(one["verdict"] == "slower"), "", "≤ 0", 0)
+    ask("lower end of the interval", against, lambda one: one["interval"][0], "", "≤ 1", 1)
     ask("without its checks", made, seconds_without_checks, "s", f"≤ {SECONDS}", SECONDS)
     ask("groups of rewrites", made, groups, "", f"≤ {GROUPS}", GROUPS)
     ask("behind a peer, lower end", against if "error" in against else measured, behind, "", "≤ 1", 1)
@@ -139,7 +139,7 @@ def groups(made: dict) -> int | None:
     """How many the explanation lists; None where there is none."""
     if made["returned_original"]:
         return 0
-    return None if made["groups"] is None else len(made["groups"])
+    return None if made["shares"] is None else len(made["shares"])
 
 
 # -- for docs/results --------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_every_optimiser_is_told_families_that_are_there():
 # -- the bars ------------------------------------------------------------------------------------------
 
 MADE = {
-    "equal": True, "optimise_seconds": 150.0, "check_seconds": 40.0, "returned_original": False, "groups": ["gelu ×12"],
+    "equal": True, "optimise_seconds": 150.0, "check_seconds": 40.0, "returned_original": False, "shares": ["gelu ×12"],
 }  # fmt: skip
 ONE = {
     "ms": 9.0, "relative_error": 1e-6, "original": False, "ratio": 0.8, "interval": [0.79, 0.81], "verdict": "faster",
@@ -114,9 +114,9 @@ def test_what_is_asked_for_is_enough():
 @pytest.mark.parametrize("job, path, value, what", [
     ("ours-1", ("equal",), False, "not equal"),
     ("ours-1", ("check_seconds",), 29.9, "without its checks"),
-    ("ours-1", ("groups",), ["a"] * 26, "groups of rewrites"),
-    ("ours-1", ("groups",), None, "groups of rewrites"),
-    ("measured-1", ("contestants", OURS, "verdict"), "slower", "shown to be slower"),
+    ("ours-1", ("shares",), ["a"] * 26, "groups of rewrites"),
+    ("ours-1", ("shares",), None, "groups of rewrites"),
+    ("measured-1", ("contestants", OURS, "interval"), [1.001, 1.005], "lower end of the interval"),
     ("measured-1", ("contestants", OURS, "ratio"), 0.881, "ratio of a named one"),
     ("measured-1", ("contestants", "onnxslim", "ours", "interval"), [1.001, 1.01], "behind a peer, lower end"),
 ])  # fmt: skip
@@ -138,7 +138,7 @@ def test_nobody_is_behind_a_peer_without_a_file_or_with_that_of_another_model():
 
 def test_the_original_is_explained_by_no_groups():
     figures = {VIT: spoilt("ours-1", "returned_original", value=True)}
-    figures[VIT]["ours-1"]["groups"] = None
+    figures[VIT]["ours-1"]["shares"] = None
     assert missed(bars_of_one(figures, VIT, 1)) == []
 
 
