@@ -17,9 +17,10 @@ threads; those of the corpus stay.
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.exports.corpus import CORPUS, HALVES, of_half
-from benchmarks.exports.jobs import JOBS, THREADS, Case
+from benchmarks.exports.jobs import JOBS, THREADS, Case, jobs_of
 from benchmarks.exports.results import Figures, bars_of, failures_table, peers_table, table
 from benchmarks.harness import each, finish, markdown, parser, tried
 from rlflow.common.files import read_json
@@ -28,15 +29,19 @@ TABLES = {"ours": table, "peers": peers_table, "failures": failures_table}
 
 
 def work(case: Case, threads: Sequence[int]) -> None:
-    """All jobs of a file, for so many threads."""
-    wanted = {f"{case.name}-{job}": JOBS[job] for job in JOBS if not job[-1].isdigit() or int(job[-1]) in threads}
-    each(list(wanted), case.folder, lambda key: tried(wanted[key], case))
+    """All jobs of a file, for so many threads; none but the first if that could not make it."""
+    jobs = {f"{case.name}-{job}": does for job, does in jobs_of(threads).items()}
+    first, *others = jobs
+    made = each([first], case.folder, lambda key: tried(jobs[key], case))
+    if "error" in made[first]:
+        return
+    each(others, case.folder, lambda key: tried(jobs[key], case))
     if all((case.folder / f"{case.name}-measured-{count}.json").exists() for count in THREADS):
         for job in JOBS:
             case.result(job).unlink(missing_ok=True)
 
 
-def kept(folder) -> Figures:
+def kept(folder: Path) -> Figures:
     """All that lies in the folder."""
     figures: dict[str, dict] = {}
     for name in CORPUS:

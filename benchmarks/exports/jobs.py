@@ -1,8 +1,9 @@
 """What `benchmarks.exports` does with one file of the corpus: make it, have it optimised, measure all of that."""
 
+import filecmp
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -85,7 +86,7 @@ def peer(case: Case, tool: str) -> dict:
 def measured(case: Case, threads: int) -> dict:
     """All of them in turns: how many a session had, and `figures_of` the contestants."""
     source, (files, failed) = exported(case), written(case, threads)
-    same = [name for name, path in files.items() if path.read_bytes() == source.read_bytes()]
+    same = [name for name, path in files.items() if filecmp.cmp(path, source, shallow=False)]
     contestants = {
         ORIGINAL: Contestant(source, "onnxruntime", sys.executable),
         OPENVINO: Contestant(source, "openvino", case.exporter_python),
@@ -138,14 +139,15 @@ def ratio(result: Together, one: str, other: str, seed: int) -> dict:
     return {"ratio": between.ratio, "interval": [between.low, between.high], "verdict": between.verdict}
 
 
-def jobs_at(threads: int) -> dict[str, Callable[[Case], dict]]:
-    """The last one reads what the others wrote."""
-    made = {f"{which}-{threads}": partial(ours, which=which, threads=threads) for which in (OURS, AGAIN)}
-    return made | {f"measured-{threads}": partial(measured, threads=threads)}
+def jobs_of(threads: Sequence[int]) -> dict[str, Callable[[Case], dict]]:
+    """All that is done with a file, in order: a measurement reads what the others wrote."""
+    jobs: dict[str, Callable[[Case], dict]] = {"export": export}
+    jobs |= {tool: partial(peer, tool=tool) for tool in PEERS}
+    for count in threads:
+        jobs |= {f"{which}-{count}": partial(ours, which=which, threads=count) for which in (OURS, AGAIN)}
+        jobs[f"measured-{count}"] = partial(measured, threads=count)
+    return jobs
 
 
 THREADS = (1, 2)
-JOBS: dict[str, Callable[[Case], dict]] = {"export": export}
-JOBS |= {tool: partial(peer, tool=tool) for tool in PEERS}
-for count in THREADS:
-    JOBS |= jobs_at(count)
+JOBS = jobs_of(THREADS)

@@ -42,12 +42,16 @@ def by_keras(export: Export, path: Path, seed: int) -> None:
 
 def by_tf2onnx(export: Export, path: Path, seed: int) -> None:
     """From a function of TensorFlow, whose channels come last; the file takes them first, as tf2onnx offers."""
+    import keras
     import tensorflow as tf
     import tf2onnx
     from keras.src.export.tf2onnx_lib import patch_tf2onnx
 
     patch_tf2onnx()  # NumPy 2
     model = keras_network(export, seed)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Normalization):  # tensors that a function captures would become inputs
+            layer.mean, layer.variance = layer.mean.numpy(), layer.variance.numpy()
     ((name, (_, (batch, channels, height, width))),) = export.inputs.items()
     tf2onnx.convert.from_function(
         tf.function(lambda images: model(images, training=False)),

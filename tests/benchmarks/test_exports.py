@@ -304,6 +304,26 @@ def test_what_is_measured_is_made_before():
         assert {"export", *PEERS, f"{OURS}-{threads}", f"{AGAIN}-{threads}"} <= set(before)
 
 
+def test_a_job_is_done_once_and_none_follows_an_export_that_failed(case, monkeypatch):
+    command, done, failing = import_module("benchmarks.exports.__main__"), [], [True]
+
+    def planted(job: str) -> dict:
+        done.append(job)
+        return {"error": "no exporter"} if failing[0] else {}
+
+    names = ["export", "measured-1", "measured-2"]
+    monkeypatch.setattr(command, "jobs_of", lambda threads: {name: name for name in names})
+    monkeypatch.setattr(command, "tried", lambda job, case: planted(job))
+    command.work(case, THREADS)
+    command.work(case, THREADS)
+    assert done == ["export"] and case.result("ours-1").exists()
+    (case.folder / f"{VIT}-export.json").unlink()
+    failing[0] = False
+    command.work(case, THREADS)
+    assert done == ["export", *names] and not case.result("ours-1").exists() and case.file.exists()
+    assert list(command.kept(case.folder)[VIT]) == [job for job in JOBS if job not in ("ours-2", "again-2")]
+
+
 def test_what_is_judged_is_there_and_the_page_has_its_tables():
     exports = import_module("benchmarks.exports")
     assert set(judged("exports")) == set(exports.JUDGES)
