@@ -9,7 +9,7 @@ from benchmarks.judged import ENGINE
 
 JUDGES = (
     *ENGINE, "rlflow/graph", "rlflow/rules/prepare.py", "rlflow/env", "rlflow/deliver", "rlflow/search", "rlflow/costs",
-    "benchmarks/exports",
+    "benchmarks/exports", "benchmarks/keras_models.py",
 )  # fmt: skip
 
 
