@@ -24,15 +24,16 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.dynamic_parts import JOBS, PARTS, STEPPED, Case, job
+from benchmarks.dynamic_parts import JOBS, PARTS, STEPPED, Case
 from benchmarks.exports.dynamic import DYNAMIC, EXPORTERS
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import bar, each, finish, markdown, parser, tried
 from benchmarks.judged import ENGINE
 from rlflow.common.files import read_json
 
 JUDGES = (
     *ENGINE, "rlflow/graph", "rlflow/rules/prepare.py", "rlflow/env", "rlflow/deliver", "rlflow/search", "rlflow/costs",
-    "benchmarks/dynamic_parts.py", "benchmarks/exports",
+    "benchmarks/dynamic_parts.py", "benchmarks/exports/dynamic.py", "benchmarks/exports/networks.py",
+    "benchmarks/exports/torch_exporters.py", "benchmarks/exports/optimised.py",
 )  # fmt: skip
 
 KNOWN, MATCHED, OFF = 95, 95, 15  # percent
@@ -213,8 +214,8 @@ def main() -> int:
                     model, exporter, parsed.folder, parsed.seed, parsed.threads, parsed.seconds,
                     parsed.measure_seconds, parsed.sessions, tuple(parsed.overrides), parsed.exporter_python,
                 )  # fmt: skip
-                todo |= {f"{case.subject}-{name}": (name, case) for name in PARTS[part]}
-    each(list(todo), parsed.folder, lambda key: job(*todo[key]))
+                todo |= {f"{case.subject}-{name}": (JOBS[name], case) for name in PARTS[part]}
+    each(list(todo), parsed.folder, lambda key: tried(*todo[key]))
     figures = kept(parsed.folder)
     if parsed.table:
         print(table(figures), step_table(figures), sep="\n\n")
