@@ -47,11 +47,11 @@ def export(database: TimingDatabase, path: Path | str, threads: int | None, mach
         return len(rows)
     if suffix != ".json":
         raise RLFlowError(f"{path}: the name must end in .json (for `costs import`) or .csv (a table)")
-    facts = {"format": FORMAT, **_facts(), "machine": database.machine}
-    rows = [row for row in rows if all(row[name] == facts[name] for name in OF_FILE)]
+    described = {"format": FORMAT, **_described(), "machine": database.machine}
+    rows = [row for row in rows if all(row[name] == described[name] for name in OF_FILE)]
     if not rows:
         raise RLFlowError(f"{database.path} holds no such timings of {database.machine} with this ONNX Runtime")
-    write_json(path, facts | {"timings": [{name: row[name] for name in OF_ROW} for row in rows]})
+    write_json(path, described | {"timings": [{name: row[name] for name in OF_ROW} for row in rows]})
     return len(rows)
 
 
@@ -66,7 +66,7 @@ def read(path: Path | str) -> tuple[str, list[dict]]:
     held = read_json(path)
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise RLFlowError(f"{path} is no file of timings: `costs export NAME.json` writes one")
-    for name, ours in _facts().items():
+    for name, ours in _described().items():
         if held.get(name) != ours:
             raise RLFlowError(f"{path} was recorded with {name}={held.get(name)!r}, here it is {ours!r}: other kernels")
     if not _is_text(held.get("machine"), LONGEST["machine"]):
@@ -80,7 +80,7 @@ def read(path: Path | str) -> tuple[str, list[dict]]:
     return held["machine"], [row | {name: held[name] for name in OF_FILE} for row in timings]
 
 
-def _facts() -> dict[str, object]:
+def _described() -> dict[str, object]:
     """What must be the same on the machine that a file comes from and on that where it is read."""
     return {"version": VERSION, "onnxruntime": onnxruntime.__version__, "block": block()}
 

@@ -146,8 +146,8 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
     ],
 )
 def test_what_is_no_file_of_timings_of_the_same_kernels_is_refused(tmp_path, change, said):
-    facts = {"format": portable.FORMAT, "version": VERSION, "onnxruntime": onnxruntime.__version__}
-    good = facts | {"block": portable.block(), "machine": THERE, "timings": [GOOD]}
+    described = {"format": portable.FORMAT, "version": VERSION, "onnxruntime": onnxruntime.__version__}
+    good = described | {"block": portable.block(), "machine": THERE, "timings": [GOOD]}
     path = tmp_path / "t.json"
     path.write_text(json.dumps(good))
     assert portable.read(path) == (THERE, [GOOD | {"machine": THERE, "onnxruntime": onnxruntime.__version__}])
