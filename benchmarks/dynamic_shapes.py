@@ -124,12 +124,13 @@ def slower_at(result: dict) -> list[str]:
 def table(figures: Figures) -> str:
     """A line for each model by each exporter."""
     heads = [
-        "model", "exporter", "shapes", "matches", "estimate", "dynamic", "static twin", "--fix", "sizes: equal, slower"
+        "model", "exporter", "shapes", "matches", "estimate", "dynamic", "static twin", "--fix", "sizes: equal, slower",
+        "optimised by the rules",
     ]  # fmt: skip
     rows = []
     for subject, results in figures.items():
         shown = [cell(results.get(name, NOT_RUN), words) for name, words in CELLS.items()]
-        rows.append([*subject.split("-"), *shown])
+        rows.append([*subject.split("-"), *shown, results.get("dynamic", {}).get("rules", "")])
     return markdown(heads, rows, words=2)
 
 

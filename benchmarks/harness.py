@@ -103,14 +103,14 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence], words: int = 1) -> 
 
 
 def tried(work: Callable[..., dict], *arguments) -> dict:
-    """What it gave and how long it took, in a process of its own, or why it gave nothing."""
+    """What it gave, how long it took and by which rules, in a process of its own, or why it gave nothing."""
     started = time.monotonic()
     with fresh_processes(1) as process:
         try:
             result = process.submit(work, *arguments).result()
         except Exception as error:  # whatever it is, the others are to be run
             result = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    return result | {"seconds": time.monotonic() - started}
+    return result | {"seconds": time.monotonic() - started, "rules": load_rules().hash[:SHORT]}
 
 
 def each(names: list[str], folder: Path, work: Callable[[str], dict]) -> dict[str, dict]:
