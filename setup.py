@@ -1,5 +1,10 @@
 from setuptools import find_packages, setup
 
+TENSORFLOW = [
+    "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
+    "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # the other has no wheel
+]
+
 setup(
     name="rlflow",
     version="0.1.0",
@@ -31,8 +36,7 @@ setup(
     extras_require={
         # the learners that are neural networks or evolve, and sweeps
         "learn": [
-            "tensorflow-cpu>=2.20,<3; sys_platform == 'linux' and platform_machine == 'x86_64'",
-            "tensorflow>=2.20,<3; sys_platform != 'linux' or platform_machine != 'x86_64'",  # the other has no wheel
+            *TENSORFLOW,
             "dm-sonnet>=2.0.2,<3", "graph_nets>=1.1,<2", "cma>=4.0,<5", "optuna>=5,<6",
         ],
         "test": [
@@ -43,8 +47,14 @@ setup(
         ],
         "prove": ["z3-solver>=4.13,<6"],  # proving rules anew; using them needs none of it
         "distributed": ["ray>=2.40,<3"],  # collecting on several machines
-        # models as people export them, for benchmarks.published and benchmarks.dynamic_shapes
-        "exports": ["tf2onnx>=1.17,<2", "torch>=2.13,<3", "transformers>=5,<6", "onnxscript>=0.7,<1"],
+        # models as people export them and the tools that they are compared with, for benchmarks.exports and
+        # benchmarks.dynamic_shapes; benchmarks/exports/constraints.txt holds the exact set
+        "exports": [
+            *TENSORFLOW,
+            "keras>=3.10,<4", "tf2onnx>=1.17,<2",
+            "torch>=2.13,<3", "torchvision>=0.28,<1", "timm>=1.0,<2", "transformers>=5,<6", "onnxscript>=0.7,<1",
+            "onnxsim>=0.8,<1", "onnxslim>=0.1.90,<1", "openvino>=2026,<2027",
+        ],
         "platforms": ["uv>=0.9,<1"],  # for benchmarks.platforms
         "agents": ["sb3-contrib>=2.6,<3", "torch>=2.5"],  # third-party agents, for docs/TRAIN_AN_AGENT.md
     },

@@ -1,10 +1,7 @@
 """What `benchmarks.dynamic_shapes` asks of one model by one exporter, part by part."""
 
-import shutil
 import statistics
 import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,9 +13,8 @@ import onnx
 
 from benchmarks.environment_step import milliseconds, play
 from benchmarks.exports.dynamic import DYNAMIC, Dynamic, Sizes, at, draw
+from benchmarks.exports.optimised import optimised
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json
-from rlflow.common.processes import fresh_processes
 from rlflow.costs import runtime_ms
 from rlflow.costs.measured import measure
 from rlflow.deliver.validate import relative_error
@@ -26,6 +22,7 @@ from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.model import ABSENT
 from rlflow.graph.onnx_runtime import run, session
+from rlflow.graph.typical import sizes_text
 
 STEPPED = "bert_base"  # the model whose steps of the environment are timed
 STEPS = 1000
@@ -149,33 +146,17 @@ def estimate(case: Case) -> dict:
 def optimise(case: Case, kind: str) -> dict:
     """kind: dynamic, static (the twin), or fix (the dynamic model with --fix)."""
     source, out = exported(case, kind == "static"), case.result(kind)
-    folder, typical = out.with_suffix(".run"), case.declared.typical
-    command = [sys.executable, "run.py", "optimise", str(source), "--out", str(out), "--run", str(folder)]
-    command += ["--seed", str(case.seed), "--threads", str(case.threads)]
-    command += ["--seconds", str(case.seconds)] if case.seconds is not None else []
+    typical = case.declared.typical
+    options = ["--seed", str(case.seed), "--threads", str(case.threads), f"cost.database={case.database}"]
     if kind != "static":
-        command += [word for name, size in typical.items() for word in ("--shape", f"{name}={size}")]
-    command += ["--fix"] if kind == "fix" else []
-    started = time.monotonic()
-    done = subprocess.run(
-        [*command, f"cost.database={case.database}", *case.overrides], stderr=subprocess.PIPE, text=True
-    )
-    if done.returncode:
-        raise RLFlowError(done.stderr.strip().splitlines()[-1])
-    if not (folder / "eval.json").exists():
-        raise RLFlowError("the time was up before anything was checked")
-    took, result = time.monotonic() - started, read_json(folder / "eval.json")
-    same = out.read_bytes() == source.read_bytes()
-    best = result["candidates"].get(result["delivered"], {})
-    ended = {
-        "optimise_seconds": took, "asked_seconds": case.seconds, "overrides": list(case.overrides),
-        "delivered": result["delivered"], "reason": result["reason"], "returned_original": same,
-        "estimated_improvement_percent": best.get("estimated_improvement_percent", 0.0),
-        "measured": best.get("measured"), "left_out": best.get("left_out", []),
-        "again": None if same else case.measured(source, out, {"typical": typical}),
+        options += [word for name, size in typical.items() for word in ("--shape", f"{name}={size}")]
+    options += ["--fix"] if kind == "fix" else []
+    ended = optimised(source, out, case.seconds, [*options, *case.overrides])
+    ended |= {
+        "overrides": list(case.overrides),
+        "again": None if ended["returned_original"] else case.measured(source, out, {"typical": typical}),
         "no_longer_symbols": bound(source, out),
-    }  # fmt: skip
-    shutil.rmtree(folder)  # several copies of the model
+    }
     if kind != "dynamic":  # whose result the sizes are looked at with
         out.unlink()
     return ended
@@ -198,15 +179,12 @@ def at_all_sizes(case: Case) -> dict:
     if not result.exists():
         raise RLFlowError("there is no result of the dynamic model")
     running = [session(path, case.threads) for path in (original, result)]
-    at_size = {}
+    at_size, runs = {}, {}
     for sizes in case.declared.sizes:
-        name = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
-        at_size[name] = compared(*running, draw(case.declared, sizes, 100 + case.seed))
-    runs = {
-        name: sizes
-        for (name, outcome), sizes in zip(at_size.items(), case.declared.sizes, strict=True)
-        if outcome["original_runs"] and outcome["runs"]
-    }
+        name = sizes_text(sizes)
+        at_size[name] = compared(*running, draw(case.declared.inputs, sizes, 100 + case.seed))
+        if at_size[name]["runs"]:
+            runs[name] = sizes
     del running
     same = original.read_bytes() == result.read_bytes()
     measured = None if same else case.measured(original, result, runs)
@@ -260,14 +238,3 @@ PARTS = {
     "sizes": ("dynamic", "sizes"),
     "step": ("step",),
 }
-
-
-def job(name: str, case: Case) -> dict:
-    """What it gave and how long it took, in a process of its own, or why it gave nothing."""
-    started = time.monotonic()
-    with fresh_processes(1) as process:
-        try:
-            result = process.submit(JOBS[name], case).result()
-        except Exception as error:  # whatever it is, the others are to be run
-            result = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    return result | {"seconds": time.monotonic() - started}

@@ -24,15 +24,16 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.dynamic_parts import JOBS, PARTS, STEPPED, Case, job
+from benchmarks.dynamic_parts import JOBS, PARTS, STEPPED, Case
 from benchmarks.exports.dynamic import DYNAMIC, EXPORTERS
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import bar, each, finish, markdown, parser, tried
 from benchmarks.judged import ENGINE
 from rlflow.common.files import read_json
 
 JUDGES = (
     *ENGINE, "rlflow/graph", "rlflow/rules/prepare.py", "rlflow/env", "rlflow/deliver", "rlflow/search", "rlflow/costs",
-    "benchmarks/dynamic_parts.py", "benchmarks/exports",
+    "benchmarks/dynamic_parts.py", "benchmarks/exports/dynamic.py", "benchmarks/exports/networks.py",
+    "benchmarks/exports/torch_exporters.py", "benchmarks/exports/optimised.py",
 )  # fmt: skip
 
 KNOWN, MATCHED, OFF = 95, 95, 15  # percent
@@ -123,12 +124,13 @@ def slower_at(result: dict) -> list[str]:
 def table(figures: Figures) -> str:
     """A line for each model by each exporter."""
     heads = [
-        "model", "exporter", "shapes", "matches", "estimate", "dynamic", "static twin", "--fix", "sizes: equal, slower"
+        "model", "exporter", "shapes", "matches", "estimate", "dynamic", "static twin", "--fix", "sizes: equal, slower",
+        "optimised by the rules",
     ]  # fmt: skip
     rows = []
     for subject, results in figures.items():
         shown = [cell(results.get(name, NOT_RUN), words) for name, words in CELLS.items()]
-        rows.append([*subject.split("-"), *shown])
+        rows.append([*subject.split("-"), *shown, results.get("dynamic", {}).get("rules", "")])
     return markdown(heads, rows, words=2)
 
 
@@ -149,7 +151,7 @@ def cell(result: dict, words: Callable[[dict], str]) -> str:
 def of_ratio(result: dict) -> str:
     if result["again"] is None:
         return "1: the original"
-    return "{:.3f} ({:.3f} – {:.3f})".format(*ratio(result))
+    return "{:.3f} ({:.3f} – {:.3f}), {:.1f} ms".format(*ratio(result), result["again"]["candidate_ms"])
 
 
 def of_sizes(result: dict) -> str:
@@ -213,8 +215,8 @@ def main() -> int:
                     model, exporter, parsed.folder, parsed.seed, parsed.threads, parsed.seconds,
                     parsed.measure_seconds, parsed.sessions, tuple(parsed.overrides), parsed.exporter_python,
                 )  # fmt: skip
-                todo |= {f"{case.subject}-{name}": (name, case) for name in PARTS[part]}
-    each(list(todo), parsed.folder, lambda key: job(*todo[key]))
+                todo |= {f"{case.subject}-{name}": (JOBS[name], case) for name in PARTS[part]}
+    each(list(todo), parsed.folder, lambda key: tried(*todo[key]))
     figures = kept(parsed.folder)
     if parsed.table:
         print(table(figures), step_table(figures), sep="\n\n")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.judged import judged
 from rlflow.common.files import write_json
+from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.rules.language import load_rules
 from rlflow.runs.folder import versions
@@ -99,6 +100,17 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence], words: int = 1) -> 
     """A table; its first so many columns are words, the others numbers."""
     align = ["---"] * words + ["---:"] * (len(heads) - words)
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (heads, align, *rows))
+
+
+def tried(work: Callable[..., dict], *arguments) -> dict:
+    """What it gave, how long it took and by which rules, in a process of its own, or why it gave nothing."""
+    started = time.monotonic()
+    with fresh_processes(1) as process:
+        try:
+            result = process.submit(work, *arguments).result()
+        except Exception as error:  # whatever it is, the others are to be run
+            result = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+    return result | {"seconds": time.monotonic() - started, "rules": load_rules().hash[:SHORT]}
 
 
 def each(names: list[str], folder: Path, work: Callable[[str], dict]) -> dict[str, dict]:

@@ -37,10 +37,12 @@ def draw_statistics(model, rng: np.random.Generator) -> None:
     """Draws shifts, means and variances, which Keras leaves at 0 and 1 and either side's optimiser could exploit."""
     for layer in model.layers:
         for weight in layer.weights:
-            if weight.name in ("beta", "bias", "moving_mean"):
+            if weight.name in ("beta", "bias", "moving_mean", "mean"):
                 weight.assign(rng.normal(0, 0.1, weight.shape))
-            elif weight.name in ("gamma", "moving_variance"):
+            elif weight.name in ("gamma", "moving_variance", "variance"):
                 weight.assign(rng.uniform(0.5, 1.5, weight.shape))
+        if hasattr(layer, "finalize_state"):  # a Normalization reads its mean and variance there
+            layer.finalize_state()
 
 
 def load_frozen(path: Path):

@@ -7,6 +7,8 @@ is made anew from it.
 import gymnasium
 import numpy as np
 
+from rlflow.common.errors import RLFlowError
+from rlflow.tasks.base import CompoundState
 from worldmodel import spaces
 from worldmodel.base import WorldModel
 
@@ -19,7 +21,8 @@ class LatentEnv(gymnasium.Wrapper):
     Of locations that the environment's masks leave out (near its padding), as many are left out here.
 
     Args:
-      env: a `rlflow.env.step.StepEnv`, whose unwrapped `state` is another `State` after a valid action.
+      env: a `rlflow.env.step.StepEnv`, whose unwrapped `state` is another `State` after a valid action. One whose
+        actions are several choices is refused with an RLFlowError.
       model: the world model.
     """
 
@@ -32,6 +35,8 @@ class LatentEnv(gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
         observation, info = self.env.reset(seed=seed, options=options)
+        if isinstance(self.env.unwrapped.state, CompoundState):
+            raise RLFlowError("dreams and controllers choose single rewrites: env.moves=single")
         self._observer.begin(self.env.unwrapped.state)
         self._steps = 0
         self._see(observation)

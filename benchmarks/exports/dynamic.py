@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.exports import torch_exporters
 from rlflow.graph import dims
 
 Shape = tuple[int | str, ...]
@@ -49,11 +50,11 @@ def at(shape: Shape, sizes: Sizes) -> tuple[int, ...]:
     return tuple([dims.at(size, sizes) for size in read])
 
 
-def draw(model: Dynamic, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
+def draw(inputs: Mapping[str, Given], sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     """Inputs at the sizes; the last quarter of the last row of a mask is padding."""
     random = np.random.default_rng(seed)
     drawn = {}
-    for name, given in model.inputs.items():
+    for name, given in inputs.items():
         shape = at(given.shape, sizes)
         if given.kind == "tokens":
             drawn[name] = random.integers(0, TOKENS, shape)
@@ -65,15 +66,15 @@ def draw(model: Dynamic, sizes: Sizes, seed: int) -> dict[str, np.ndarray]:
     return drawn
 
 
-def measured(symbols: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
-    """Sizes, a row for each, of the symbols."""
+def sizes_of(symbols: str, *rows: tuple[int, ...]) -> tuple[Sizes, ...]:
+    """A row for each combination of the symbols' sizes."""
     return tuple(dict(zip(symbols.split(), row, strict=True)) for row in rows)
 
 
 ENCODER = Dynamic(
     inputs={"input_ids": Given("tokens", ("batch", "seq")), "attention_mask": Given("mask", ("batch", "seq"))},
     outputs={"last_hidden_state": ("batch", "seq", 768)},
-    sizes=measured("batch seq", (1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
+    sizes=sizes_of("batch seq", (1, 128), (1, 1), (1, 16), (1, 31), (1, 512), (2, 128), (3, 37), (8, 64)),
 )
 
 
@@ -85,7 +86,7 @@ def decoder_with_cache(layers: int) -> Dynamic:
         for part in ("key", "value"):
             inputs[f"past_key_values.{layer}.{part}"] = Given("floats", ("batch", 12, "past", 64))
             outputs[f"present.{layer}.{part}"] = ("batch", 12, "past + seq", 64)
-    sizes = measured(
+    sizes = sizes_of(
         "batch seq past",
         (1, 16, 112),
         (1, 1, 0),
@@ -106,7 +107,7 @@ DYNAMIC: dict[str, Dynamic] = {
     "vit_base": Dynamic(
         inputs={"pixel_values": Given("floats", ("batch", 3, 224, 224))},
         outputs={"logits": ("batch", 1000)},
-        sizes=measured("batch", (1,), (2,), (3,), (4,), (5,), (7,), (8,), (16,)),
+        sizes=sizes_of("batch", (1,), (2,), (3,), (4,), (5,), (7,), (8,), (16,)),
     ),
     "bart": Dynamic(
         inputs={
@@ -118,7 +119,7 @@ DYNAMIC: dict[str, Dynamic] = {
             "last_hidden_state": ("batch", "decoder_seq", 768),
             "encoder_last_hidden_state": ("batch", "encoder_seq", 768),
         },
-        sizes=measured(
+        sizes=sizes_of(
             "batch encoder_seq decoder_seq",
             (1, 128, 32),
             (1, 1, 1),
@@ -136,7 +137,7 @@ DYNAMIC: dict[str, Dynamic] = {
             "timestep": Given("floats", ("batch",)),
         },
         outputs={"noise": ("batch", 4, "8*height", "8*width")},
-        sizes=measured(
+        sizes=sizes_of(
             "batch height width",
             (1, 16, 16),
             (1, 1, 1),
@@ -151,7 +152,7 @@ DYNAMIC: dict[str, Dynamic] = {
     "detector": Dynamic(
         inputs={"images": Given("floats", ("batch", 3, "height", "width"))},
         outputs={"boxes": ("batch", "cells", 4), "scores": ("batch", "cells", 80)},
-        sizes=measured(
+        sizes=sizes_of(
             "batch height width",
             (1, 224, 224),
             (1, 1, 1),
@@ -166,40 +167,18 @@ DYNAMIC: dict[str, Dynamic] = {
 }
 
 
-def build(name: str, seed: int):
-    """The model's network in inference mode, the same for the same seed. What initialisation leaves constant (biases,
-    scales, statistics of normalisations) is drawn around that constant, so that nothing is 0 or 1 by chance."""
-    import torch
-
-    from benchmarks.exports import networks
-
-    torch.manual_seed(seed)
-    network = getattr(networks, name)().eval()
-    with torch.no_grad():
-        for tensor in [*network.parameters(), *network.buffers()]:
-            if tensor.is_floating_point() and tensor.numel() > 1 and tensor.min() == tensor.max():
-                tensor.add_(0.1 * torch.randn_like(tensor))
-    return network
-
-
 def export(name: str, exporter: str, static: bool, path: Path, seed: int) -> None:
     """Write the model by one of EXPORTERS, with its sizes symbolic or, static, all at the typical size.
 
     The same for the same seed, but for the order in which the dynamo exporter lists ranges in the file's metadata.
     """
-    import torch
-
     model = DYNAMIC[name]
     sizes = model.typical if static else {**model.typical, "batch": 2}  # exporters take a traced 1 for a constant
-    inputs = tuple(torch.from_numpy(array) for array in draw(model, sizes, seed).values())
+    network, arrays = torch_exporters.build(f"networks.{name}", seed), draw(model.inputs, sizes, seed).values()
     options = {} if static else symbolic(model, exporter)
-    if exporter == "dynamo":
-        options |= {"external_data": False, "verbose": False}
-    with torch.no_grad():
-        torch.onnx.export(
-            build(name, seed), inputs, str(path), input_names=list(model.inputs), output_names=list(model.outputs),
-            opset_version=EXPORTERS[exporter], dynamo=exporter == "dynamo", **options,
-        )  # fmt: skip
+    torch_exporters.write(
+        network, arrays, list(model.inputs), list(model.outputs), path, exporter, EXPORTERS[exporter], **options
+    )
 
 
 def symbolic(model: Dynamic, exporter: str) -> dict:

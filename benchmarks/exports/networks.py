@@ -1,5 +1,6 @@
-"""The networks of `benchmarks.exports.dynamic`, with random weights: each takes its inputs by position, in the
-registry's order, and returns its outputs as one tensor or a tuple.
+"""The torch networks of `benchmarks.exports.dynamic` and of the corpus that come from no library as they are, with
+random weights: each takes its inputs by position, in the order of its declaration, and returns its outputs as one
+tensor or a tuple.
 
 They are called as people export them: attention is transformers' default (sdpa), and no attention mask is left out.
 """
@@ -9,7 +10,7 @@ import transformers
 
 
 class Encoder(torch.nn.Module):
-    """BERT and RoBERTa: tokens and mask, int64 [batch, seq], to states, float32 [batch, seq, 768]."""
+    """Tokens and mask, int64 [batch, seq], to states, [batch, seq, features]; decoders without a cache as well."""
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
@@ -33,10 +34,39 @@ def roberta_base() -> torch.nn.Module:
     return Encoder(transformers.RobertaModel(config, add_pooling_layer=False))
 
 
-class Decoder(torch.nn.Module):
-    """GPT-2 with a cache: tokens, mask and the past keys and values of every layer, to states and all keys and values.
+def albert_base() -> torch.nn.Module:
+    """ALBERT-Base: 12 times the same layer, and narrow embeddings."""
+    config = transformers.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
+    return Encoder(transformers.AlbertModel(config, add_pooling_layer=False))
 
-    The keys and values lie one layer after another, each float32 [batch, heads, past, 64].
+
+def distilbert_float16() -> torch.nn.Module:
+    """DistilBERT in float16, with attention written out."""
+    return Encoder(transformers.DistilBertModel(transformers.DistilBertConfig(attn_implementation="eager"))).half()
+
+
+def gpt2_prompt() -> torch.nn.Module:
+    """GPT-2 without cache and head: all tokens at once."""
+    return Encoder(transformers.GPT2Model(transformers.GPT2Config(use_cache=False)))
+
+
+def llama_model(use_cache: bool) -> torch.nn.Module:
+    """RMSNorm, rotary embedding, 12 heads that share the keys and values of 4, SwiGLU; 6 layers."""
+    config = transformers.LlamaConfig(
+        hidden_size=768, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4,
+        use_cache=use_cache,
+    )  # fmt: skip
+    return transformers.LlamaModel(config)
+
+
+def llama() -> torch.nn.Module:
+    """The LLaMA-like decoder without a cache."""
+    return Encoder(llama_model(use_cache=False))
+
+
+class Decoder(torch.nn.Module):
+    """A decoder with a cache: tokens, mask and the past keys and values of every layer, to states and all keys and
+    values, which lie one layer after another, each float32 [batch, heads, past, 64].
     """
 
     def __init__(self, decoder: torch.nn.Module) -> None:
@@ -54,6 +84,11 @@ class Decoder(torch.nn.Module):
 def gpt2() -> torch.nn.Module:
     """GPT-2 with 12 layers, without its head over the vocabulary."""
     return Decoder(transformers.GPT2Model(transformers.GPT2Config()))
+
+
+def llama_cache() -> torch.nn.Module:
+    """The LLaMA-like decoder with its cache."""
+    return Decoder(llama_model(use_cache=True))
 
 
 class Classifier(torch.nn.Module):
@@ -74,7 +109,7 @@ def vit_base() -> torch.nn.Module:
 
 
 class EncoderDecoder(torch.nn.Module):
-    """BART without a cache: tokens and mask of the source and tokens of the target, to states of both."""
+    """Without a cache: tokens and mask of the source and tokens of the target, to states of both."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -93,6 +128,33 @@ def bart() -> torch.nn.Module:
         encoder_ffn_dim=3072, decoder_ffn_dim=3072,
     )  # fmt: skip
     return EncoderDecoder(transformers.BartModel(config))
+
+
+def t5_small() -> torch.nn.Module:
+    """T5-Small: transformers' defaults."""
+    return EncoderDecoder(transformers.T5Model(transformers.T5Config()))
+
+
+class Speech(torch.nn.Module):
+    """An encoder of speech: features or samples to states."""
+
+    def __init__(self, encoder: torch.nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        (sound,) = inputs
+        return self.encoder(sound).last_hidden_state
+
+
+def whisper_tiny() -> torch.nn.Module:
+    """Whisper-Tiny's encoder: spectra of 30 s, float32 [batch, 80, 3000], to states, float32 [batch, 1500, 384]."""
+    return Speech(transformers.WhisperModel(transformers.WhisperConfig()).encoder)
+
+
+def wav2vec2_base() -> torch.nn.Module:
+    """wav2vec 2.0 Base: samples, float32 [batch, samples], to states, float32 [batch, frames, 768]."""
+    return Speech(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()))
 
 
 class Residual(torch.nn.Module):

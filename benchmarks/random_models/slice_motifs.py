@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from benchmarks.random_models.activation_motifs import without_double
 from benchmarks.random_models.join_motifs import concat
-from benchmarks.random_models.matrix_motifs import columns, matmul
+from benchmarks.random_models.matrix_motifs import columns, fused_matmul, gemm, matmul, same_rows
 from benchmarks.random_models.motifs import calm, commuted, perm_of, positive, reduced, scalar, transpose
 from benchmarks.random_models.sketch import Misfit, Sketch, Tensor
 
@@ -87,6 +88,23 @@ def sliced_rows(s: Sketch) -> None:
             cut(s, y, axis, at, at + last)
 
 
+def sliced_own(s: Sketch) -> None:
+    """Rows, mostly, of a Gemm and of what ONNX Runtime has of its own."""
+    match s.pick(["gemm", "matmul", "bias", "quick"]):
+        case "gemm":
+            y = gemm(s, s.real(rank=2), {"transB": 1} if s.chance(0.4) else {})
+        case "matmul":
+            x = same_rows(s)
+            y = fused_matmul(s, x, s.weight((x.shape[-1], s.pick([2, 3])), x.shape[-1]), s.pick([0.5, 1.5]))
+        case "bias":
+            without_double(s)
+            x = s.real(low=2)
+            y = s.op("com.microsoft.BiasGelu", x, s.weight(x.shape[-1:]), bound=x.bound + 2)
+        case "quick":
+            y = s.op("com.microsoft.QuickGelu", s.real(low=2), alpha=s.pick([1.0, 1.5]))
+    part(s, y, len(y.shape) - (2 if s.chance(0.8) else 1))
+
+
 def cuts(s: Sketch) -> None:
     """Two cuts of one tensor: the same, the two parts of the whole, one after the other."""
     x = s.number(low=1)
@@ -131,5 +149,5 @@ def choices(s: Sketch) -> None:
 
 
 SLICE_MOTIFS = {  # → how often, as in MOTIFS
-    sliced_curve: 2, sliced_pair: 2.5, sliced_rows: 2.5, cuts: 1.5, cuts_of_two: 1, choices: 1,
+    sliced_curve: 2, sliced_pair: 2.5, sliced_rows: 2.5, sliced_own: 1, cuts: 1.5, cuts_of_two: 1, choices: 1,
 }  # fmt: skip

@@ -38,9 +38,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
 
 
-def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
+def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:
     text = f"typical size of a symbolic dimension{example}; repeatable"
     command.add_argument("--shape", action="append", default=[], metavar="NAME=SIZES", help=text)
+
+
+def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
+    add_shapes(command, example)
     command.add_argument("--fix", action="store_true", help="freeze these sizes: the model takes no others then")
 
 
@@ -56,6 +60,19 @@ def add_stage(commands, name: str, function, text: str, page: str | None = None)
     command.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
     command.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")
     return command
+
+
+def add_accept(command: argparse.ArgumentParser) -> None:
+    text = (
+        "what is delivered (eval.accept): 'faster' (the default), what is shown to be faster, or else to need less "
+        "memory or a smaller file; 'equal': also that of which no difference in speed is shown"
+    )
+    command.add_argument("--accept", metavar="WHAT", help=text)
+
+
+def chosen_accept(parsed) -> list[str]:
+    """The option that --accept changes, as KEY=VALUE."""
+    return [f"eval.accept={parsed.accept}"] if parsed.accept is not None else []
 
 
 def add_iterations(command: argparse.ArgumentParser) -> None:

@@ -29,9 +29,8 @@ def run(parsed) -> dict:
 
     A bound is of one size: symbolic sizes are bound to the typical ones, the first of several.
     """
-    from rlflow.deliver.validate.sizes import sizes_text
     from rlflow.env.spec import EnvSpec
-    from rlflow.graph.typical import load_at
+    from rlflow.graph.typical import load_at, sizes_text
     from rlflow.runs.config import parse_shapes
     from rlflow.search.bound import lower_bound
     from rlflow.search.greedy import greedy

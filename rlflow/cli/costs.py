@@ -1,23 +1,48 @@
 """`costs`: the timings that the profiled cost keeps on disk, and what is learned from measurements."""
 
-from rlflow.cli.arguments import add_command
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rlflow.cli.arguments import add_command, add_sizes
 from rlflow.cli.ending import EXAMPLE, counted, ending
 from rlflow.common.errors import RLFlowError
 
-TEXT = "the timings of the profiled cost: show, export, clear, calibrate"
+TEXT = "the timings of the profiled cost: show, record, export, import, clear, calibrate"
 SHOW = "how many kernels of each operator have a timing, and how long they take"
 CALIBRATE = "measure what a FLOP, a byte and a launch cost on this machine (for cost.name=roofline)"
+RECORD = "time on this machine all that an optimisation of a model asks for"
+RECORD_PAGE = """\
+Times on this machine all kernels of a model, and those that rewrites of it need, in the order in which `optimise` comes
+to them, as far as the seconds reach. What is timed is kept; the same command goes on.
+
+With these timings the model can be optimised elsewhere, as this machine needs it:
+
+    here:       costs record MODEL.onnx --threads 4 && costs export target.json
+    elsewhere:  costs import target.json --database target.sqlite
+                optimise MODEL.onnx --out FASTER.onnx --threads 4 cost.database=target.sqlite
+    here:       measure MODEL.onnx FASTER.onnx --threads 4"""
+EXPORT = "the timings as a file: for another machine, or as a table"
+IMPORT = "take timings from a file that `costs export NAME.json` wrote, on this machine or another"
 FIT = "learn from measured graphs how far the profiled cost is off (for cost.name=corrected)"
 
 
 def add(commands) -> None:
-    """`costs show`, `costs export`, `costs clear`, `costs calibrate`, `costs fit`."""
+    """`costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `fit`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
-    export = add_database_command(commands, "export", run_export, "all timings as a table")
+    record = add_database_command(commands, "record", run_record, RECORD, RECORD_PAGE)
+    record.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
+    record.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    seconds = "for what rewrites need (default: 300); the model's own kernels are all timed, however long that takes"
+    record.add_argument("--seconds", type=float, default=300.0, metavar="S", help=seconds)
+    add_sizes(record)
+    export = add_database_command(commands, "export", run_export, EXPORT)
     add_choice(export)
-    export.add_argument("--out", required=True, metavar="FILE", help="where they go: NAME.csv or NAME.json")
+    where = "NAME.json for `costs import` (the timings of one machine), NAME.csv for a table of all"
+    export.add_argument("out", metavar="FILE", help=where)
+    take = add_database_command(commands, "import", run_import, IMPORT)
+    take.add_argument("file", metavar="FILE", help="NAME.json")
     clear = add_database_command(commands, "clear", run_clear, "delete timings, so that they are taken anew")
     add_choice(clear)
     clear.add_argument("--yes", action="store_true", help="all of them, where neither --threads nor --machine chooses")
@@ -28,8 +53,8 @@ def add(commands) -> None:
     fit.add_argument("measurements", metavar="FILE", help=measurements)
 
 
-def add_database_command(commands, name: str, function, text: str):
-    command = add_command(commands, name, function, text)
+def add_database_command(commands, name: str, function, text: str, page: str | None = None):
+    command = add_command(commands, name, function, text, page)
     database = "the SQLite file (default: the user's own, as for cost.database=null)"
     command.add_argument("--database", metavar="FILE", help=database)
     return command
@@ -58,17 +83,76 @@ def run_show(parsed) -> dict:
     print(summary_table(result))
     timings = sum(row["count"] for row in result)
     lines = {"result": f"{counted(timings, 'timing')}, of {counted(len(result), 'kind')} of kernels"}
-    ending(lines, *following_of(parsed, "export"), "--out", "timings.csv")
+    ending(lines, *following_of(parsed, "export"), "timings.csv")
     return {"operators": result}
 
 
 def run_export(parsed) -> dict:
-    from rlflow.costs.database import TimingDatabase, export
+    from rlflow.costs import portable
+    from rlflow.costs.database import TimingDatabase
 
-    rows = TimingDatabase(parsed.database).rows(parsed.threads, parsed.machine)
-    export(rows, parsed.out)
-    ending({"result": counted(len(rows), "timing"), "table": parsed.out}, *following_of(parsed, "show"))
-    return {"timings": len(rows)}
+    count = portable.export(TimingDatabase(parsed.database), parsed.out, parsed.threads, parsed.machine)
+    lines = {"result": counted(count, "timing"), "file": parsed.out}
+    if parsed.out.endswith(".json"):
+        ending(lines, "costs", "import", parsed.out, "--database", Path(parsed.out).with_suffix(".sqlite"))
+    else:
+        ending(lines, *following_of(parsed, "show"))
+    return {"timings": count}
+
+
+def run_import(parsed) -> dict:
+    from rlflow.costs import portable
+    from rlflow.costs.database import TimingDatabase
+
+    database, (machine, rows) = TimingDatabase(parsed.database), portable.read(parsed.file)
+    database.take(machine, rows)
+    threads = max((row["threads"] for row in rows), default=1)
+    lines = {"result": f"{counted(len(rows), 'timing')} of {machine}", "file": database.path}
+    words = ("optimise", "MODEL.onnx", "--out", "FASTER.onnx", "--threads", threads)
+    ending(lines, *words, *([f"cost.database={parsed.database}"] if parsed.database else []))
+    return {"timings": len(rows), "machine": machine}
+
+
+def run_record(parsed) -> dict:
+    from rlflow.costs.calibrate import calibrate, calibrated
+    from rlflow.costs.database import TimingDatabase
+
+    if parsed.threads < 1 or not parsed.seconds > 0:
+        raise RLFlowError("--threads is at least 1, --seconds above 0")
+    database = TimingDatabase(parsed.database)
+    database.check_here()
+    before = len(database.rows(parsed.threads))
+    if calibrated(database, parsed.threads) is None:
+        calibrate(database, parsed.threads)
+    stopped = _search(parsed, database.path)
+    known = len(database.rows(parsed.threads))
+    lines = {"result": f"{counted(known - before, 'kernel')} timed, {known} known with threads={parsed.threads}"}
+    if stopped:
+        lines["sure"] = f"rewrites may need more than is known: {stopped}"
+    ending(lines | {"file": database.path}, *following_of(parsed, "export"), "target.json")
+    return {"new": known - before, "timings": known, "stopped": stopped}
+
+
+def _search(parsed, database: Path) -> str | None:
+    """Searches as `optimise` does, so that all kernels are timed that it asks for. What stopped that, if anything."""
+    from rlflow.cli.wiring import zoo_or_path
+    from rlflow.deliver.anytime import search_all
+    from rlflow.deliver.best_so_far import FILE, BestSoFar
+    from rlflow.deliver.budget import Stop
+    from rlflow.env.spec import EnvSpec
+    from rlflow.runs.config import load_config, parse_shapes
+
+    sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in parse_shapes(parsed.shape).items()}
+    spec = EnvSpec("", tuple(sizes.items()), fix=parsed.fix, threads=parsed.threads, database=str(database))
+    config = load_config()
+    with TemporaryDirectory() as folder:
+        best = BestSoFar(spec.open(zoo_or_path(parsed.model)), Path(folder) / FILE)
+        try:
+            methods = search_all(best, config.search, parsed.seconds, config.seed)["methods"]
+        except Stop as stop:
+            return str(stop)
+    cut = [name for name, record in methods.items() if record["stop"] == "seconds" and name != "annealing"]
+    return f"the time was up in {cut[0]}" if cut else None  # annealing goes on as long as it may
 
 
 def run_clear(parsed) -> dict:

@@ -1,13 +1,14 @@
 """`eval`: the controller acts on the real graph; or the world model is judged."""
 
-from rlflow.cli.arguments import add_stage
+from rlflow.cli.arguments import add_accept, add_stage, chosen_accept
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import open_run
 
 TEXT = "let the controller act on the real graph, with controls, checks and a report; or judge the world model"
 PAGE = """\
 Lets the controller act on the real graph beside its controls (steepest descent, random play of as many steps), checks
-that what they came to is equal to the original, measures it, and delivers the best with a receipt and a report.
+that what they came to is equal to the original, measures it, and delivers the best with a receipt and a report; the
+original, where nothing is shown to be faster (--accept).
 
 Before it: train-controller. After it: validate checks the delivered file anew, report lays several runs side by side.
 
@@ -19,10 +20,11 @@ WHAT = "controllers (the default), or world-model: how far its predictions are f
 def add(commands) -> None:
     command = add_stage(commands, "eval", run, TEXT, PAGE)
     command.add_argument("--what", choices=("controllers", "world-model"), default="controllers", help=WHAT)
+    add_accept(command)
 
 
 def run(parsed) -> dict:
-    opened = open_run(parsed, parsed.run)
+    opened = open_run(parsed, parsed.run, chosen_accept(parsed))
     return judge_world_model(opened) if parsed.what == "world-model" else judge_controllers(opened)
 
 

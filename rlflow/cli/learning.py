@@ -4,7 +4,7 @@ from pathlib import Path
 
 from controllers.real_env import train_for_real
 from rlflow.cli.curves import draw_fidelity
-from rlflow.cli.wiring import events, make_controller
+from rlflow.cli.wiring import check_single_moves, events, make_controller
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar, shown_by
 from worldmodel.base import UnpredictableRewardError
@@ -19,6 +19,7 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
 
     source: episodes, or online a stream of them (see `worldmodel.training.train`).  name: of its events.
     """
+    check_single_moves(run)
     config = world_model_config(run.config.world_model)
     with progress_bar(config.total_steps, "train-wm", "step") as bar, events(run, name, "train-wm") as writer:
         try:

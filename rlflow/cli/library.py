@@ -138,6 +138,7 @@ def optimise(
     exact: bool = False,
     standard_operators_only: bool = False,
     learn: bool = False,
+    accept: str | None = None,
     seed: int | None = None,
     run: str | PathLike[str] | None = None,
     options: Mapping[str, object] | None = None,
@@ -145,9 +146,9 @@ def optimise(
 ) -> Optimised:
     """Makes a model faster: what the command `rlflow optimise` does.
 
-    Searches for a cheaper graph, checks that it computes the same, measures it against the original and gives the best;
-    a model that is measured to be slower than the original never. Ctrl-C ends it with the best so far, checked and
-    measured in short. In another thread than the main one it cannot be ended, neither by Ctrl-C nor, where it learns,
+    Searches for a cheaper graph, checks that it computes the same, measures it against the original and gives what is
+    shown to be faster; the original, where nothing is shown. Ctrl-C ends it with the best so far, checked and measured
+    in short. In another thread than the main one it cannot be ended, neither by Ctrl-C nor, where it learns,
     by the seconds.
 
     Args:
@@ -162,6 +163,8 @@ def optimise(
       standard_operators_only: no operators of ONNX Runtime's own, so that the model stays portable.
       learn: after the searches a world model learns from random episodes, and a controller in its dream. Those that
         are neural networks need the extra `learn` (pip install 'rlflow[learn]').
+      accept: "faster", the default: what is shown to be faster, or else to need less memory or a smaller file; "equal":
+        also that of which no difference in speed is shown. Never what is measured to be slower.
       seed: decides every random choice; by default 0.
       run: a folder for all that is known of the run, its report among it; called again with it, the run goes on.
         By default a temporary one, which lives as long as the result.
@@ -175,7 +178,7 @@ def optimise(
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in (options or {}).items()]
     said = Namespace(
         config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
-        standard_operators_only=standard_operators_only, fix=fix,
+        standard_operators_only=standard_operators_only, fix=fix, accept=accept,
     )  # fmt: skip
     try:
         with silence() if quiet else nullcontext():

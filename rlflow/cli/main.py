@@ -8,6 +8,7 @@ from rlflow.cli import (
     collect,
     costs,
     evaluate,
+    measure,
     optimise,
     replay,
     report,
@@ -24,8 +25,8 @@ from rlflow.common.files import check_writable, write_json
 from rlflow.common.program import program
 
 COMMANDS = (  # in the order of --help
-    collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate, rules,
-    costs, zoo,
+    collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
+    measure, rules, costs, zoo,
 )  # fmt: skip
 
 DESCRIPTION = """\

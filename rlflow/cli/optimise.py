@@ -3,14 +3,23 @@
 import time
 from pathlib import Path
 
-from rlflow.cli.arguments import ITERATIONS, add_command, add_iterations, add_options, chosen_iterations
+from rlflow.cli.arguments import (
+    ITERATIONS,
+    add_accept,
+    add_command,
+    add_iterations,
+    add_options,
+    chosen_accept,
+    chosen_iterations,
+)
 from rlflow.cli.wiring import open_run
 
 TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
 PAGE = """\
 Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, then greedy,
-beam and annealing), checks that the result is equal, measures it against the original and writes what is best; a file
-that is measured to be slower than the original never.
+beam and annealing), checks that the result is equal, measures it against the original and writes what is shown to be
+faster. Where nothing is shown either way it writes the original, unless another figure is shown to be better (memory,
+file size) or --accept equal takes the result as it is; a file that is measured to be slower than the original never.
 
 --seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far,
 checked and measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same
@@ -33,6 +42,7 @@ def add(commands) -> None:
     command.add_argument("--threads", type=int, metavar="N", help=threads)
     learn = "a controller learns in the dream, too (optimise.learn=true)"
     command.add_argument("--learn", action="store_true", help=learn)
+    add_accept(command)
     add_iterations(command)
     command.add_argument(
         "--exact", action="store_true", help="only rules that change no rounding: equal bit for bit (env.exact=true)"
@@ -63,6 +73,7 @@ def chosen_options(parsed) -> list[str]:
         chosen.append(f"cost.threads={parsed.threads}")
     if learns:
         chosen.append("optimise.learn=true")
+    chosen += chosen_accept(parsed)
     if parsed.exact:
         chosen.append("env.exact=true")
     if parsed.standard_operators_only:

@@ -28,7 +28,8 @@ def write_up(run, outcome: dict) -> dict[str, str]:
 
 
 def following(run, outcome: dict, out: Path | str) -> tuple:
-    """The words of the command after a delivery: it checks the file, or says how much there was to gain at all.
+    """The words of the command after a delivery: it checks the file, measures it on the machine that it is for, or says
+    how much there was to gain at all.
 
     out: the delivered file.
     """
@@ -41,6 +42,9 @@ def following(run, outcome: dict, out: Path | str) -> tuple:
     model, *shapes = model_words(run.config, run.source)
     if outcome["delivered"] == "original":
         return ("bound", "--model", model, *shapes)
+    if outcome["target"] is not None:
+        sizes = shape_words(run.config.shapes, fix=False)
+        return ("measure", model, out, *sizes, "--threads", run.config.cost.threads)
     return ("validate", model, out, *shapes, *(["--exact"] if run.config.env.exact else []))
 
 

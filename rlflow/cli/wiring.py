@@ -66,6 +66,15 @@ def check_rewriting(run, command: str) -> None:
         raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
 
 
+def check_single_moves(run) -> None:
+    """Raises RLFlowError if an action of the run is several rewrites: dreams and controllers choose single ones."""
+    if run.config.env.moves != "single":
+        raise RLFlowError(
+            f"env.moves={run.config.env.moves} is for searches and the real environment; "
+            "dreams and controllers choose single rewrites: env.moves=single"
+        )
+
+
 def zoo_or_path(name: str):
     """The model of that name in the zoo; else the name, as a path."""
     from rlflow.zoo import ZOO, load
@@ -98,6 +107,7 @@ def load_world_model(run, folder: Path | None = None):
     from worldmodel.config import option_key, world_model_config
     from worldmodel.training import load, prepare_tensorflow
 
+    check_single_moves(run)
     wanted = world_model_config(run.config.world_model)
     if "tensorflow" in wanted.needs:
         prepare_tensorflow(run.config.seed, wanted.threads)

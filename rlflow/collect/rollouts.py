@@ -18,8 +18,18 @@ from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_sh
 from rlflow.collect.executors import Job, Workers
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
+from rlflow.env.alike import start_of
 from rlflow.env.state import RewriteState
-from rlflow.tasks.base import LocalState, Reward, State, Task, TaskSpec, valid_actions
+from rlflow.tasks.base import (
+    CompoundState,
+    LocalState,
+    Reward,
+    State,
+    Task,
+    TaskSpec,
+    single_steps,
+    valid_actions,
+)
 
 SHARD_EPISODES = 4
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
@@ -28,17 +38,22 @@ ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file 
 def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0) -> Episode:
     """One episode of the paper's random agent: every valid action, NO-OP included, is equally probable.
 
+    Where an action is a move (`env.moves=alike`), the episode is of its single rewrites.
     Raises RLFlowError if there is nothing to do.
     """
-    states, actions, spec = [task.initial], [], task.encoding_spec
+    states, actions, spec, state = [task.initial], [], task.encoding_spec, start_of(task)
     while len(actions) < max_steps and (not actions or actions[-1][0] != spec.n_rules):
-        state = states[-1]
         valid = valid_actions(state.counts, spec.stop)
         if not len(valid):
             break
         xfer_id, location = (int(part) for part in valid[rng.integers(len(valid))])
-        actions.append((xfer_id, location))
-        states.append(state if xfer_id == spec.n_rules else state.apply(xfer_id, location))
+        before, steps = state, [((xfer_id, location), states[-1])]
+        if xfer_id != spec.n_rules:
+            state = state.apply(xfer_id, location)
+            steps = single_steps(before, state) if isinstance(state, CompoundState) else [((xfer_id, location), state)]
+        for action, after in islice(steps, max_steps - len(actions)):
+            actions.append(action)
+            states.append(after)
     if not actions:
         raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
     return record(task, reward, states, actions, index)

@@ -7,6 +7,7 @@ A cost model has
     open(threads, database) -> model     how a config makes one (a class method)
     node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
     deadline: float                      optional, what `timing_until` sets, for one that times operators
+    target: Target or None               optional, the other machine that it estimates for: `rlflow.costs.target`
 
 and one line in `COSTS`. Costs are integers, so that a total that is updated by difference after a rewrite
 equals the total counted anew, whatever the path. Constant nodes cost nothing: they are folded on export.
@@ -98,10 +99,11 @@ class GraphCost:
         nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
         return cls(_sum(nodes.values()), nodes)
 
-    def after(self, model: CostModel, rewritten: Graph) -> "GraphCost":
-        """The cost of `rewritten`, a `rewrite` of this cost's graph: only what it touched is counted anew."""
-        affected = neighbourhood(rewritten, rewritten.touched, model.reach, model.passes)
-        nodes, recounted = self.nodes.copy(), set(rewritten.touched)
+    def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
+        """The cost of `rewritten`, which rewrites made of this cost's graph: only what they `touched` is counted anew.
+        """
+        affected = neighbourhood(rewritten, touched, model.reach, model.passes)
+        nodes, recounted = self.nodes.copy(), set(touched)
         total = list(self.total)
         for node_id in affected:
             old = nodes.pop(node_id, FREE)

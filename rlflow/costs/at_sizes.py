@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from rlflow.costs import CostModel, NodeCost, graph_cost
+from rlflow.costs.target import Target, target_of
 from rlflow.graph.model import Graph, Node
 
 
@@ -42,6 +43,10 @@ class AtSizes:
     @deadline.setter
     def deadline(self, clock: float) -> None:
         self.model.deadline = clock
+
+    @property
+    def target(self) -> Target | None:
+        return target_of(self.model)
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
         costs = [self.model.node_cost(view, node) for view in self._views(graph)]

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rlflow.costs.analytic import AnalyticCost, Machine
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.target import Target
 from rlflow.costs.timing import Timing, empty_model, time_model
 
 SIDE = 512  # of the matrices: a product of 2 · 512³ FLOPs
@@ -21,7 +22,11 @@ BUDGET_MS = 100.0
 
 
 def calibrate(database: TimingDatabase, threads: int) -> Machine:
-    """Measures the constants of this machine, keeps them instead of older ones, and returns them."""
+    """Measures the constants of this machine, keeps them instead of older ones, and returns them.
+
+    Raises RLFlowError if the database is another machine's.
+    """
+    database.check_here()
     with database.lock():
         start = time_model(empty_model(), threads, BUDGET_MS).median
         product = time_model(_product(), threads, BUDGET_MS)
@@ -58,7 +63,9 @@ class RooflineCost(AnalyticCost):
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "RooflineCost":
         timings = TimingDatabase(database)
-        return cls(calibrated(timings, threads) or calibrate(timings, threads))
+        cost = cls(calibrated(timings, threads) or calibrate(timings, threads))
+        cost.target = Target.of(timings, threads)
+        return cost
 
 
 # -- models ----------------------------------------------------------------------------------------

@@ -1,23 +1,23 @@
 """The database of timings: one row a signature, machine, number of threads and version of ONNX Runtime.
 
 A SQLite file that several processes may share; it is a cache, so that a file of an older format is emptied.
+
+A database answers with the timings of one machine: this one, or that of which somebody took timings into it from a file
+(`rlflow.costs.portable`). Then it is that machine's for good, and nothing is timed into it elsewhere.
 """
 
 import contextlib
-import csv
-import io
 import os
 import re
 import sqlite3
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import write_bytes, write_json
 from rlflow.common.progress import say
 from rlflow.common.system import locked
 from rlflow.costs.timing import Timing
@@ -29,6 +29,8 @@ TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
+TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row where the database is another machine's
+INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
 
 
 def default_path() -> Path:
@@ -36,7 +38,11 @@ def default_path() -> Path:
 
 
 class TimingDatabase:
-    """Raises RLFlowError, from any method, if the file is damaged, is of a newer format or cannot be written."""
+    """Raises RLFlowError, from any method, if the file is damaged, is of a newer format or cannot be written.
+
+    Attributes:
+      machine: whose timings it answers with.
+    """
 
     def __init__(self, path: Path | str | None = None):
         self.path = Path(path or default_path())
@@ -49,6 +55,15 @@ class TimingDatabase:
             )
         if version < VERSION:
             self._renew(tables > 0)
+        with self.connected() as connection:
+            connection.execute(TARGET)
+            target = connection.execute("SELECT machine FROM target").fetchone()
+        self.machine = target[0] if target else machine()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is another machine's."""
+        return self.machine != machine()
 
     def _renew(self, used: bool) -> None:
         with self.lock(), self.connected() as connection:
@@ -63,13 +78,18 @@ class TimingDatabase:
                 f"the timings in {self.path} were of an older format of RLFlow; they are dropped and will be taken anew"
             )
 
+    def check_here(self) -> None:
+        """Raises RLFlowError if it is another machine's: nothing is timed into it here."""
+        if self.is_foreign:
+            raise RLFlowError(f"{self.path} holds the timings of {self.machine}, and nothing is timed into it here")
+
     def look_up(self, signature: str, threads: int) -> Timing | None:
         query = (
             "SELECT median_ns, low_ns, high_ns, repeats FROM timings"
             " WHERE signature=? AND threads=? AND machine=? AND onnxruntime=?"
         )
         with self.connected() as connection:
-            row = connection.execute(query, (signature, threads, machine(), onnxruntime.__version__)).fetchone()
+            row = connection.execute(query, (signature, threads, self.machine, onnxruntime.__version__)).fetchone()
         return Timing(*row) if row else None
 
     def store(self, signature: str, threads: int, timing: Timing) -> None:
@@ -80,10 +100,29 @@ class TimingDatabase:
         self._insert("INSERT OR REPLACE", signature, threads, timing)
 
     def _insert(self, verb: str, signature: str, threads: int, timing: Timing) -> None:
+        self.check_here()
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (signature, threads, machine(), onnxruntime.__version__, date, *timing)
+        row = (signature, threads, self.machine, onnxruntime.__version__, date, *timing)
         with self.connected() as connection:
-            connection.execute(f"{verb} INTO timings VALUES ({','.join('?' * len(COLUMNS))})", row)
+            connection.execute(f"{verb} {INSERT}", dict(zip(COLUMNS, row, strict=True)))
+
+    def take(self, machine: str, rows: Sequence[Mapping]) -> None:
+        """Keeps rows of a machine, instead of what there was of the same kernels. An empty database becomes that
+        machine's.
+
+        Raises RLFlowError if it holds timings of another one, or is the user's own and they are of another one.
+        """
+        with self.lock(), self.connected() as connection:
+            (held,) = connection.execute("SELECT count(*) FROM timings").fetchone()
+            if machine != self.machine:
+                if held or self.is_foreign or self.path == default_path():
+                    raise RLFlowError(
+                        f"{self.path} is the database of {self.machine}; the timings of {machine} go into one of their "
+                        "own: --database FILE"
+                    )
+                connection.execute("INSERT INTO target VALUES (?)", (machine,))
+            connection.executemany(f"INSERT OR REPLACE {INSERT}", rows)
+        self.machine = machine
 
     def rows(self, threads: int | None = None, machine: str | None = None) -> list[dict]:
         """All rows, or those of so many threads, or of machines whose name holds the text."""
@@ -172,17 +211,3 @@ def summary_table(result: list[dict]) -> str:
         lines.append(f"| {' | '.join(map(str, shown))} |")
     return "\n".join(lines)
 
-
-def export(rows: list[dict], path: Path | str) -> None:
-    """Writes rows as .csv or .json. Raises RLFlowError for another suffix."""
-    suffix = Path(path).suffix
-    if suffix == ".json":
-        write_json(path, rows)
-    elif suffix == ".csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
-        write_bytes(path, text.getvalue().encode())
-    else:
-        raise RLFlowError(f"{path}: the name must end in .csv or .json")

@@ -24,7 +24,7 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError
 from rlflow.common.processes import fresh_processes
 from rlflow.common.system import interruptions, peak_while, resident_memory
-from rlflow.graph.onnx_reader import model_files
+from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_model
 
@@ -221,7 +221,7 @@ def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int) -> in
 def _bytes(model: onnx.ModelProto | Path | str) -> int:
     if isinstance(model, onnx.ModelProto):
         return model.ByteSize()
-    return sum(file.stat().st_size for file in model_files(model))
+    return file_bytes(model)
 
 
 class Run(NamedTuple):

@@ -23,6 +23,7 @@ from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.layout import Layout, is_removed
 from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
+from rlflow.costs.target import Target
 from rlflow.costs.timing import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
 from rlflow.graph.model import ABSENT, Graph, Node
 
@@ -41,6 +42,7 @@ class ProfiledCost:
     Attributes:
       fallbacks: signature → why the operators could not be timed by themselves and have the calibrated roofline's.
       deadline: see `timing_until`.
+      target: the other machine whose timings the database holds; None: this one's.
 
     Raises RLFlowError, from any method, if the database cannot be used; TimeIsUp.
     """
@@ -53,6 +55,7 @@ class ProfiledCost:
         self.database, self.threads, self.budget_ms = TimingDatabase(path), threads, budget_ms
         self.fallbacks: dict[str, str] = {}
         self.deadline = math.inf
+        self.target = Target.of(self.database, threads)
         self._analytic = AnalyticCost()
         self._memo: dict[tuple, NodeCost] = {}
         self._groups: dict[Graph, Groups] = {}  # of the last graphs asked about
@@ -143,6 +146,8 @@ class ProfiledCost:
     def _median_ns(self, name: str, build: Callable[[], Timed]) -> float:
         """The stored time of a run of what `build` makes; times it first where none is stored."""
         result = self.database.look_up(name, self.threads)
+        if result is None and self.target is not None:
+            result = self.target.unrecorded(name, build)
         if result is None:
             with self.database.lock():
                 result = self.database.look_up(name, self.threads)  # another process may have timed it while we waited

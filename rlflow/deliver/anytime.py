@@ -14,8 +14,9 @@ stands in best-so-far.json as soon as it is known; a search that ended is not re
 from its start, so a kill changes nothing.
 
 Candidates are checked cheapest first; the first that is measured to be faster is the one that full checks would choose.
-A signal is an exception in the block that looks; what follows measures in short, and the verdict `slower` gives the
-original there too. Options of learning imply it, so none does nothing.
+A signal is an exception in the block that looks; what follows measures in short, and where that shows nothing the
+original is delivered, too: what was found stays on disk for a longer look. Options of learning imply it, so none does
+nothing.
 """
 
 import math
@@ -29,6 +30,8 @@ from rlflow.costs.at_sizes import AtSizes
 from rlflow.deliver.best_so_far import BestSoFar
 from rlflow.deliver.budget import Budget, Stop
 from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.choice import is_faster
+from rlflow.env.alike import start_of
 from rlflow.env.state import Task
 from rlflow.search import SEARCHES
 from rlflow.search.search import Limits, Search, numbered, run_search
@@ -127,7 +130,7 @@ def _search(
         return SEARCHES.get(name)(search, **options)
 
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, best.task.initial, limits, seed, watch)
+        result = run_search(watched, start_of(best.task), limits, seed, watch)
     candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop
@@ -145,7 +148,7 @@ def until_faster(budget: Budget) -> Callable[[dict], bool]:
             return True
         checks = sum(one["same_as"] is None for one in result.values())
         one_check = (time.monotonic() - began) / max(checks, 1)
-        faster = any((one["measured"] or {}).get("verdict") == "faster" for one in result.values())
+        faster = any(one["measured"] is not None and is_faster(one["measured"]) for one in result.values())
         return one_check <= budget.left and not faster
 
     return go_on

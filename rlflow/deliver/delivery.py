@@ -8,18 +8,21 @@ from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import NodeCost, peak_memory, runtime_ms
 from rlflow.costs.measured import measure
+from rlflow.costs.target import target_of
 from rlflow.deliver.candidates import Candidate, improvement, states_along
+from rlflow.deliver.choice import FAULT_REPORT, choose
+from rlflow.deliver.options import EvalOptions
 from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
 from rlflow.deliver.validate import Comparison, Findings
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
+from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.graph.typical import input_shapes
+from rlflow.graph.typical import inputs_at
 
-CHECKS = ("equal", "max_relative_error", "findings", "measured", "left_out")
-FAULT_REPORT = "fault-report.md"
+CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class DeliveryOptions:
     seed: int
     exact: bool = False
     fix: bool = False
+    accept: str = EvalOptions.accept
 
 
 def deliver(
@@ -44,24 +48,27 @@ def deliver(
 
     A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`);
     what is left is what is measured, at each of the task's typical sizes, and a report of the fault is written, too.
-    Delivered is the one with the lowest estimated cost among those that passed every check and were measured to be
-    faster than the original; if none was, among those that were not measured to be slower, at any size. If there is
-    none that is estimated to be faster either, the original is what is delivered.
+    `rlflow.deliver.choice` says which of those that passed every check is delivered, or that the original is.
 
     Args:
       go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
         one and those after it are left out.
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
-      "original"), `reason`, `optimised`, the path of the delivered file, and `fault_report`, that of the report if
+      "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or None),
+      `optimised`, the path of the delivered file, and `fault_report`, that of the report if
       there is one.
     """
+    target = target_of(task.cost)
+    if target is not None:
+        options = replace(options, measure_seconds=0.0)  # this machine's clock says nothing of that one
     checked, result = _check_all(task, source, candidates, folder, options, shapes, go_on)
     report = folder / FAULT_REPORT if any(one["left_out"] for one in result.values()) else None
     if report is not None:
         write_fault_report(report, Path(source).name, machine(), versions(), result, task.rules)
         say(f"rewrites after which outputs part were left out: {report}")
-    name, reason = _choose(task.original_cost.runtime_ps, list(checked.values()), result)
+    original = _describe_original(task, source)
+    name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
     path = Path(source)
     if name != "original":
         path = folder / "optimised.onnx"
@@ -70,7 +77,8 @@ def deliver(
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
     return {
-        "original": _describe_original(task), "candidates": result, "delivered": name, "reason": reason,
+        "original": original, "candidates": result, "delivered": name, "reason": reason,
+        "target": target and target.machine,
         "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
@@ -91,12 +99,12 @@ def _check_all(
                 break
             same = _same_graph(candidate, candidates[: len(result)], task)
             if same == "original":
-                checks = dict(zip(CHECKS, (True, 0.0, [], None, []), strict=True))
+                checks = dict(zip(CHECKS, (True, 0.0, [], None, file_bytes(source), []), strict=True))
             elif same is not None:
                 checks = {key: result[same][key] for key in CHECKS}
                 candidate = replace(candidate, state=checked[same].state, actions=checked[same].actions)
             else:
-                comparison = comparison or _comparison(task, source, options, shapes)
+                comparison = comparison or _comparison(source, options, shapes)
                 candidate, checks = _check(task, candidate, comparison, source, folder, options, shapes)
             checked[candidate.name] = candidate
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
@@ -117,8 +125,9 @@ def _receipt(
     )
 
 
-def _describe_original(task: Task) -> dict:
-    return _describe_graph(task, task.original, task.original_cost)
+def _describe_original(task: Task, source: Path) -> dict:
+    described = _describe_graph(task, task.original, task.original_cost)
+    return described | {"objective": task.original_cost.runtime_ps, "file_bytes": file_bytes(source)}
 
 
 def _describe_graph(task: Task, graph: Graph, cost: NodeCost) -> dict:
@@ -139,9 +148,9 @@ def _same_graph(candidate: Candidate, earlier: Sequence[Candidate], task: Task) 
     return next((other.name for other in earlier if other.state.graph.hash == graph_hash), None)
 
 
-def _comparison(task: Task, source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
-    tolerance, fix = 0.0 if options.exact else options.tolerance, bool(task.graph.interface.bindings)
-    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, fix)
+def _comparison(source: Path, options: DeliveryOptions, shapes: dict) -> Comparison:
+    tolerance = 0.0 if options.exact else options.tolerance
+    return Comparison(source, options.seeds, tolerance, shapes, options.threads, not options.exact, options.fix)
 
 
 def _check(
@@ -160,7 +169,7 @@ def _check(
         if left_out:
             candidate = replace(candidate, actions=actions, state=state)
             _say_left_out(candidate.name, left_out)
-        measured = None
+        measured, on_disk = None, file_bytes(path)
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
             sizes = _to_measure(task, shapes)
             measured = measure(
@@ -174,20 +183,16 @@ def _check(
         "max_relative_error": findings.to_dict()["max_error"],
         "findings": findings.to_dict()["findings"],
         "measured": measured,
+        "file_bytes": on_disk,
         "left_out": [asdict(each) for each in left_out],
     }
 
 
 def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
-    """What the typical sizes are called, by the symbols in which they differ → how they bind the inputs."""
+    """What the typical sizes are called → how they bind the inputs."""
     if not any(task.sizes):
         return {"": shapes}
-    first, *others = task.sizes
-    named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
-    return {
-        ", ".join(f"{name} = {sizes[name]}" for name in named): input_shapes(task.original.interface, sizes)
-        for sizes in task.sizes
-    }
+    return inputs_at(task.original.interface, task.sizes)
 
 
 def _say_left_out(name: str, left_out: Sequence[LeftOut]) -> None:
@@ -212,23 +217,3 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
 
-
-def _choose(original_ps: int, candidates: Sequence[Candidate], result: dict[str, dict]) -> tuple[str, str]:
-    """(name of the candidate or "original", why)."""
-    better = [c for c in candidates if c.state.objective < original_ps]
-    equal = [c for c in better if result[c.name]["equal"]]
-    if not equal:
-        if better or any(result[c.name]["left_out"] for c in candidates):
-            return "original", f"nothing that gains is equal to the original; {FAULT_REPORT} says why"
-        return "original", "no gain was found"
-    verdicts = {c.name: (result[c.name]["measured"] or {}).get("verdict") for c in equal}
-    kept = [c for c in equal if verdicts[c.name] != "slower"]
-    if not kept:
-        sizes = dict.fromkeys(name for c in equal for name in result[c.name]["measured"]["slower_at"] if name)
-        where = f" at {' and at '.join(sizes)}" if sizes else ""
-        return "original", f"the candidates were estimated to be faster but measured to be slower{where}"
-    shown = [c for c in kept if verdicts[c.name] == "faster"]
-    best = min(shown or kept, key=lambda c: c.state.objective)
-    return best.name, "lowest estimated runtime of those that are equal and " + (
-        "measured to be faster" if shown else "not measured to be slower"
-    )

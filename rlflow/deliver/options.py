@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from rlflow.common.options import option
 
+FASTER, EQUAL = "faster", "equal"  # what is accepted: what is shown to be faster; also what is no different
+
 
 @dataclass(frozen=True)
 class OptimiseOptions:
@@ -22,6 +24,12 @@ class EvalOptions:
     greedy_seconds: float = option(60.0, "and for how long", at_least=0)
     measure_seconds: float = option(10.0, "end-to-end timing of each candidate; 0 leaves it out", at_least=0)
     sessions: int = option(6, "pairs of ONNX Runtime sessions")
+    accept: str = option(
+        FASTER,
+        "what is delivered: faster (what is shown to be faster, or else to need less memory or a smaller file) or "
+        "equal (also that of which no difference in speed is shown); never what is shown to be slower",
+        choices=(FASTER, EQUAL),
+    )
     seeds: tuple[int, ...] = option(
         (0, 1, 2), "seeds of the inputs that outputs are compared on", at_least=0, distinct=True
     )

@@ -18,6 +18,12 @@ class EnvOptions:
     )
     max_locations: int = option(200, "locations a rule may have (L of the paper)")
     max_steps: int = option(60, "steps after which a random episode is cut")
+    moves: str = option(
+        "single",
+        "what an action is: single (one rewrite) or alike (the rewrites of all matches that are alike in class and "
+        "neighbourhood: equal blocks are searched once); receipts and episodes list single rewrites either way",
+        choices=("single", "alike"),
+    )
     reward: str = option(
         "relative",
         "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime) or new-runtime (its "

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from rlflow.env.alike import AlikeState, start_of
 from rlflow.env.options import EnvOptions
 from rlflow.env.rewards import relative
 from rlflow.env.state import Task
 from rlflow.env.step import StepEnv
-from rlflow.tasks.base import Reward
+from rlflow.tasks.base import Reward, State
 
 
 class GraphRewriteEnv(StepEnv):
@@ -14,7 +15,8 @@ class GraphRewriteEnv(StepEnv):
 
     See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/encoding.py, rewards those of
     rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
-    (of the last action).
+    (of the last action). With `env.moves=alike` an action is (xfer_id, index of a move), and `actions` are the single
+    rewrites that the last one made (rlflow/env/alike.py).
     """
 
     def __init__(
@@ -23,6 +25,9 @@ class GraphRewriteEnv(StepEnv):
         max_edges: int | None = None, render_mode: str | None = None,
     ):  # fmt: skip
         super().__init__(task, reward, max_steps, max_nodes, max_edges, render_mode)
+
+    def start(self) -> State:
+        return start_of(self.task)
 
     def render(self) -> str | None:
         if self.render_mode != "ansi":
@@ -34,4 +39,7 @@ class GraphRewriteEnv(StepEnv):
 
     def _figures(self, taken: int | None) -> dict[str, Any]:
         cost, rule = self.state.cost, self.task.rules[taken].name if taken is not None else ""
-        return {"flops": cost.flops, "bytes": cost.bytes, "launches": cost.launches, "rule": rule}
+        figures = {"flops": cost.flops, "bytes": cost.bytes, "launches": cost.launches, "rule": rule}
+        if isinstance(self.state, AlikeState):
+            figures["actions"] = self.state.actions if taken is not None else ()
+        return figures

@@ -49,7 +49,9 @@ class EnvSpec(EnvOptions):
         rules = only_standard(rules) if self.standard_operators_only else rules
         loaded, sizes = load_at(source, dict(self.shapes), self.fix)
         graph, preparation = prepared(loaded, rules)
-        return Task(graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None)
+        return Task(
+            graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
+        )
 
     def make_reward(self) -> Reward:
         return make_reward(self.reward, self.alpha, self.beta)

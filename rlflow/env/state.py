@@ -15,6 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
 from rlflow.costs.at_sizes import at_sizes
+from rlflow.costs.target import check_recorded
 from rlflow.env.encoding import Entries, arrays, encoding_spec, size_features, totals, update_entries
 from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
@@ -35,6 +36,7 @@ class Task:
       sizes: symbol → typical size, for every size at which is estimated and measured; one empty dict without symbols.
       preparation: (xfer_id, location) pairs that lead from the model as it was loaded to `graph`.
       loaded: the model as it was loaded; None where that is `graph`.
+      moves: see `env.moves`; `rlflow.env.alike.start_of` heeds it, `initial` offers single rewrites always.
     """
 
     unit: ClassVar[str] = "ms"
@@ -47,6 +49,7 @@ class Task:
     sizes: tuple[dict[str, int], ...] = ({},)
     preparation: tuple[tuple[int, int], ...] = ()
     loaded: Graph | None = None
+    moves: str = EnvOptions.moves
 
     def __post_init__(self):
         object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
@@ -60,9 +63,9 @@ class Task:
     def initial(self) -> "RewriteState":
         if self.loaded is not None:
             _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
-        return RewriteState(
-            self, self.graph, GraphCost.of(self.cost, self.graph), None, ({}, frozenset(self.graph.nodes))
-        )
+        cost = GraphCost.of(self.cost, self.graph)
+        check_recorded(self.cost)
+        return RewriteState(self, self.graph, cost, None, ({}, frozenset(self.graph.nodes)))
 
     @cached_property
     def original_cost(self) -> NodeCost:
@@ -153,12 +156,19 @@ class RewriteState(LocalState):
     def follow(self, match: Match) -> "RewriteState":
         """`apply` for a match of this state's table."""
         graph = apply(self.graph, self.task.rules[match.xfer_id], match)
-        cost = self.graph_cost.after(self.task.cost, graph)
+        return self.rewritten(graph, self.table, graph.touched)
+
+    def rewritten(self, graph: Graph, before: MatchTable, touched: frozenset[int]) -> "RewriteState":
+        """The state of a graph that rewrites made of this one's.
+
+        before: the matches of the graph that the last of them rewrote.  touched: ids of the nodes that all concerned.
+        """
+        cost = self.graph_cost.after(self.task.cost, graph, touched)
         if "entries" in self.__dict__:
             entries = self.entries, cost.recounted
         else:
             entries = self._entries_before[0], self._entries_before[1] | cost.recounted
-        return RewriteState(self.task, graph, cost, self.table, entries)
+        return RewriteState(self.task, graph, cost, before, entries)
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
         """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""

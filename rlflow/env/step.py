@@ -94,7 +94,7 @@ class StepEnv(gym.Env):
                 "location_masks": spaces.Box(0, 1, (n + 1, limit), np.int8),
             }
         )
-        self.state = task.initial
+        self.initial = self.state = self.start()
         self._steps = 0
         self._wants_candidates = False
         self._arrays_of: State | None = None  # the states that the two caches belong to
@@ -104,7 +104,7 @@ class StepEnv(gym.Env):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
-        self.state, self._steps = self.task.initial, 0
+        self.state, self._steps = self.initial, 0
         self._wants_candidates = bool((options or {}).get("candidates", False))
         return self._observation(), self._info(True)
 
@@ -134,7 +134,7 @@ class StepEnv(gym.Env):
     def recall(self, action, after: State):
         """What `step` gives for a valid choice that is known to lead to the state `after`: nothing is carried out."""
         before, self.state, self._steps = self.state, after, self._steps + 1
-        reward, ended = float(self.reward(before, after, self.task.initial)), not self._masks()[0].any()
+        reward, ended = float(self.reward(before, after, self.initial)), not self._masks()[0].any()
         truncated = not ended and self._steps >= self.max_steps
         return self._observation(), reward, ended, truncated, self._info(True, int(action[0]))
 
@@ -150,6 +150,10 @@ class StepEnv(gym.Env):
         return [(int(x), int(k), self.state.apply(x, k).arrays()) for x, k in actions if self._allowed(x, k)]
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def start(self) -> State:
+        """Where every episode begins."""
+        return self.task.initial
 
     def _near_padding(self) -> bool:
         arrays = self._arrays

@@ -7,6 +7,7 @@ Operators have ONNX's meaning; an element that is not the same polynomial at eve
 import math
 from collections.abc import Callable
 from functools import reduce
+from math import prod
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ def content_array(kind: TensorType) -> np.ndarray | None:
 def contents(
     op: str, attributes: dict, inputs: list[TensorType | None], values: list[np.ndarray | None],
     outputs: tuple[TensorType, ...],
-) -> tuple[TensorType, ...]:
+) -> tuple[TensorType, ...]:  # fmt: skip
     """The types of the outputs with what they hold, as far as it is known.
 
     Args:
@@ -71,8 +72,8 @@ class _Call:
             return default
         return [int(v) for v in self.values[slot].reshape(-1)]
 
-    def axis(self, default: int = 0) -> int:
-        return self.attributes.get("axis", default)
+    def axis(self) -> int:
+        return self.attributes.get("axis", 0)
 
 
 def _with_content(kind: TensorType, array) -> TensorType:
@@ -82,12 +83,14 @@ def _with_content(kind: TensorType, array) -> TensorType:
     flat = [v if isinstance(v, Dim) else v.item() if isinstance(v, np.generic) else v for v in array.reshape(-1)]
     if any(isinstance(v, float) and (v != v or str(v) == "-0.0") for v in flat):  # no key: see `==`
         return kind
-    if kind.dtype in _INTEGERS and any(type(v) is not Dim and not isinstance(v, int) for v in flat):
+    limit = _LARGEST.get(kind.dtype)  # what is no integer of the data type wraps around, or is rounded, at runtime
+    if limit is not None and any(type(v) is not Dim and not (isinstance(v, int) and abs(v) <= limit) for v in flat):
         return kind
     return kind._replace(content=tuple(flat))
 
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_LARGEST = {dtype: np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(dtype)).max for dtype in _INTEGERS}
 _STEERING = (*_INTEGERS, onnx.TensorProto.BOOL)
 _EXACT = (*_INTEGERS, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)  # they hold every size
 _NUMBERS = (*_EXACT, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT16)
@@ -161,18 +164,6 @@ def _modulo(call: _Call):
     return np.frompyfunc(exact, 2, 1)(a, b) if _mixed(a, b) else on_numbers(a, b)
 
 
-def larger(a, b):
-    return a if dims.least(a - b) >= 0 else b if dims.least(b - a) >= 0 else _either(a, b)
-
-
-def smaller(a, b):
-    return a if dims.least(b - a) >= 0 else b if dims.least(a - b) >= 0 else _either(a, b)
-
-
-def _either(a, b):
-    raise Undecided(f"which of {a} and {b} is larger would have to be known")
-
-
 def _where(call: _Call):
     condition, a, b = np.broadcast_arrays(*call.values)
     result = np.empty(condition.shape, object)
@@ -192,8 +183,6 @@ def _cast(call: _Call):
 
 def _power(call: _Call):
     a, b = call.values
-    if _mixed(a, b):
-        return _either(a, b)
     return np.power(a, b) if a.dtype == b.dtype else np.power(a.astype(float), b.astype(float)).astype(a.dtype)
 
 
@@ -261,16 +250,14 @@ def _reduce(combine: Callable) -> Callable:
         result = call.values[0]
         for axis in sorted({axis % result.ndim for axis in axes}, reverse=True):
             result = combine(result, axis)
-        return result.reshape(call.outputs[0].shape) if isinstance(result, np.ndarray) else np.array(
-            result, object
-        ).reshape(call.outputs[0].shape)
+        return np.asarray(result).reshape(call.outputs[0].shape)
 
     return compute
 
 
 _COMPUTE: dict[str, Callable] = {
     "Shape": _shape,
-    "Size": lambda call: np.array([call.inputs[0].size, None], object)[:1].reshape(()),
+    "Size": lambda call: np.array(prod(call.inputs[0].shape), object),
     "Identity": lambda call: call.values[0],
     "Cast": _cast,
     "Add": _element_wise(lambda a, b: a + b, np.add),
@@ -281,14 +268,14 @@ _COMPUTE: dict[str, Callable] = {
     "Pow": _power,
     "Neg": _element_wise(lambda a: -a, np.negative),
     "Abs": _element_wise(lambda a: abs(a), np.abs),
-    "Sqrt": lambda call: np.sqrt(call.values[0]) if not _mixed(call.values[0]) else _either("root", "size"),
+    "Sqrt": lambda call: np.sqrt(call.values[0]),
     "Reciprocal": lambda call: 1 / call.values[0],
     "Floor": _element_wise(lambda a: a if type(a) is Dim else math.floor(a), np.floor),
     "Ceil": _element_wise(lambda a: a if type(a) is Dim else math.ceil(a), np.ceil),
     "Round": _element_wise(lambda a: a if type(a) is Dim else round(a), np.round),
-    "Max": _element_wise(lambda a, b: larger(a, b), np.maximum),
-    "Min": _element_wise(lambda a, b: smaller(a, b), np.minimum),
-    "Equal": _element_wise(lambda a, b: dims.equal(a, b), np.equal),
+    "Max": _element_wise(dims.larger, np.maximum),
+    "Min": _element_wise(dims.smaller, np.minimum),
+    "Equal": _element_wise(dims.equal, np.equal),
     "Less": _element_wise(lambda a, b: a < b, np.less),
     "LessOrEqual": _element_wise(lambda a, b: a <= b, np.less_equal),
     "Greater": _element_wise(lambda a, b: a > b, np.greater),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 # Models do not need more, and strangers' must not grow without bound.
 MAX_TERMS = 64  # of one polynomial
-MAX_DEGREE = 16  # of a term
+MAX_DEGREE = 8  # of a term; the work of `least` doubles with each
 MAX_ATOMS = 128  # symbols and floors that a size is written with, those inside floors included
 MAX_NUMBER = 2**63  # a size of a tensor is below it
 MAX_EXPRESSION = 1000  # characters of the text of one
@@ -156,6 +156,20 @@ def equal(a, b) -> bool:
     raise Undecided(f"whether {a} = {b} would have to be known")
 
 
+def larger(a, b):
+    """The one of two sizes that is at least the other. Raises Undecided where that differs from size to size."""
+    if least(a - b) >= 0:
+        return a
+    if least(b - a) >= 0:
+        return b
+    raise Undecided(f"which of {a} and {b} is larger would have to be known")
+
+
+def smaller(a, b):
+    """The other one."""
+    return b if larger(a, b) is a else a
+
+
 def _at_most(a, b, *question) -> bool:
     if least(b - a) >= 0:
         return True
@@ -240,7 +254,7 @@ def _parsed(node: ast.expr, named):
             if type(op) is ast.FloorDiv and type(b) is int and b <= 0:
                 raise ValueError("division")
             return _OPERATIONS[type(op)](a, b)
-    raise ValueError(ast.dump(node))
+    raise ValueError("no arithmetic of sizes")
 
 
 def _terms(size) -> dict[Monomial, int] | None:
@@ -295,16 +309,14 @@ def _quotient(dividend: Dim, divisor: Dim):
     result, rest = 0, dividend
     while type(rest) is Dim:
         (monomial, a), *_ = rest.terms
+        if a % coefficient or any(monomial.count(atom) < lead.count(atom) for atom in lead):
+            break
         left = list(monomial)
         for atom in lead:
-            if atom not in left:
-                raise Undecided(f"what {dividend} / ({divisor}) is would have to be known")
             left.remove(atom)
-        if a % coefficient:
-            raise Undecided(f"what {dividend} / ({divisor}) is would have to be known")
         part = _made({tuple(left): a // coefficient})
         result, rest = result + part, rest - part * divisor
-    if rest:
+    if type(rest) is Dim or rest:
         raise Undecided(f"what {dividend} / ({divisor}) is would have to be known")
     return result
 
@@ -339,7 +351,10 @@ def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
 
 
 def _text_of_atom(atom: Atom) -> str:
-    return atom.name if type(atom) is Symbol else f"(({atom.dim})//{atom.divisor})"
+    """Of every atom another one, since atoms are sorted by it: a file may call a size "((s)//2)", or "a - b"."""
+    if type(atom) is Floor:
+        return f"(({atom.dim})//{atom.divisor})"
+    return atom.name if atom.name.isidentifier() else f"'{atom.name}'"
 
 
 def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:

@@ -87,6 +87,11 @@ def model_files(path: Path | str) -> list[Path]:
     return [path, *(path.parent / name for name in external_files(path))]
 
 
+def file_bytes(path: Path | str) -> int:
+    """Bytes of a model on disk, those of its external weights included."""
+    return sum(file.stat().st_size for file in model_files(path))
+
+
 class _Reader:
     """Builds one Graph from one ModelProto."""
 

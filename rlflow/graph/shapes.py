@@ -20,6 +20,7 @@ INFERENCE_ERRORS = (
     shape_inference.InferenceError, checker.ValidationError, defs.SchemaError, ValueError, RuntimeError
 )  # fmt: skip
 SHAPE_VALUE_LIMIT = 1024  # elements; larger constants never steer a shape
+FLAGS_LIMIT = 2**20  # elements of a constant of truth values, so that it is seen when a mask masks nothing
 
 
 @cache
@@ -84,10 +85,15 @@ def shape_value(graph_or_constants, tensor: int) -> np.ndarray | None:
         kind = graph_or_constants.types.get(tensor) if whole else None
         array = content_array(kind) if kind is not None else None
         return array if array is not None and kind.dtype in _STEERING else None
-    if constant.type.size > SHAPE_VALUE_LIMIT:
+    if not steers(constant.type):
         return None
     array = constant.load()
     return array if array.dtype.kind in "iub" else None
+
+
+def steers(kind: TensorType) -> bool:
+    """Whether rules and shapes look at what a constant of this type holds."""
+    return kind.size <= SHAPE_VALUE_LIMIT or (kind.dtype == onnx.TensorProto.BOOL and kind.size <= FLAGS_LIMIT)
 
 
 _STEERING = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)

@@ -10,13 +10,13 @@ model runs on with what is added to the cut only where it has. Validation compar
 
 from collections.abc import Callable
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
 from rlflow.graph import dims
-from rlflow.graph.contents import larger, smaller
 from rlflow.graph.contrib import SIZE
-from rlflow.graph.dims import Dim, Undecided
+from rlflow.graph.dims import Dim, Undecided, larger, smaller
 from rlflow.graph.model import TensorType
 
 OF_RUNTIME = frozenset(("FusedConv",))  # operators of ONNX Runtime whose sizes are reckoned here
@@ -61,8 +61,8 @@ class Call:
             raise Undecided("a shape is computed from what is not known in advance")
         return [v if type(v) is Dim else v.item() if isinstance(v, np.generic) else v for v in self.values[slot].flat]
 
-    def axis(self, default: int = 0) -> int:
-        return self.attributes.get("axis", default) % len(self.shapes[0])
+    def axis(self) -> int:
+        return self.attributes.get("axis", 0) % len(self.shapes[0])
 
 
 def shapes(call: Call) -> list[tuple] | None:
@@ -123,22 +123,15 @@ def _reshape(call: Call) -> tuple:
         sizes.append(shape[axis] if type(size) is int and size == 0 and not zero_is_size else size)
     free = [axis for axis, size in enumerate(sizes) if type(size) is int and size == -1]
     if free:
-        known = dims_product(size for axis, size in enumerate(sizes) if axis != free[0])
-        sizes[free[0]] = dims_product(shape) // known
+        known = prod(size for axis, size in enumerate(sizes) if axis != free[0])
+        sizes[free[0]] = prod(shape) // known
     return tuple(sizes)
-
-
-def dims_product(sizes):
-    result = 1
-    for size in sizes:
-        result = result * size
-    return result
 
 
 def _flatten(call: Call) -> tuple:
     axis, shape = call.attributes.get("axis", 1), call.shapes[0]
     axis += len(shape) if axis < 0 else 0
-    return dims_product(shape[:axis]), dims_product(shape[axis:])
+    return prod(shape[:axis]), prod(shape[axis:])
 
 
 def _slice(call: Call) -> tuple:
@@ -203,7 +196,7 @@ def _split(call: Call) -> list[tuple]:
     shape, axis = call.shapes[0], call.axis()
     sizes = call.sizes(1)
     if sizes is None:
-        part = -(-shape[axis] // call.n_outputs) if type(shape[axis]) is int else shape[axis] // call.n_outputs
+        part = (shape[axis] + call.n_outputs - 1) // call.n_outputs  # the last one is smaller where that is uneven
         sizes = [part] * (call.n_outputs - 1) + [shape[axis] - part * (call.n_outputs - 1)]
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
@@ -251,17 +244,12 @@ def _window(call: Call, kernel: tuple) -> list:
         around = 0 if mode == b"VALID" else pads[k] + pads[n + k]
         room = side + around - (dilations[k] * (kernel[k] - 1) + 1)
         if attributes.get("ceil_mode", 0):
-            up = (room + strides[k] - 1) // strides[k] + 1
+            up = (room + strides[k] - 1) // strides[k]
             begun = 0 if mode == b"VALID" else pads[k]
-            # a window that would begin behind the image is none
-            result.append(up if dims.least(side + begun - 1 - (up - 1) * strides[k]) >= 0 else _unsure_window(room))
+            result.append(up + 1 if up * strides[k] < side + begun else up)  # none begins behind the image
         else:
             result.append(room // strides[k] + 1)
     return result
-
-
-def _unsure_window(room):
-    raise Undecided(f"whether a last window over {room} begins in the image would have to be known")
 
 
 def _conv(call: Call) -> tuple:
@@ -307,9 +295,8 @@ def _matmul(call: Call) -> tuple:
     a, b = call.shapes
     if a is None or b is None:
         raise Undecided("the shape of an input is not known")
-    left, right = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
-    batch = broadcast([left[:-2], right[:-2]]) if len(left) > 2 or len(right) > 2 else ()
-    return (*batch, *left[-2:-1][: len(a) > 1], *right[-1:][: len(b) > 1])
+    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()  # a vector has neither
+    return (*broadcast([a[:-2], b[:-2]]), *rows, *columns)
 
 
 _SHAPES: dict[str, Callable] = {

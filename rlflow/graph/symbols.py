@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import onnx
 
 from rlflow.common.errors import RLFlowError
-from rlflow.graph.dims import Dim, least, parse, symbol, symbols_of
+from rlflow.graph.dims import MAX_NUMBER, Dim, least, parse, symbol, symbols_of
 from rlflow.graph.shapes import type_proto
 from rlflow.graph.types import TensorType
 
@@ -69,8 +69,10 @@ class Symbols:
             return self._named[name] if name in self._named else symbol(name)
 
         size = parse(text, named) if len(text) <= MAX_NAME else None
-        if size is None or type(size) is int or least(size) < (1 if new else 0):
-            return None if type(size) is not int else size
+        if type(size) is int:
+            return size if abs(size) < MAX_NUMBER else None
+        if size is None or least(size) < (1 if new else 0):
+            return None
         for name in new:
             self._add(name, False)
         return parse(text, named)
@@ -138,6 +140,8 @@ def check_shapes(inputs, shapes: Mapping[str, object]) -> dict[str, int]:
     for name, sizes in shapes.items():
         if min(sizes, default=0) < 0:
             raise RLFlowError(f"--shape gives '{name}' a negative size")
+        if max(sizes, default=0) >= MAX_NUMBER:
+            raise RLFlowError(f"--shape gives '{name}' a size that no tensor has: {max(sizes)}")
     names, written = {value.name for value in inputs}, _written(inputs)
     for value in inputs:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):

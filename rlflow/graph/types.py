@@ -53,13 +53,6 @@ class TypesAt(Mapping):
     def __getitem__(self, tensor: int) -> TensorType:
         return _type_at(self._types[tensor], self._sizes)
 
-    def get(self, tensor: int, default=None):
-        kind = self._types.get(tensor)
-        return default if kind is None else _type_at(kind, self._sizes)
-
-    def __contains__(self, tensor) -> bool:
-        return tensor in self._types
-
     def __iter__(self):
         return iter(self._types)
 

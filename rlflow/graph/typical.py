@@ -6,19 +6,21 @@ images of 224 × 224, 128 of all else. Whoever needs numbers in place of symbols
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
 from pathlib import Path
 
 import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import say_once
-from rlflow.graph.dims import at, symbols_of
+from rlflow.graph.dims import Dim, at, symbols_of
+from rlflow.graph.limits import check_types
 from rlflow.graph.model import Graph, Interface
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.symbols import Symbols, check_shapes
 
+LISTED = 12  # of the sizes that nobody named, how many are said
 MOST = 16  # combinations of sizes, at each of which a result is estimated and measured
 BATCH, SIDE, LENGTH = 1, 224, 128  # where nobody says anything: first axes; heights and widths of images; all else
 
@@ -35,13 +37,17 @@ def load_at(
       source: see `load_graph`.  shapes: see `typical_sizes`.
       fix: whether these sizes are frozen: no symbol is left of those that they name.
 
-    Raises RLFlowError as `load_graph` and `typical_sizes` do, and where `fix` has not one size to freeze of each name.
+    Raises RLFlowError as `load_graph` and `typical_sizes` do, where `fix` has not one size to freeze of each name, and
+    where a tensor is too large at these sizes.
     """
     shapes = shapes or {}
     graph = load_graph(source, shapes if fix else {})
     if fix:
         _check_fixed(graph.interface, shapes)
-    return graph, typical_sizes(graph.interface, shapes)
+    result = typical_sizes(graph.interface, shapes)
+    for sizes in result:
+        _check_memory(graph, sizes)
+    return graph, result
 
 
 def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[Sizes, ...]:
@@ -79,19 +85,32 @@ def typical_sizes(interface: Interface, shapes: Shapes | None = None) -> tuple[S
     return tuple(result.values())
 
 
-def input_shapes(
-    interface: Interface | Sequence[onnx.ValueInfoProto], sizes: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    """Input name → the sizes of its axes, as `random_inputs` takes them, where the symbols have these sizes.
+def input_shapes(interface: Interface, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Input name → the sizes of its axes, as `random_inputs` takes them, where the symbols have these sizes."""
+    return {value.name: tuple([at(size, sizes) for size in axes]) for value, axes in _tensors(interface)}
 
-    interface: or the declarations of its inputs, where nothing is bound.
-    """
-    if isinstance(interface, Interface):
-        inputs, bindings = interface.inputs, interface.bindings
-    else:
-        inputs, bindings = interface, {}
-    symbols = Symbols(inputs, (), bindings)
-    return {value.name: tuple([at(size, sizes) for size in symbols.shape_of(value)]) for value in _tensors(inputs)}
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """ "batch = 2, seq = 7"; empty for a model without symbols."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+def _check_memory(graph: Graph, sizes: Sizes) -> None:
+    """Raises RLFlowError where a tensor is as large as in no model with fixed sizes, or smaller than nothing."""
+    types = graph.at(sizes).types
+    try:
+        check_types({name: types[tensor] for tensor, name in graph.interface.names.items() if tensor in types})
+    except RLFlowError as error:
+        raise RLFlowError(f"at {sizes_text(sizes)} {error}; name other sizes by --shape") from error
+
+
+def inputs_at(interface: Interface, typical: Sequence[Sizes]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """What the typical sizes are called, by the symbols in which they differ ("" without symbols) → `input_shapes`."""
+    first, *others = typical
+    named = [name for name in first if any(sizes[name] != first[name] for sizes in others)] or list(first)
+    return {
+        sizes_text({name: sizes[name] for name in named}): input_shapes(interface, sizes) for sizes in typical
+    }
 
 
 def _check_fixed(interface: Interface, shapes: Shapes) -> None:
@@ -111,9 +130,8 @@ def _check_fixed(interface: Interface, shapes: Shapes) -> None:
 
 def _defaults(interface: Interface) -> Sizes:
     """Symbol → its size where nobody says anything, by the first axis that has it."""
-    symbols, result = Symbols(interface.inputs, (), interface.bindings), {}
-    for value in _tensors(interface.inputs):
-        axes = symbols.shape_of(value)
+    result: Sizes = {}
+    for value, axes in _tensors(interface):
         is_image = len(axes) == 4 and value.type.tensor_type.elem_type in _FLOATS
         is_image = is_image and all(symbols_of(size) for size in axes[2:])
         for axis, size in enumerate(axes):
@@ -135,11 +153,9 @@ def _multiple(size, wanted: int) -> Sizes:
 
 def _solved(interface: Interface, named: Sizes) -> Sizes:
     """The sizes of symbols that stand only in multiples ("8*height") which were named."""
-    symbols, result = Symbols(interface.inputs, (), interface.bindings), {}
-    for value in _tensors(interface.inputs):
-        for dim, size in zip(value.type.tensor_type.shape.dim, symbols.shape_of(value), strict=True):
-            if dim.dim_param in named:
-                result |= _multiple(size, named[dim.dim_param])
+    result: Sizes = {}
+    for _, written, size in _named_axes(interface, named):
+        result |= _multiple(size, named[written])
     return result
 
 
@@ -148,20 +164,30 @@ _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DO
 
 def _check_sums(interface: Interface, named: Sizes, sizes: Sizes) -> None:
     """Raises RLFlowError where a size that is made of others (`past + seq`) was named, and is not what they make."""
+    for port, written, size in _named_axes(interface, named):
+        if at(size, sizes) != named[written]:
+            made = f"{named[written]} by --shape, but {sizes_text(sizes)}"
+            raise RLFlowError(f"'{written}' of input '{port}' is {made}")
+
+
+def _named_axes(interface: Interface, named: Sizes) -> Iterator[tuple[str, str, Dim | int]]:
+    """(input, what the file calls its size, the size) of each axis whose size was named."""
+    for value, axes in _tensors(interface):
+        for dim, size in zip(value.type.tensor_type.shape.dim, axes, strict=True):
+            if dim.dim_param in named:
+                yield value.name, dim.dim_param, size
+
+
+def _tensors(interface: Interface) -> Iterator[tuple[onnx.ValueInfoProto, tuple]]:
+    """The inputs that are tensors, and the sizes of their axes, int or Dim."""
     symbols = Symbols(interface.inputs, (), interface.bindings)
-    for value in _tensors(interface.inputs):
-        for dim, size in zip(value.type.tensor_type.shape.dim, symbols.shape_of(value), strict=True):
-            wanted = named.get(dim.dim_param) if dim.dim_param else None
-            if wanted is not None and at(size, sizes) != wanted:
-                made = ", ".join(f"{name} = {number}" for name, number in sizes.items())
-                raise RLFlowError(f"'{dim.dim_param}' of input '{value.name}' is {wanted} by --shape, but {made}")
-
-
-def _tensors(inputs: Sequence[onnx.ValueInfoProto]) -> list[onnx.ValueInfoProto]:
-    return [value for value in inputs if value.type.HasField("tensor_type")]
+    for value in interface.inputs:
+        if value.type.HasField("tensor_type"):
+            yield value, symbols.shape_of(value)
 
 
 def _say_assumed(sizes: Sizes) -> None:
     if sizes:
-        listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        say_once(f"sizes that nobody named: {listed} (--shape {shlex.quote(next(reversed(sizes)))}=...)")
+        more = f" and {len(sizes) - LISTED} others" if len(sizes) > LISTED else ""
+        said = sizes_text(dict(islice(sizes.items(), LISTED))) + more
+        say_once(f"sizes that nobody named: {said} (--shape {shlex.quote(next(reversed(sizes)))}=...)")

@@ -2,7 +2,7 @@
 
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
-from rlflow.reports.markdown import SAME, at_sizes_text
+from rlflow.reports.markdown import SAME, at_sizes_text, verdict_text
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.steps import RuleGain, by_rule
 
@@ -33,14 +33,15 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
         return "No gain: the original is returned", f"Why: {outcome['reason']}.{beside}", ""
     if not measured:
         text = f"Estimated: {candidate['estimated_improvement_percent']:.1f} % less time"
-        return text, f"It was not measured. Found by {name}.", ""
+        where = f" It is an estimate for {outcome['target']}." if outcome.get("target") else ""
+        return text, f"It was not measured.{where} Found by {name}.", ""
     about = (
         f"Measured: {measured['original_ms']:.2f} → {measured['candidate_ms']:.2f} ms end to end in ONNX Runtime, "
         f"{measured['ratio']:.3f} of the original's latency{at_sizes_text(measured)}. Found by {name}."
     )
     if measured["verdict"] == "faster":
         return f"{_percent(measured['ratio'])} % less time", about, "good"
-    return f"{measured['verdict'].capitalize()}", about, ""
+    return verdict_text(measured).capitalize(), f"{about} Delivered for this reason: {outcome['reason']}.", ""
 
 
 def _sure(candidate: dict) -> tuple[str, str, str | None]:

@@ -11,7 +11,7 @@ from rlflow.env.state import Task
 from rlflow.reports import charts
 from rlflow.reports.answer import answer, at_a_glance
 from rlflow.reports.changes import change, pictures
-from rlflow.reports.markdown import left_out_text, rule_counts
+from rlflow.reports.markdown import left_out_text, rule_counts, verdict_text
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
 from rlflow.reports.steps import Step, by_rule, opened, trace
 from rlflow.zoo import ZOO
@@ -147,7 +147,7 @@ def _measured(candidate: dict) -> tuple[str, str]:
     if not measured:
         return "the original" if candidate["same_as"] == "original" else "not measured", ""
     low, high = measured["interval"]
-    return measured["verdict"], f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
+    return verdict_text(measured), f"{measured['ratio']:.3f} ({low:.3f} – {high:.3f})"
 
 
 def _equal(candidate: dict) -> Safe:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
+from rlflow.deliver.choice import is_faster, losses
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
 
@@ -49,15 +50,18 @@ def summary_line(outcome: dict) -> str:
         return f"No gain: {outcome['reason']}; the original is returned."
     result = outcome["candidates"][outcome["delivered"]]
     estimated = f"stimated {result['estimated_improvement_percent']:.1f} % faster, found by {outcome['delivered']}"
+    if outcome.get("target"):
+        return f"E{estimated}, on {outcome['target']}; measured by nobody yet."
     if not result["measured"]:
         return f"E{estimated}; not measured."
     measured = measured_text(result["measured"])
-    return f"{measured[0].upper()}{measured[1:]}; e{estimated}."
+    why = "" if is_faster(result["measured"]) else f" Delivered for this reason: {outcome['reason']}."
+    return f"{measured[0].upper()}{measured[1:]}; e{estimated}.{why}"
 
 
 def measured_text(measured: dict) -> str:
     """What was measured of a candidate, with the interval in which the ratio of the latencies lies."""
-    (low, high), verdict, ratio = measured["interval"], measured["verdict"], measured["ratio"]
+    (low, high), verdict, ratio = measured["interval"], verdict_text(measured), measured["ratio"]
     gain = f" {100 * abs(1 - ratio):.1f} % {verdict}" if verdict in ("faster", "slower") else f", {verdict}"
     mean_of = at_sizes_text(measured)
     if mean_of and verdict == "slower":
@@ -67,6 +71,13 @@ def measured_text(measured: dict) -> str:
         f"{measured['original_ms']:.3f} → {measured['candidate_ms']:.3f} ms"
         f"{'' if measured['side_by_side'] else ', sessions one after the other: large models'})"
     )
+
+
+def verdict_text(measured: dict) -> str:
+    """The verdict; of an interval above 1 by less than the margin of a measurement, which is not delivered, that."""
+    if measured["verdict"] == "no difference shown" and losses(measured):
+        return "if anything slower"
+    return measured["verdict"]
 
 
 def at_sizes_text(measured: dict) -> str:
@@ -92,6 +103,8 @@ def certainty_line(outcome: dict) -> str:
     equal = checks_text(result["findings"], "checks of equality")
     known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
     runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
+    if outcome.get("target"):
+        runs = f"no measurement: `rlflow measure` on {outcome['target']} makes it"
     sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
     return "; ".join(filter(None, (equal + known, *sizes, runs))) + "."
 
@@ -125,7 +138,7 @@ def _candidates(outcome: dict) -> str:
         ratio, verdict = "not measured", "same graph as the original" if result["same_as"] == "original" else ""
         if measured:
             ratio = f"{measured['ratio']:.3f} ({measured['interval'][0]:.3f} – {measured['interval'][1]:.3f})"
-            verdict = measured["verdict"]
+            verdict = verdict_text(measured)
         if not result["equal"]:
             verdict = "NOT EQUAL, dropped"
         rows.append(

@@ -21,8 +21,9 @@ All shapes (prover/all_shapes.py). Ranks, axes, flags and how many inputs `*xs` 
 strides, pads and indices are z3 integers. An element is a sum of products; both sides' elements at an unknown index
 must have the same normal form, where z3 decides which indices are equal and what the borders of sums are. A comparison
 that is open splits the case. Products of unknown sizes are functions with the laws that proofs need; an equation
-between sizes is put in. First windows are left opaque (prover/opaque.py). The limits (ranks to 4, …) stand in each
-record.
+between sizes is put in. Forms that differ are compared once more with their sums over other indices (prover/ranges.py),
+as of a kernel that is taken in blocks or padded with zeros. First windows are left opaque (prover/opaque.py). The
+limits (ranks to 4, …) stand in each record.
 
 Bounded shapes (prover/bounded.py). What symbols do not reach is written out: every combination of ranks, flags, sizes,
 strides and pads up to the largest bound on a ladder that a fixed amount of work is enough for, with elements as formal

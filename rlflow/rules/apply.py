@@ -27,7 +27,7 @@ from rlflow.graph.fits import refused_at_some_size
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
 from rlflow.graph.opsets import supported, takes
-from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, shape_value
+from rlflow.graph.shapes import infer_types, known_value, shape_value, steers
 from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
 from rlflow.rules.literals import without_symbols
@@ -160,7 +160,7 @@ def match_signature(graph: Graph, rule: Rule, nodes: tuple[int, ...], bindings: 
 def content_of_constant(constant: Constant) -> str | bool:
     """What separates constants whose difference may matter: of shapes and single numbers the content."""
     kind = constant.type
-    if kind.size == 1 or (kind.size <= SHAPE_VALUE_LIMIT and kind.dtype not in FLOATS):
+    if kind.size == 1 or (steers(kind) and kind.dtype not in FLOATS):
         return constant.digest
     return True
 

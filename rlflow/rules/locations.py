@@ -156,6 +156,13 @@ class MatchTable:
         """The rule's match of that number, counted from 0 in the canonical order."""
         return next(islice(self.of_rule(xfer_id), number, None))
 
+    def location_of(self, match: Match) -> int | None:
+        """The number of a match of any graph of this model; None if it is none of this one's."""
+        of_root = self._at[match.xfer_id].get(match.nodes[0], ())
+        if match not in of_root or is_symmetric_match(self.graph, self.rules[match.xfer_id], match.nodes):
+            return None
+        return list(self.of_rule(match.xfer_id)).index(match)
+
     def all_matches(self) -> Iterator[Match]:
         """Every match, rule by rule; of two alike roots in both orders."""
         for at in self._at:

@@ -14,8 +14,10 @@ the same rewrites in every order. Beam grows chains whose later rewrites touch w
 first if need be; annealing draws most of its moves near the last one; best-first branches only on what conflicts with
 the best match. What a match gains is kept until a rewrite touches its neighbourhood (gains.py), so a neighbour is
 judged without being carried out; a gain that is out of date changes only the order of trying, as costs are those of the
-states. TASO's backtracking carries out every rewrite: it is the control. Where a gain has to be timed, the steepest
-step is the costliest to know: first-improvement descent takes the first that gains.
+states. With `env.moves=alike` a match of the start's is a move on all alike matches at once (rlflow/env/alike.py): no
+search knows of it but by the gains, which are those of one of the rewrites, and the results are of single rewrites
+(`numbered`). TASO's backtracking carries out every rewrite: it is the control. Where a gain has to be timed, the
+steepest step is the costliest to know: first-improvement descent takes the first that gains.
 """
 
 from rlflow.common.registry import Registry

@@ -47,7 +47,7 @@ def _cooled(position: Position, steps: int, hot: float, cold: float, focus: floa
         if position.gain(match) < least:
             continue
         after = position.after(match)
-        if position.objective - after.objective < least:
+        if after.gained < least:
             continue
         position = after
         touched |= position.state.touched

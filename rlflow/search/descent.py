@@ -7,6 +7,7 @@ step, this one times only what lies on its way, and each gain is kept as soon as
 from dataclasses import replace
 
 from rlflow.costs.analytic import AnalyticCost
+from rlflow.env.alike import start_of
 from rlflow.search.gains import Position
 from rlflow.search.search import Search
 
@@ -17,7 +18,8 @@ def first_improvement(search: Search, max_steps: int) -> str:
     Both costs see every graph; rewrites carried out for either count.
     """
     position = Position(search, search.start)
-    promise = Position(search, replace(search.start.task, graph=search.start.graph, cost=AnalyticCost()).initial)
+    estimated = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
+    promise = Position(search, start_of(estimated))
     for _ in range(max_steps):
         after = _first_step(position, promise)
         if after is None and position.forget():
@@ -34,6 +36,8 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
     for match, promised in sorted(pairs, key=lambda pair: -promise.gain(pair[1])):
         if position.gain(match) > 0:  # of this very graph: known ones, which may be out of date, were no gains
             after = position.after(match)
+            if after.objective >= position.objective:
+                continue  # several choices that get in each other's way
             # not `promise.after`: what it costs there is not to be kept
             state = promise.search.follow(promise.state, promised)
             return after, Position(promise.search, state, before=promise)

@@ -17,10 +17,12 @@ class Position:
 
     Attributes:
       state: the state.  path: how it was reached, as `Search.saw` takes it.
+      gained: by how many picoseconds the last match lowered the cost; of several choices, each in the mean.
     """
 
     def __init__(self, search: Search, state: LocalState, path: "Path | None" = None, before: "Position | None" = None):
         self.search, self.state, self.path = search, state, path
+        self.gained: float = 0
         self._before = before  # until its gains are taken over
         self._recounted = False  # whether no gain is from a position before
 
@@ -44,11 +46,11 @@ class Position:
         return {id(m): known[id(m)] for m in self.matches if id(m) in known and near.isdisjoint(m.nodes)}
 
     def gain(self, match: Match) -> int:
-        """By how many picoseconds the match lowers the cost."""
+        """By how many picoseconds the match lowers the cost; of several choices, the first of them, or each in the mean
+        once they were carried out."""
         known = self._gains.get(id(match))
         if known is None:
-            after = self.search.follow(self.state, match)
-            known = self._gains[id(match)] = match, self.objective - after.objective
+            known = self._gains[id(match)] = match, self.search.gain(self.state, match)
         return known[1]
 
     def forget(self) -> bool:
@@ -61,7 +63,10 @@ class Position:
     def after(self, match: Match) -> "Position":
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
-        self._gains[id(match)] = match, self.objective - position.objective
+        position.gained = self.objective - position.objective
+        if self.search.compound and len(position.state.actions) > 1:
+            position.gained /= len(position.state.actions)
+        self._gains[id(match)] = match, position.gained
         self.search.saw(position.state, position.path)
         return position
 

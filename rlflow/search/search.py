@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from rlflow.common.system import peak_memory
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
-from rlflow.tasks.base import LocalState, Match
+from rlflow.tasks.base import CompoundState, LocalState, Match, single_steps
 
 MEMORY_EVERY = 256  # rewrites between two looks at the memory
 Path = tuple[Match, "Path | None"]  # the matches that led to a state, the last one first
@@ -20,7 +20,8 @@ class SearchResult(NamedTuple):
     """The result of a search.
 
     Attributes:
-      state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start.
+      state: the cheapest one that it saw.  actions: (xfer_id, location) pairs that lead there from the start; both of
+        single states, where the start is a `CompoundState`.
       interactions: rewrites carried out, those that were only tried for their gain included.
       stop: why it ended: a limit ('seconds', 'interactions', 'memory'), 'interrupted', or the method's own reason.
       seconds: until it ended; numbering the actions comes on top.
@@ -61,7 +62,9 @@ class Search:
     ):  # fmt: skip
         self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
         self.best, self.best_path, self.interactions = start, None, 0
+        self.compound = isinstance(start, CompoundState)
         self._clock, self._began, self._peak, self._progress = clock, clock(), peak_memory(), progress
+        self._next_memory_look = 0
         self.trace = [(0.0, 0, start.objective)]
 
     @property
@@ -69,17 +72,36 @@ class Search:
         return self._clock() - self._began
 
     def follow(self, state: LocalState, match: Match) -> LocalState:
-        """The state after a match of the state's table. Raises LimitReached where there is nothing left to spend."""
+        """The state after a match of the state's. Raises LimitReached where there is nothing left to spend."""
+        self._check()
+        after = state.follow(match)
+        self._spent(len(after.actions) if self.compound else 1)
+        return after
+
+    def gain(self, state: LocalState, match: Match) -> int:
+        """By how much a match of the state's lowers the objective; of several choices, what the first one does. Raises
+        LimitReached."""
+        if not self.compound:
+            return state.objective - self.follow(state, match).objective
+        self._check()
+        after = state.first(match)
+        self._spent(1)
+        return state.objective - after.objective
+
+    def _check(self) -> None:
         if self.interactions >= self.limits.interactions:
             raise LimitReached("interactions")
         if self.seconds >= self.limits.seconds:
             raise LimitReached("seconds")
-        if self.interactions % MEMORY_EVERY == 0 and peak_memory() - self._peak > self.limits.memory:
-            raise LimitReached("memory")
-        self.interactions += 1
+        if self.interactions >= self._next_memory_look:
+            self._next_memory_look += MEMORY_EVERY
+            if peak_memory() - self._peak > self.limits.memory:
+                raise LimitReached("memory")
+
+    def _spent(self, rewrites: int) -> None:
+        self.interactions += rewrites
         if self._progress is not None:
-            self._progress.update(1)
-        return state.follow(match)
+            self._progress.update(rewrites)
 
     def saw(self, state: LocalState, path: "Path | None") -> bool:
         """Keeps the state if it is the cheapest so far, and says whether it is."""
@@ -123,22 +145,32 @@ def run_search(
 
 def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
     """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
+    first = start.single if isinstance(start, CompoundState) else start
+    state, actions, hashes, detours = first, [], [start.hash], False
+    for action, state in _steps(start, path):
+        actions.append(action)
+        if state.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
+            kept, detours = hashes.index(state.hash), True
+            del actions[kept:], hashes[kept + 1 :]
+        else:
+            hashes.append(state.hash)
+    if detours:  # a graph knows in its names which detours it came by
+        state = first
+        for xfer_id, location in actions:
+            state = state.follow(state.match(xfer_id, location))
+    return state, actions
+
+
+def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
+    """Each single choice of a path, and the single state that it leads to."""
     matches = []
     while path is not None:
         match, path = path
         matches.append(match)
-    state, actions, hashes = start, [], [start.hash]
+    state, compound = start, isinstance(start, CompoundState)
     for match in reversed(matches):
-        location = state.index_of(match)
-        actions.append((match.xfer_id, location))
-        state = state.follow(match)
-        if state.hash in hashes:  # equal graphs have equal locations, so what follows fits there too
-            kept = hashes.index(state.hash)
-            del actions[kept:], hashes[kept + 1 :]
+        before, state = state, state.follow(match)
+        if compound:
+            yield from single_steps(before, state)
         else:
-            hashes.append(state.hash)
-    if len(actions) < len(matches):  # a graph knows in its names which detours it came by
-        state = start
-        for xfer_id, location in actions:
-            state = state.follow(state.match(xfer_id, location))
-    return state, actions
+            yield (match.xfer_id, before.index_of(match)), state

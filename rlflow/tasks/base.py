@@ -8,7 +8,7 @@ A registered task is a `TaskSpec`: plain values of which any process makes the s
 holds for every one that is registered; docs/EXTENDING.md builds one of each shape.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -115,6 +115,29 @@ class LocalState(State, Protocol):
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
         """int32 [k]: the rows of `arrays` that these nodes have, in this order; those that are not shown have none."""
+
+
+@runtime_checkable
+class CompoundState(Protocol):
+    """What a local state has besides if each of its matches stands for several choices, made one after another.
+
+    single: the same state, each of whose matches is one choice.
+    actions: (sort, index) of the choices of single states that the last match made.
+    """
+
+    single: LocalState
+    actions: Sequence[tuple[int, int]]
+
+    def first(self, match: Match) -> LocalState:
+        """The single state after the first choice that a match stands for."""
+
+
+def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[tuple[int, int], LocalState]]:
+    """The single choices of a match that led from one state to the other, each with the single state after it."""
+    state = before.single
+    for action in after.actions:
+        state = state.apply(*action)
+        yield action, state
 
 
 class Evaluation(NamedTuple):

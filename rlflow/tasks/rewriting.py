@@ -79,7 +79,7 @@ class RewritingSpec(EnvSpec):
         checks = DeliveryOptions(
             list(config.eval.seeds), config.eval.tolerance,
             config.eval.measure_seconds if measure_seconds is None else measure_seconds,
-            config.eval.sessions, self.threads, config.seed, self.exact, self.fix,
+            config.eval.sessions, self.threads, config.seed, self.exact, self.fix, config.eval.accept,
         )  # fmt: skip
         return deliver(
             task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options

@@ -35,10 +35,11 @@ def test_tables_are_in_files(optimised):
 COMMANDS = [
     "zoo", "rules list", "rules explain tiny_resnet18", "rules explain tiny_resnet18 --all",
     "rules picture conv-batchnorm", "rules docs --out {tmp}/rules.md", "rules prove relu-relu --workers 1",
-    "costs show --database {tmp}/t.sqlite", "costs export --database {tmp}/t.sqlite --out {tmp}/t.csv",
+    "costs show --database {tmp}/t.sqlite", "costs export --database {tmp}/t.sqlite {tmp}/t.csv",
     "costs clear --yes --database {tmp}/t.sqlite", "bound --model tiny_squeezenet1_1 --iterations 1 --seconds 20",
     "search --method greedy --model tiny_squeezenet1_1 --out {tmp}/out.onnx cost.name=analytic",
     "validate {run}/model.onnx {run}/eval/optimised.onnx", "validate {run}/model.onnx tiny_squeezenet1_1",
+    "measure {run}/model.onnx {run}/eval/optimised.onnx --seconds 0.1 --sessions 2",
     "replay {run}/eval/receipt.json --model {run}/model.onnx --out {tmp}/again.onnx",
     "report {run} --out {tmp}/comparison", "rules enumerate --operators 2 --seconds 0 --workers 1",
 ]  # fmt: skip; the stages are in tests/cli/test_run.py, which runs them anyway

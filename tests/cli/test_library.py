@@ -94,6 +94,14 @@ def test_sizes_are_frozen_on_request():
         quick(symbolic(), fix=True)
 
 
+def test_a_result_that_takes_a_frozen_size_alone_is_equal_where_that_was_asked_for():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch] x) => (float[batch] y) { s = Shape(x) r = Relu(x) y = Reshape(r, s) }""")
+    result = quick(model, shapes={"batch": 2}, fix=True)
+    (dim,) = result.model.graph.input[0].type.tensor_type.shape.dim
+    assert dim.dim_value == 2 and not result.is_original
+
+
 def test_a_task_is_loaded_at_sizes():
     model = symbolic()
     with pytest.raises(rlflow.RLFlowError, match="shapes: 'batch' is a size"):
@@ -122,9 +130,10 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     def config(**arguments):
         return rlflow.optimise("tiny_resnet18", **arguments).reason
 
-    chosen = config(seconds=7, threads=2, seed=3, exact=True, standard_operators_only=True)
+    chosen = config(seconds=7, threads=2, seed=3, exact=True, standard_operators_only=True, accept="equal")
     assert (chosen.optimise.seconds, chosen.cost.threads, chosen.seed) == (7, 2, 3)
     assert chosen.env.exact and chosen.env.standard_operators_only and not chosen.optimise.learn
+    assert chosen.eval.accept == "equal" and config().eval.accept == "faster"
     assert config(learn=True).optimise.learn and config(options={"iterations.count": 2}).optimise.learn
     said = config(options={"search.beam.width": 4, "eval.seeds": (1, 2), "cost.database": tmp_path / "d.db"})
     assert (said.search.beam.width, list(said.eval.seeds)) == (4, [1, 2])
@@ -137,6 +146,7 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
         (3, {}, "a path, a zoo name or an onnx.ModelProto, not a int"),
         ("tiny_resnet19", {}, "did you mean 'tiny_resnet18'"),
         ("none.onnx", {}, "no such file: none.onnx"),
+        ("tiny_resnet18", {"accept": "slower"}, "'eval.accept' is one of faster, equal"),
         ("tiny_resnet18", {"seconds": 0}, "'optimise.seconds' must be above 0"),
         ("tiny_resnet18", {"shapes": {"x": "12"}}, "shapes: 'x' is a size such as 128 or"),
         ("tiny_resnet18", {"shapes": {"x": (1, 0)}}, "not \\(1, 0\\)"),

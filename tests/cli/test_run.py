@@ -33,20 +33,23 @@ def model_of(path: Path) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(
     "command",
-    ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs", "sweep", "report"],
+    ["", *STAGES, "optimise", "replay", "rules", "zoo", "validate", "search", "bound", "costs", "sweep", "report",
+     "measure"],
 )
 def test_help(capsys, command):
     done = in_process(capsys, *([command] if command else []), "--help")
     assert done.code == 0 and done.out.startswith("usage: ") and not done.err
     wanted = {
         "": ["optimise", "collect", "train-wm", "train-controller", "eval", "replay", "tensorboard"],
-        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "Ctrl-C", "--seed", "--json", "--debug",
-            "--config", "--shape", "--threads", "KEY=VALUE"],
+        "optimise": ["--out", "--run", "--iterations", "--seconds", "--learn", "--accept", "Ctrl-C", "--seed", "--json",
+            "--debug", "--config", "--shape", "--threads", "KEY=VALUE"],
         "replay": ["--model", "--out", "--json"], "rules": ["list", "explain", "prove", "enumerate"], "zoo": ["--json"],
         "validate": ["--receipt", "--tolerance", "--json"], "search": ["--method", "--out", "--measure"],
         "bound": ["--model", "--seconds"],
-        "costs": ["show", "export", "clear", "calibrate", "fit"], "sweep": ["SWEEP.yaml", "--run", "--json"],
+        "costs": ["show", "record", "export", "import", "clear", "calibrate", "fit"],
+        "sweep": ["SWEEP.yaml", "--run", "--json"],
         "report": ["--out", "--json"],
+        "measure": ["A.onnx B.onnx", "--threads N", "--seconds S", "--sessions N", "--shape NAME=SIZES", "--json"],
         "train-wm": ["--run", "--iterations N", "before and after it learnt", "iterations.interactions",
             "DIR/iterations"],
     }.get(command, ["--run", "--model", "--seed", "--json", "--debug", "--config", "--shape", "KEY=VALUE"])  # fmt: skip

@@ -37,14 +37,14 @@ def test_show_counts_the_timings_of_each_operator(capsys, database):
 
 def test_export_writes_every_timing(capsys, database, tmp_path):
     for name in ("timings.csv", "timings.json"):
-        assert in_process(capsys, "costs", "export", "--database", database, "--out", tmp_path / name).code == 0
+        assert in_process(capsys, "costs", "export", "--database", database, tmp_path / name).code == 0
     rows = list(csv.DictReader((tmp_path / "timings.csv").open()))
-    assert [float(row["median_ns"]) for row in rows] == [
-        row["median_ns"] for row in json.loads((tmp_path / "timings.json").read_text())
-    ]
+    written = json.loads((tmp_path / "timings.json").read_text())
+    assert [float(row["median_ns"]) for row in rows] == [row["median_ns"] for row in written["timings"]]
+    assert (written["machine"], written["onnxruntime"]) == (machine(), onnxruntime.__version__)
     assert len(rows) == 3
-    done = in_process(capsys, "costs", "export", "--database", database, "--out", tmp_path / "timings.txt")
-    assert done.code == 1 and ".csv or .json" in done.err
+    done = in_process(capsys, "costs", "export", "--database", database, tmp_path / "timings.txt")
+    assert "must end in .json (for `costs import`) or .csv" in done.error
 
 
 def test_clear_deletes_what_is_chosen_and_all_only_when_asked(capsys, database):

@@ -300,14 +300,16 @@ def test_a_budget_is_for_the_whole_command():
 
 
 def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
-    """(names that were checked, what was delivered), of candidates, the cheapest first; a verdict None is not equal."""
+    """(names that were checked, what was delivered to who accepts what is equal), of candidates, the cheapest first; a
+    verdict None is not equal."""
     def check(task, checked, *_):
         verdict = verdicts[int(checked.name)]
         result = {
             "equal": verdict is not None,
             "max_relative_error": 0.0,
             "findings": [],
-            "measured": {"verdict": verdict, "slower_at": []},
+            "measured": {"verdict": verdict, "interval": [1.1 if verdict == "slower" else 0.9, 1.2]},
+            "file_bytes": 1,
             "left_out": [],
         }
         return checked, result
@@ -315,7 +317,8 @@ def judged(task, descent, tmp_path, monkeypatch, verdicts, go_on):
     monkeypatch.setattr(delivery, "_check", check)
     monkeypatch.setattr(delivery, "Comparison", lambda *_, **__: None)
     candidates = [candidate(task, descent, len(descent.actions) - 2 * k, str(k)) for k in range(len(verdicts))]
-    options = DeliveryOptions([0], 1e-4, 0.0, 2, 1, 0)
+    options = DeliveryOptions([0], 1e-4, 0.0, 2, 1, 0, accept="equal")
+    save_model(load("tiny_resnet18"), tmp_path / "m.onnx")
     outcome = deliver(task, tmp_path / "m.onnx", candidates, tmp_path, options, {}, [], go_on)
     return "".join(outcome["candidates"]), outcome["delivered"]
 
@@ -399,14 +402,11 @@ def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys,
 
     with monkeypatch.context() as patch:
         patch.setattr(Search, "follow", interrupted)
-        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=0.2", "eval.sessions=2")
+        patch.setattr(delivery, "measure", lambda *_: measured(0.9, 0.89, 0.91, "faster"))
+        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=1")
     assert done.code == 0 and "stopped (" in done.err and "search" not in results, done.err
     first = results["eval"]["candidates"]["greedy"]
-    assert (
-        results["eval"]["delivered"] == "greedy"
-        and first["measured"]["verdict"] != "slower"
-        and first["estimated_improvement_percent"] > 0
-    )
+    assert results["eval"]["delivered"] == "greedy" and first["estimated_improvement_percent"] > 0
     onnx.checker.check_model(str(out), full_check=True)
     assert validate(model, out).ok
     done, out, results = optimise(capsys, model, *FAST)
@@ -419,22 +419,38 @@ def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, 
     assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.err
 
 
-def test_stopped_it_never_writes_what_is_measured_to_be_slower(capsys, model, monkeypatch):
-    slower = {
-        "verdict": "slower",
-        "slower_at": [""],
-        "ratio": 1.2,
-        "interval": [1.1, 1.3],
-        "original_ms": 1.0,
-        "candidate_ms": 1.2,
-        "side_by_side": True,
-    }
+def measured(ratio: float, low: float, high: float, verdict: str, memory: int = 10**7) -> dict:
+    return {
+        "verdict": verdict, "slower_at": [], "ratio": ratio, "interval": [low, high], "original_ms": 1.0, "pairs": 24,
+        "candidate_ms": ratio, "side_by_side": True, "sessions": 6, "at": {}, "original_memory_bytes": 10**7,
+        "candidate_memory_bytes": memory,
+    }  # fmt: skip
+
+
+NEITHER = "no difference in speed is shown in 24 pairs of runs (--accept equal would deliver greedy)"
+
+
+@pytest.mark.parametrize(
+    "accept, figures, delivered, said",
+    [
+        ("faster", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
+        ("equal", (1.2, 1.1, 1.3, "slower"), "original", "measured to be slower; the original is returned"),
+        ("equal", (1.013, 1.002, 1.020, SAME), "original", "measured, if anything slower (1.013 of the original's"),
+        ("faster", (0.99, 0.97, 1.01, SAME), "original", f"{NEITHER}; the original is returned"),
+        ("equal", (0.99, 0.97, 1.01, SAME), "greedy", "no difference in speed is shown, and --accept equal takes that"),
+        ("faster", (0.99, 0.97, 1.01, SAME, 5 * 10**6), "greedy", "less memory while it runs (10.0 → 5.0 MB)"),
+        ("faster", (0.9, 0.89, 0.91, "faster"), "greedy", "Measured 10.0 % faster"),
+    ],
+)
+def test_stopped_it_writes_what_a_short_measurement_shows(
+    capsys, model, monkeypatch, accept, figures, delivered, said
+):
     seconds = []
-    monkeypatch.setattr(delivery, "measure", lambda *arguments: seconds.append(arguments[3]) or slower)
+    monkeypatch.setattr(delivery, "measure", lambda *given: seconds.append(given[3]) or measured(*figures))
     with dying(monkeypatch, KeyboardInterrupt, 130):
-        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10")
-    assert done.code == 0 and seconds == [anytime.SHORT_MEASUREMENT] and results["eval"]["delivered"] == "original"
-    assert out.read_bytes() == model.read_bytes() and "measured to be slower; the original is returned" in done.err
+        done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=10", "--accept", accept)
+    assert done.code == 0 and seconds == [anytime.SHORT_MEASUREMENT] and results["eval"]["delivered"] == delivered
+    assert (out.read_bytes() == model.read_bytes()) is (delivered == "original") and said in done.err
 
 
 @pytest.fixture

@@ -268,6 +268,9 @@ EACH = {  # what is written → shape of the input x, body; the result is y
     "window, same": (IMAGE, 'y = AveragePool <kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER"> (x)'),
     "window, valid": (IMAGE, 'y = AveragePool <kernel_shape = [3, 2], strides = [2, 1], auto_pad = "VALID"> (x)'),
     "window, up": (IMAGE, "y = MaxPool <kernel_shape = [2, 2], strides = [1, 2], ceil_mode = 1> (x)"),
+    "window, up, of known sides": (("batch", 4, 4, 9), "y = MaxPool <kernel_shape = [1, 2], strides = [2, 2], "
+                                   "ceil_mode = 1> (x)"),
+    "split unevenly": (IMAGE, "y, z = Split <axis = 2, num_outputs = 2> (x)"),
     "depth": (IMAGE, "y = DepthToSpace <blocksize = 2> (x)"),
     "space": (("batch", 4, "2*height", "2*width"), "y = SpaceToDepth <blocksize = 2> (x)"),
     "scaled": (IMAGE, """r = Constant <value_floats = [1.0, 1.0, 2.0, 0.5]> ()
@@ -319,3 +322,24 @@ def test_an_operator_has_its_shape_and_content_at_every_size(what):
         wrong, compared = disagreements(graph, model, {name: sizes[name] for name in graph.interface.symbols}, 0)
         assert not wrong
         assert not compared["unknown"]
+
+
+def content_of(body: str, name: str) -> tuple | None:
+    graph = load_graph(written(X, body))
+    (tensor,) = [tensor for tensor, known in graph.interface.names.items() if known == name]
+    return graph.types[tensor].content
+
+
+def test_nothing_is_said_of_the_elements_of_what_has_no_known_shape():
+    assert content_of("a = NonZero (x)\n y = Size (a)", "y") is None
+
+
+def test_nothing_is_said_of_a_number_that_its_data_type_does_not_hold():
+    assert content_of(
+        SHAPE + """k = Constant <value_ints = [1, 1, 4611686018427387904]> ()
+        a = Mul (s, k)
+        i = Constant <value_ints = [2]> ()
+        b = Gather (a, i)
+        y = Add (b, i)""",
+        "a",
+    ) is None  # fmt: skip

@@ -78,6 +78,7 @@ def test_several_sizes_are_combined_with_all_others(interface):
         ({"x": (1, 2, 4), "batch": 2}, "dimension 'batch' is bound to 2 and 1"),
         ({"seq": 16, "mask": (1, 16)}, "'past [+] seq' of input 'mask' is 16 by --shape, but .*past = 128, seq = 16"),
         ({"seq": range(1, 10), "batch": (1, 2)}, r"18 combinations of sizes \(9 of seq × 2 of batch\); 16 at most"),
+        ({"seq": 10**20}, "--shape gives 'seq' a size that no tensor has: 1" + 20 * "0"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(interface, shapes, message):
@@ -98,14 +99,21 @@ def test_sizes_that_nobody_named_are_said_once(interface, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_of_many_sizes_that_nobody_named_few_are_said(capsys):
+    inputs = ", ".join(f"float[size{k}] x{k}" for k in range(500))
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float[k] y) {{ y = Neg (x0) }}'
+    typical_sizes(load_graph(onnx.parser.parse_model(text)).interface)
+    said = capsys.readouterr().err
+    assert said.count(" = 1") == 12 and "and 488 others (--shape" in said
+
+
 def test_inputs_are_drawn_at_sizes(model, interface):
-    """By declarations, too; sums are reckoned, and ONNX Runtime takes the inputs."""
+    """Sums are reckoned, and ONNX Runtime takes the inputs."""
     sizes = DEFAULTS | {"seq": 3, "past": 5, "batch": 2, "height": 8, "width": 8, "heads": 1, "length": 1}
     shapes = input_shapes(interface, sizes)
     assert shapes == {
         "x": (2, 3, 4), "cache": (2, 5, 4), "mask": (2, 8), "image": (1, 3, 8, 8), "keys": (1, 1, 1, 4)
     }  # fmt: skip
-    assert input_shapes(model.graph.input, sizes) == shapes
     inputs = random_inputs(model, 0, shapes)
     assert {name: np.shape(array) for name, array in inputs.items()} == shapes
     assert run(session(model, 1), inputs)[0].shape == (2, 8, 4)
@@ -140,7 +148,24 @@ def test_a_task_is_open_or_fixed(model):
     assert fixed.sizes == ({},) and not fixed.graph.interface.symbols
 
 
-def test_a_model_without_symbols_has_one_empty_combination(model):
+def test_sizes_at_which_a_tensor_is_too_large_are_refused_before_anything_is_done(model):
+    with pytest.raises(RLFlowError, match="at batch = 1, .*seq = 99999999999.* would take .* GiB, .* name other sizes"):
+        load_at(model, {"seq": (16, 99999999999)})
+
+
+@pytest.mark.parametrize("number, message", [("9" * 30, None), ("-3", "negative size")])
+def test_a_name_that_is_a_number_is_a_size_if_it_can_be_one(number, message):
+    body = "g (float[named] x) => (float[k] y) { y = Neg (x) }"
+    named = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{body}')
+    named.graph.input[0].type.tensor_type.shape.dim[0].dim_param = number
+    if message is None:
+        assert load_graph(named).interface.symbols == {number: 1}
+    else:
+        with pytest.raises(RLFlowError, match=message):
+            load_graph(named)
+
+
+def test_a_model_without_symbols_has_one_empty_combination():
     assert EnvSpec("tiny_resnet18", cost="analytic").make_task().sizes == ({},)
 
 

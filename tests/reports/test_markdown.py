@@ -58,6 +58,18 @@ def test_where_no_difference_is_shown_no_percentage_is_claimed():
     assert "2.0 %" not in said
 
 
+def test_what_is_delivered_without_a_gain_says_why():
+    said = summary_line(outcome(verdict="no difference shown", ratio=0.998) | {"reason": "it is smaller"})
+    assert said.endswith(" Delivered for this reason: it is smaller.")
+    assert "reason" not in summary_line(outcome())
+
+
+def test_a_loss_within_the_margin_is_not_called_no_difference():
+    loss = {"verdict": "no difference shown", "ratio": 1.013, "interval": [1.002, 1.020]}
+    assert measured_text(MEASURED | loss).startswith("measured, if anything slower (1.013")
+    assert "no difference" in measured_text(MEASURED | loss | {"interval": [0.998, 1.020]})
+
+
 def test_what_was_not_measured_is_an_estimate():
     result = outcome()
     result["candidates"]["beam"]["measured"] = None

@@ -89,6 +89,14 @@ FUSED = [
     single("bias-gelu", "the offset is not one number per feature", x="2x3", b="2x3"),
     case("bias-gelu", NO_KERNEL, x="2x3", b="=3"),
     single("bias-gelu-standard-inverse", "Gelu needs a newer opset", x="2x3", b="=3", opset=19),
+    single("slice-of-bias-gelu", x="2x5x3", b="=3", s=[1], e=[3], t=[1]),
+    single("slice-of-bias-gelu", x="5x3", b="3", s=[-2], e=[9], t=[-2], opset=13),
+    single("slice-of-bias-gelu", "the features are cut", x="5x3", b="3", s=[1], e=[2], t=[1]),
+    single("slice-of-quick-gelu", x="2x5", f=1.25, s=[1], e=[3], t=[1]),
+    single("slice-of-quick-gelu", x="5x4x2", f=None, s=[1, 0], e=[3, 1], t=[0, -1], opset=10),
+    single("slice-of-fused-matmul-rows", x="2x5x4", y="4x3", f=0.5, j=None, s=[1], e=[3], t=[1]),
+    single("slice-of-fused-matmul-rows", x="5x4", y="3x4", f=None, j=1, s=[1], e=[3], t=[-2], opset=10),
+    single("slice-of-fused-matmul-rows", "the rows alone", x="5x4", y="4x3", f=0.5, j=None, s=[1], e=[3], t=[1]),
     single("quick-gelu", x="2x3", k=1.702),
     single("quick-gelu", x="1", k="+", opset=9),
     single("quick-gelu", "a number is not known in advance", x="2x3", k="2x3"),
@@ -101,6 +109,9 @@ SKIP = dict(x="2x3x8", y="2x3x8", g="8", b="=8", e=1e-3)
 RMS = dict(x="2x3x8", r=[-1], e=EPSILON, g="=8")
 AFFINE = dict(x="2x3x8", r=[-1], q=[2], e=EPSILON, g="8", b="=8")
 FUSED += [
+    single("layer-normalization-of-sum", x="2x3x8", y="2x3x8", g=["8", "=8"], a=dict(epsilon=1e-3)),
+    case("layer-normalization-of-sum", x="3x8", y="@x", g=["3x8"], a=dict(axis=0), opset=17),
+    case("layer-normalization-of-sum", "the summands have different shapes", x="2x3x8", y="8", g=["8"], a={}),
     single("skip-layer-normalization", **SKIP, i=-1),
     single("skip-layer-normalization", **SKIP | dict(e=1e-12), i=-1, opset=17),
     single("skip-layer-normalization", "the sum is not one of two sequences", **SKIP | dict(y="3x8"), i=-1),

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rlflow.deliver.validate.sizes import sizes_text
+from rlflow.graph.typical import sizes_text
 
 Kind = Literal["structure", "interface", "numerics", "receipt"]
 KINDS = get_args(Kind)

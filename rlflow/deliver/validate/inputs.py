@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from rlflow.deliver.validate.sizes import sizes_text
 from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.typical import sizes_text
 
 SHIFTS = (0, 1, -1)  # an average over noise of mean zero washes out a wrong weight
 TINY, LARGE = 1e-3, 100.0

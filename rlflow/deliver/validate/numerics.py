@@ -24,8 +24,9 @@ from rlflow.deliver.validate.findings import Finding
 from rlflow.deliver.validate.inputs import InputSet, nudged
 from rlflow.deliver.validate.models import Model
 from rlflow.deliver.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
-from rlflow.deliver.validate.sizes import PATIENCE, Others, elsewhere, sizes_text
+from rlflow.deliver.validate.sizes import PATIENCE, Others, elsewhere
 from rlflow.graph.onnx_runtime import run
+from rlflow.graph.typical import sizes_text
 
 SATURATING = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "Tanh"))
 VIEWS = frozenset(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"))

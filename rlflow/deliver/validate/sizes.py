@@ -8,7 +8,7 @@ other, which no file says; so ladders try whole blocks, the same for symbols ali
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from rlflow.common.errors import RLFlowError
@@ -96,7 +96,7 @@ def ladders(least: Sizes, typical: Sizes) -> Iterator[Ladder]:
 
 
 def elsewhere(
-    ladders: Iterator[Ladder], named: Sequence[Sizes], run: Callable[[dict[str, int]], Result], seconds: float
+    ladders: Iterable[Ladder], named: Sequence[Sizes], run: Callable[[dict[str, int]], Result], seconds: float
 ) -> Iterator[Elsewhere]:
     """Up to FIVE sizes at which the original runs, and those between at which it does not.
 
@@ -107,9 +107,11 @@ def elsewhere(
     """
     began, known, count = time.monotonic(), [dict(sizes) for sizes in named], 0
     for ladder in ladders:
+        if count == FIVE:
+            return
         refused = None
         for sizes in ladder:
-            if sizes in known or count == FIVE:
+            if sizes in known:
                 continue
             known.append(sizes)
             if time.monotonic() - began > seconds:
@@ -124,8 +126,3 @@ def elsewhere(
             break
         if refused is not None:
             yield refused
-
-
-def sizes_text(sizes: Sizes) -> str:
-    """ "batch = 2, seq = 7"; empty for a model without symbols."""
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

@@ -20,6 +20,7 @@ class Integers(Claims):
         self.known_products: dict = {}  # (a, b, a · b) by the id of the product
         self.definitions: list[tuple] = []  # (symbol, what it is equal to)
         self.symbols: dict[str, z3.ArithRef] = {}
+        self.divided_by: dict = {}  # what sizes were divided by, by id
         self.defined: list = []  # what the unknown functions are, for looking for numbers
         for claim in assumptions:
             self.assume(claim)
@@ -68,6 +69,8 @@ class Integers(Claims):
             children = [self.rebuilt(child, done) for child in term.children()]
             if z3.is_app(term) and term.decl().name() == "product":
                 made = term_of(self.product(*map(self.integer, children)))
+            elif z3.is_app(term) and term.decl().name() == "quotient":
+                made = term_of(self.floor_quotient(*map(self.integer, children)))
             else:
                 made = z3.simplify(term.decl()(*children), som=True) if children else term
             done[term.get_id()] = made
@@ -143,6 +146,7 @@ class Integers(Claims):
         self.lemma(z3.Implies(z3.And(a >= 0, b >= 0), made >= 0))
         for one, other in ((a, b), (b, a)):
             self.lemma(z3.Implies(one == 1, made == other), z3.Implies(one == 0, made == 0))
+            self.lemma(z3.Implies(z3.And(one <= -1, other >= 1), made <= -other))
             alike = self.products.setdefault(other.get_id(), {})
             for c, known in alike.values():
                 if not c.eq(one):
@@ -150,6 +154,8 @@ class Integers(Claims):
                     self.lemma(z3.Implies(z3.And(c <= one, other >= 0), known <= made))
                     self.lemma(z3.Implies(z3.And(one < c, other >= 0), made + other <= known))
                     self.lemma(z3.Implies(z3.And(c < one, other >= 0), known + other <= made))
+                    self.lemma(z3.Implies(z3.And(one <= c + 1, other >= 0), made <= known + other))
+                    self.lemma(z3.Implies(z3.And(c <= one + 1, other >= 0), known <= made + other))
             alike[one.get_id()] = (one, made)
             self.kept.append(other)
         return made
@@ -168,6 +174,7 @@ class Integers(Claims):
         if not self.entails(b >= 1):
             raise Unprovable("a divisor may not be positive")
         if isinstance(b, Int):
+            self.divided_by[b.term.get_id()] = b
             for whole in (0, 1):
                 if self.entails(z3.And(plain(a) >= whole * b.term, plain(a) < (whole + 1) * b.term)):
                     return whole
@@ -176,6 +183,8 @@ class Integers(Claims):
             return whole
         if isinstance(rest, int) and isinstance(b, int):
             return whole + rest // b
+        if not (isinstance(whole, int) and whole == 0):
+            return whole + self.floor_quotient(rest, b)
         return whole + self.quotient_of(term_of(rest), term_of(b))
 
     def divided(self, a, b) -> tuple:
@@ -192,6 +201,15 @@ class Integers(Claims):
                 whole = whole + coefficient // times * self.monomial(factors)
                 rest = rest + coefficient % times * self.monomial(factors)
         return self.integer(whole), self.integer(rest)
+
+    def follows(self, claim: Truth) -> bool:
+        """Whether a comparison is entailed, if need be since it is so of its multiples by what was divided by."""
+        for b in self.divided_by.values():
+            d = self.integer(claim.difference)
+            multiple = term_of(self.product(d, b))
+            self.lemma(z3.Implies(z3.And(plain(d) >= 1, b.term >= 1), multiple >= b.term))
+            self.lemma(z3.Implies(z3.And(plain(d) <= -1, b.term >= 1), multiple <= -b.term))
+        return self.entails(claim)
 
     def quotient_of(self, a, b) -> Int:
         """An unknown with a - b < unknown · b ≤ a; of sizes only a symbol, so that an equation can define it."""

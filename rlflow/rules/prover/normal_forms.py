@@ -21,6 +21,7 @@ from rlflow.rules.prover.polynomials import (
     substituted,
     substituted_poly,
 )
+from rlflow.rules.prover.ranges import regrouped
 from rlflow.rules.prover.reshapes import Reshapes
 from rlflow.rules.prover.terms import mentions, monomials
 from rlflow.rules.prover.unknowns import Int
@@ -254,8 +255,8 @@ class NormalForms(Reshapes):
         return Poly(self, tuple(t for alike in groups.values() for t in alike if t.coefficient))
 
     def minimal(self, p: Poly) -> Poly:
-        """The number with no claim that its other claims imply."""
-        return self.gathered(tuple(self.minimal_term(term) for term in p.terms))
+        """The number with its sums regrouped, and no claim that its other claims imply."""
+        return self.gathered(tuple(self.minimal_term(regrouped(self, term)) for term in p.terms))
 
     def minimal_term(self, term: Term) -> Term:
         claims = [f for f in term.factors if isinstance(f, Inside)]

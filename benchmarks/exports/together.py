@@ -1,0 +1,122 @@
+"""Many files of one model measured together: each in a process of its own, one of them running at a time.
+
+In every turn each runs once, in an order that is drawn, and is compared with the others of the same turn; a session
+(new processes) has many turns. `rlflow.costs.measured` says why sessions are what is counted, two by two.
+"""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.exports.running import Running
+from rlflow.common.errors import RLFlowError
+from rlflow.costs.measured import MAX_PAIRS, MIN_PAIRS, Ratio, ratio_of
+from rlflow.deliver.validate import relative_error
+
+ORIGINAL = "original"
+
+
+class Contestant(NamedTuple):
+    """A file, what runs it, and a Python that has that."""
+
+    model: Path
+    runtime: str
+    python: str
+
+
+class Together(NamedTuple):
+    """What came of it, by name.
+
+    Attributes:
+      seconds: of every run, a list of turns for each session.
+      errors: the largest relative error of an output, from the original's.
+      failed: why it could not be run; those are in neither of the others.
+    """
+
+    seconds: dict[str, list[list[float]]]
+    errors: dict[str, float]
+    failed: dict[str, str]
+
+    def ms(self, name: str) -> float:
+        return 1e3 * float(np.median(np.concatenate(self.seconds[name])))
+
+    def ratio(self, name: str, other: str, seed: int) -> Ratio:
+        """Of the latency of the one to that of the other."""
+        sessions = zip(self.seconds[name], self.seconds[other], strict=True)
+        return ratio_of([np.divide(one, two) for one, two in sessions], seed)
+
+
+def together(
+    contestants: Mapping[str, Contestant],
+    inputs: Mapping[str, np.ndarray],
+    threads: int,
+    seconds: float,
+    sessions: int,
+    seed: int,
+) -> Together:
+    """contestants: ORIGINAL is among them.  seconds: of all turns of all sessions.  sessions: at least two.
+
+    Raises RLFlowError if the original fails, or any other later than at its beginning.
+    """
+    random = np.random.default_rng(seed)
+    result = Together({}, {}, {})
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder, "inputs.npz")
+        np.savez(given, **inputs)
+        for _ in range(sessions):
+            alive = {name: one for name, one in contestants.items() if name not in result.failed}
+            with ExitStack() as stack:
+                running = started(alive, given, threads, stack, result.failed)
+                if not result.errors:
+                    compare(running, Path(folder), result)
+                for name, taken in in_turns(running, seconds / sessions, random).items():
+                    result.seconds.setdefault(name, []).append(taken)
+    return result
+
+
+def started(
+    contestants: Mapping[str, Contestant], inputs: Path, threads: int, stack: ExitStack, failed: dict[str, str]
+) -> dict[str, Running]:
+    """Those that can be run; why others cannot is added to `failed`."""
+    running = {}
+    for name, one in contestants.items():
+        running[name] = Running(one.runtime, one.model, inputs, threads, one.python)
+        stack.callback(running[name].close)
+    for name, process in list(running.items()):
+        try:
+            process.ready()
+        except RLFlowError as error:
+            if name == ORIGINAL:
+                raise
+            failed[name] = str(error)
+            del running[name]
+    return running
+
+
+def compare(running: dict[str, Running], folder: Path, result: Together) -> None:
+    """Adds the errors. One whose outputs have other shapes has failed and runs no more."""
+    outputs = {name: process.outputs(folder / f"{name}.npz") for name, process in running.items()}
+    wanted = outputs[ORIGINAL]
+    for name, made in outputs.items():
+        if [array.shape for array in made] == [array.shape for array in wanted]:
+            result.errors[name] = max(relative_error(old, new) for old, new in zip(wanted, made, strict=True))
+        else:
+            result.failed[name] = "an output has another shape"
+            del running[name]
+
+
+def in_turns(running: Mapping[str, Running], seconds: float, random: np.random.Generator) -> dict[str, list[float]]:
+    """Seconds of every run: MIN_PAIRS turns at least, MAX_PAIRS at most."""
+    names, taken = list(running), {name: [] for name in running}
+    end = time.monotonic() + seconds
+    turns = 0
+    while turns < MIN_PAIRS or (turns < MAX_PAIRS and time.monotonic() < end):
+        for position in random.permutation(len(names)):
+            taken[names[position]].append(running[names[position]].seconds())
+        turns += 1
+    return taken

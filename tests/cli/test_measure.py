@@ -1,0 +1,69 @@
+"""`rlflow measure`: which of two files is faster; the verdict itself is held by tests/costs/test_measured.py."""
+
+import json
+
+import pytest
+
+from rlflow.graph.onnx_writer import save_model
+from tests.commands import in_process
+from tests.costs.graphs import model
+
+WORK = " ".join(f"h{k + 1} = MatMul(h{k}, w)" for k in range(12))
+SLOW = f"""g (float[N,64] x, float[64,64] w) => (float[N,64] y) <float zero = {{0.0}}>
+    {{ h0 = Relu(x) {WORK} nothing = Mul(h12, zero) y = Add(h0, nothing) }}"""
+FAST = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) { y = Relu(x) }"
+OTHER = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) { y = Neg(x) }"
+QUICK = ("--seconds", "1", "--sessions", "4", "--shape", "N=64")
+
+
+@pytest.fixture
+def files(tmp_path):
+    bodies = {"slow": SLOW, "fast": FAST, "other": OTHER}
+    bodies |= {"fixed": FAST.replace("N,", "64,"), "narrow": FAST.replace(",64]", ",8]")}
+    for name, body in bodies.items():
+        save_model(model(body), tmp_path / f"{name}.onnx")
+    return tmp_path
+
+
+def measure(capsys, files, first: str, second: str, *more):
+    out = files / "measured.json"
+    done = in_process(capsys, "measure", files / f"{first}.onnx", files / f"{second}.onnx", "--json", out, *more)
+    return done, json.loads(out.read_text()) if out.exists() else None
+
+
+@pytest.mark.parametrize("second", ["fast", "fixed"])
+def test_what_does_less_is_faster_and_what_was_measured_is_said(capsys, files, second):
+    done, result = measure(capsys, files, "slow", second, "--threads", "2", *QUICK)
+    ending = done.ending
+    assert done.code == 0 and result["verdict"] == "faster" and result["ratio"] < 0.8
+    assert result["sessions"] == 4 and result["threads"] == 2 and list(result["at"]) == ["N = 64"]
+    assert f"{second}.onnx measured" in ending["result"] and "% faster" in ending["result"]
+    assert "2 threads" in ending["sure"] and "largest relative error 0.0e+00" in ending["sure"]
+    assert " validate " in ending["next"] and "--shape N=64" in ending["next"]
+
+
+def test_at_several_sizes_each_is_told(capsys, files):
+    done, result = measure(capsys, files, "fast", "slow", *QUICK[:-1], "N=8,64")
+    assert result["verdict"] == "slower" and list(result["at"]) == ["N = 8", "N = 64"]
+    assert "slower at N = 8 and at N = 64" in done.ending["result"] and " optimise " in done.ending["next"]
+
+
+def test_outputs_that_differ_are_told(capsys, files):
+    done, result = measure(capsys, files, "fast", "other", *QUICK)
+    assert done.code == 0 and result["largest_relative_error"] >= 1
+    assert "the two do not compute the same" in done.ending["sure"] and " validate " in done.ending["next"]
+
+
+@pytest.mark.parametrize(
+    "first, second, more, said",
+    [
+        ("fast", "narrow", (), "other interfaces, so that one run cannot be both's: input 'x' was FLOAT[N, 64], is"),
+        ("fast", "fixed", ("--shape", "N=8"), "input 'x' was FLOAT[N, 64], is FLOAT[64, 64]"),
+        ("fixed", "fast", (), "input 'x' was FLOAT[64, 64], is FLOAT[N, 64]"),
+        ("fast", "fast", ("--threads", "0"), "--threads and --sessions are at least 1"),
+        ("fast", "gone", (), "cannot read"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(capsys, files, first, second, more, said):
+    done, _ = measure(capsys, files, first, second, *more)
+    assert said in done.error

@@ -1,0 +1,132 @@
+"""What exporters write, an idiom each as a tiny model: the rules that are named bring it to the form that is wanted."""
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from rlflow.graph.model import Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import run, session
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.apply import apply
+from rlflow.rules.language import load_rules
+from rlflow.rules.locations import MatchTable
+from rlflow.rules.prepare import prepared
+from rlflow.rules.rule import RuleSet
+
+RULES = load_rules()
+
+# name: the model, the rules, how often each operator stands in it afterwards
+IDIOMS = {
+    "gelu of torch's newer exporter, half the curve": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 4, 6] x) => (float[1, 4, 8] y)
+        <float[6, 8] w = {WEIGHT}, float[8] b = {BIAS}, float r = {1.4142135}, float one = {1.0}, float half = {0.5}> {
+            m = MatMul(x, w)  t = Add(m, b)  d = Div(t, r)  f = Erf(d)  p = Add(f, one)  h = Mul(half, p)  y = Mul(t, h)
+        }""",
+        ["bias-gelu-inside"],
+        {"MatMul": 1, "BiasGelu": 1},
+    ),
+    "the same without an offset of its own, brought to the form that ONNX Runtime knows": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[4, 6] x) => (float[4, 8] y)
+        <float[6, 8] w = {WEIGHT}, float[8] b = {BIAS}, float r = {1.4142135}, float one = {1.0}, float half = {0.5}> {
+            t = Gemm(x, w, b)  d = Div(t, r)  f = Erf(d)  p = Add(f, one)  h = Mul(half, p)  y = Mul(t, h)
+        }""",
+        ["mul-constant-outward"],
+        {"Gemm": 1, "Div": 1, "Erf": 1, "Add": 1, "Mul": 2},
+    ),
+    "a residual sum before a normalisation": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 4, 8] x, float[1, 4, 8] r) => (float[1, 4, 8] y)
+        <float[8] s = {BIAS}, float[8] b = {BIAS}> { t = Add(x, r)  y = LayerNormalization(t, s, b) }""",
+        ["layer-normalization-of-sum"],
+        {"Sum": 1, "LayerNormalization": 1},
+    ),
+    "queries and keys that are each scaled by a root": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 4, 6] q, float[1, 2, 6, 5] k) => (float[1, 2, 4, 5] y)
+        <float s = {0.6389431}> { a = Mul(q, s)  b = Mul(k, s)  y = MatMul(a, b) }""",
+        ["fused-matmul-of-mul", "fused-matmul-again"],
+        {"FusedMatMul": 1},
+    ),
+    "a mask that masks nothing": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
+        <bool[1, 1, 4, 4] c = {TRUE}, float zero = {0.0}, float least = {-3.4e38}> {
+            m = Where(c, zero, least)  t = Add(x, m)  y = Softmax(t)
+        }""",
+        [],
+        {"Softmax": 1},
+    ),
+    "a class token: nothing but its row goes through the last layers": (
+        """<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]> g (float[1, 5, 6] x) => (float[1, 6] y)
+        <float[6, 8] w = {WEIGHT}, float[8] b = {BIAS}, float[8, 6] u = {WEIGHT}, float[6] s = {SCALE}, int64 i = {0}> {
+            m = MatMul(x, w)  t = com.microsoft.BiasGelu(m, b)  n = MatMul(t, u)  o = LayerNormalization(n, s, s)
+            y = Gather <axis = 1> (o, i)
+        }""",
+        ["gather-as-slice", "slice-of-layernorm", "slice-of-matmul-rows", "slice-of-bias-gelu"],
+        {"Slice": 1, "MatMul": 2, "BiasGelu": 1, "LayerNormalization": 1, "Squeeze": 1},
+    ),
+    "a class token behind the heads of an attention": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 5, 4] x) => (float[1, 6] y)
+        <int64[3] r = {1, 5, 8}, float[8, 6] w = {WEIGHT}, int64 i = {0}> {
+            t = Transpose <perm = [0, 2, 1, 3]> (x)  m = Reshape(t, r)  n = MatMul(m, w)  y = Gather <axis = 1> (n, i)
+        }""",
+        ["gather-as-slice", "slice-of-matmul-rows", "slice-of-reshape", "slice-of-transpose"],
+        {"Slice": 1, "Transpose": 1, "Reshape": 1, "MatMul": 1, "Squeeze": 1},
+    ),
+    "SiLU": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[4, 8] x) => (float[4, 8] y)
+        { s = Sigmoid(x)  y = Mul(x, s) }""",
+        ["silu"],
+        {"QuickGelu": 1},
+    ),
+    "RMSNorm of torch's newer exporter": (
+        """<ir_version: 11, opset_import: ["": 23]> g (float[1, 4, 8] x) => (float[1, 4, 8] y)
+        <float[8] s = {BIAS}, float two = {2.0}, float e = {1e-6}, int64[1] last = {-1}> {
+            p = Pow(x, two)  m = ReduceMean(p, last)  a = Add(m, e)  q = Sqrt(a)  r = Reciprocal(q)  n = Mul(x, r)
+            y = Mul(s, n)
+        }""",
+        ["rms-normalization"],
+        {"RMSNormalization": 1},
+    ),
+}  # fmt: skip
+
+
+def written(text: str) -> onnx.ModelProto:
+    """The model of a text whose weights are words."""
+    numbers = lambda count: ", ".join(f"{np.sin(k + 1.0):.6f}" for k in range(count))  # noqa: E731
+    words = {"WEIGHT": numbers(48), "BIAS": numbers(8), "SCALE": numbers(6), "TRUE": ", ".join("1" * 16)}
+    for word, content in words.items():
+        text = text.replace(word, content)
+    return onnx.parser.parse_model(text)
+
+
+def rewritten(graph: Graph, names: list[str]) -> Graph:
+    """The prepared graph, where the named rules have been applied until none matches."""
+    graph, _ = prepared(graph, RULES)
+    own = RuleSet(tuple(rule for rule in RULES if rule.name in names))
+    assert len(own) == len(names)
+    table = MatchTable(own, graph)
+    while (position := next((k for k, count in enumerate(table.counts) if count), None)) is not None:
+        graph = apply(graph, own[position], table.location(position, 0))
+        table = MatchTable(own, graph, table)
+    return graph
+
+
+@pytest.mark.parametrize("text, names, wanted", IDIOMS.values(), ids=IDIOMS)
+def test_an_idiom_is_brought_to_the_form_that_is_wanted(text, names, wanted):
+    model = written(text)
+    graph = rewritten(load_graph(model), names)
+    assert Counter(node.op for node in graph.nodes.values() if not node.constant) == wanted
+    random = np.random.default_rng(0)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    before, after = (run(session(m, 1), feeds) for m in (model, to_model(graph)))
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_of_a_class_token_nothing_but_its_row_is_multiplied():
+    text, names, _ = IDIOMS["a class token: nothing but its row goes through the last layers"]
+    graph = rewritten(load_graph(written(text)), names)
+    rows = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "MatMul"]
+    assert rows == [1, 1]
