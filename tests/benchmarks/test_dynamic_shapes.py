@@ -100,7 +100,7 @@ def test_every_model_by_every_exporter_is_asked_the_same_and_the_worst_is_told()
 def test_the_table_says_what_was_not_run():
     results = {"shapes": GOOD["shapes"], "sizes": GOOD["sizes"], "fix": {"error": "it"}}
     (line,) = table({SUBJECT: results}).splitlines()[2:]
-    assert line == "| bert_base | dynamo | 100.0 % | not run | not run | not run | not run | failed | 1 of 1, 0 |"
+    assert line == "| bert_base | dynamo | 100.0 % | not run | not run | not run | not run | failed | 1 of 1, 0 |  |"
 
 
 def test_a_size_that_became_a_number_is_found(tmp_path):
