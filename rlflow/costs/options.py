@@ -14,5 +14,9 @@ class CostOptions:
         "analytic (a roofline, the same everywhere), roofline (of this machine: `costs calibrate`), profiled "
         "(operators timed on this machine) or corrected (that one, corrected by measurements: `costs fit`)",
     )
-    threads: int = option(1, "ONNX Runtime's threads, for profiling and for measuring whole models")
+    threads: int | None = option(
+        None,
+        "ONNX Runtime's threads, in estimates and measurements; null: as many as it would take by itself, of the cores "
+        "that this process may use; a run keeps the number",
+    )
     database: str | None = option(None, "SQLite file of the profiled cost; null for ~/.cache/rlflow/costs.sqlite")

@@ -22,6 +22,7 @@ from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.graph.typical import inputs_at
 
+ONE_THREAD = 1 / 3  # of the seconds of a measurement, for the one that decides nothing
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
 
 
@@ -56,8 +57,8 @@ def deliver(
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
       "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or None),
-      `optimised`, the path of the delivered file, and `fault_report`, that of the report if
-      there is one.
+      `optimised`, the path of the delivered file, `measured_one_thread`, how that does with one thread where it was
+      measured with more, and `fault_report`, the path of the report if there is one.
     """
     target = target_of(task.cost)
     if target is not None:
@@ -69,17 +70,19 @@ def deliver(
         say(f"rewrites after which outputs part were left out: {report}")
     original = _describe_original(task, source)
     name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
-    path = Path(source)
+    path, one_thread = Path(source), None
     if name != "original":
         path = folder / "optimised.onnx"
         bound = shapes if options.fix else {}
-        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options.exact)
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options)
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
+        if result[name]["measured"] is not None and options.threads > 1:
+            one_thread = _measure_one_thread(task, source, path, options, shapes)
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
         "target": target and target.machine,
-        "optimised": str(path),
+        "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
     }  # fmt: skip
@@ -113,15 +116,16 @@ def _check_all(
 
 
 def _receipt(
-    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, exact: bool
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, options: DeliveryOptions
 ) -> dict:
     costs = {
+        "threads": options.threads,
         "estimated": {"original_ms": runtime_ms(task.original_cost), "optimised_ms": chosen.state.runtime_ms},
         "measured": measured,
     }
     actions = (*task.preparation, *chosen.actions)
     return make_receipt(
-        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, exact, task.sizes
+        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, options.exact, task.sizes
     )
 
 
@@ -186,6 +190,12 @@ def _check(
         "file_bytes": on_disk,
         "left_out": [asdict(each) for each in left_out],
     }
+
+
+def _measure_one_thread(task: Task, source: Path, path: Path, options: DeliveryOptions, shapes: dict) -> dict:
+    """Latency of the delivered file beside the original's, for whoever runs it with one thread."""
+    seconds, sizes = ONE_THREAD * options.measure_seconds, _to_measure(task, shapes)
+    return measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
 
 
 def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:

@@ -221,7 +221,7 @@ def _equality(outcome: dict) -> Safe:
 
 
 def _conditions(results: dict) -> Safe:
-    rows = [["seed", results["seed"]], ["machine", results["machine"]], *results["versions"].items()]
+    rows = [[name, results[name]] for name in ("seed", "threads", "machine")] + list(results["versions"].items())
     return table(("what", "which"), rows)
 
 

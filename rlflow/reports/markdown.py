@@ -102,11 +102,23 @@ def certainty_line(outcome: dict) -> str:
     error, measured = result["max_relative_error"], result["measured"]
     equal = checks_text(result["findings"], "checks of equality")
     known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
-    runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
+    runs = "no measurement"
+    if measured:
+        threads = f"{measured['threads']} thread{'' if measured['threads'] == 1 else 's'}"
+        runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions with {threads}"
     if outcome.get("target"):
         runs = f"no measurement: `rlflow measure` on {outcome['target']} makes it"
     sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
-    return "; ".join(filter(None, (equal + known, *sizes, runs))) + "."
+    return "; ".join(filter(None, (equal + known, *sizes, runs, one_thread_text(outcome)))) + "."
+
+
+def one_thread_text(outcome: dict) -> str | None:
+    """How the delivered file does with one thread, where it was chosen with more; None where nobody measured that."""
+    measured = outcome.get("measured_one_thread")  # older results lack it
+    if not measured:
+        return None
+    advice = ": better run the original so" if losses(measured) else ""
+    return f"with one thread {measured_text(measured)}{advice}"
 
 
 def _summary(outcome: dict) -> str:
