@@ -6,8 +6,8 @@ the outputs are cut away, and what is left is what the whole graph runs.
 
 Several threads are timed awake. Between two runs they sleep, and the first operator that needs them waits some µs for
 them, which a whole graph pays once and kernels by themselves would pay each. So another operator beside them wakes the
-threads (`roused`), in the empty model, too, whose time is taken off. With two threads the sum of the kernels is so 0.92,
-0.99 and 1.04 of the latency of BERT-Base, DenseNet-121 and ShuffleNetV2, and would be 0.94, 1.11 and 1.29.
+threads (`roused`), in the empty model, too, whose time is taken off. With two threads the sum of the kernels is so
+0.92, 0.99 and 1.04 of the latency of BERT-Base, DenseNet-121 and ShuffleNetV2, and would be 0.94, 1.11 and 1.29.
 """
 
 import time
