@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.deliver.candidates import improvement
@@ -54,7 +54,8 @@ class Bench:
         limits = Limits(self.parsed.seconds, memory=self.options.memory_mb * 2**20)
         with TemporaryDirectory() as folder:
             database = str(Path(folder) / "timings.sqlite") if self.parsed.cost == "profiled" else None
-            task = EnvSpec(model, cost=self.parsed.cost, database=database, moves=moves).make_task()
+            spec = EnvSpec(model, cost=self.parsed.cost, threads=THREADS, database=database, moves=moves)
+            task = spec.make_task()
             start = start_of(task)
             result = run_search(method, start, limits, self.parsed.seed, **self.options[method])
         original = task.initial.objective

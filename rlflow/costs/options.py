@@ -7,7 +7,13 @@ from rlflow.common.options import option
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What a graph costs."""
+    """What a graph costs.
+
+    One number of threads holds for all stages of a run: a controller learns from what costs promise, and what it comes
+    to is delivered by what the same number of threads shows. Timings with several threads want the machine to
+    themselves, which several workers of `collect` do not leave it: a search before it has timed most kernels (that is
+    how `optimise --learn` goes), or `costs record`. The analytic cost is the same for any number.
+    """
 
     name: str = option(
         "profiled",

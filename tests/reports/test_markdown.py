@@ -29,8 +29,8 @@ def test_what_was_measured_is_said_with_its_interval_and_apart_from_the_estimate
         "estimated 25.0 % faster, found by beam."
     )
     assert certainty_line(outcome()) == (
-        "20 checks of equality passed, largest relative error of an output 3.2e-07; 60 pairs of runs in 6 sessions with "
-        "2 threads."
+        "20 checks of equality passed, largest relative error of an output 3.2e-07; 60 pairs of runs in 6 sessions "
+        "with 2 threads."
     )
 
 
