@@ -72,7 +72,7 @@ def main() -> int:
     arguments.add_argument("--half", choices=HALVES, help="only these files")
     arguments.add_argument("--threads", type=int, action="append", choices=THREADS, help="default: one, then two")
     arguments.add_argument("--seconds", type=float, help="what `optimise` gets (default: its own)")
-    arguments.add_argument("--measure-seconds", type=float, default=90.0, help="of the runs of a measurement, at most")
+    arguments.add_argument("--measure-seconds", type=float, default=60.0, help="of the runs of a measurement, at most")
     arguments.add_argument("--sessions", type=int, default=10, help="of a measurement, at most; at least two")
     arguments.add_argument("--exporter-python", default=sys.executable, metavar="PATH", help="with exporters and peers")
     arguments.add_argument("--list", action="store_true", help="print which files there are, and run nothing")
