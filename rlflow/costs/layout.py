@@ -12,6 +12,7 @@ from functools import cache
 
 from onnx import ModelProto, TensorProto, helper
 
+from rlflow.costs import quantised
 from rlflow.costs.optimised import optimised
 from rlflow.graph import contrib
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
@@ -201,6 +202,8 @@ class Layout:
     def _runs_blocked(self, node: Node, depth: int) -> bool:
         graph = self.graph
         if node.constant or not block() or not _is_image(graph.types.get(node.outputs[0])):
+            return False
+        if quantised.borders_before(graph, (node,)):
             return False
         if node.op in CONVOLUTIONS:
             return self._is_blocked_convolution(node)

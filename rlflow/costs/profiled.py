@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from rlflow.costs import FREE, NodeCost, TimeIsUp
+from rlflow.costs import FREE, NodeCost, TimeIsUp, quantised
 from rlflow.costs.analytic import VIEWS, AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.database import TimingDatabase
@@ -24,7 +24,16 @@ from rlflow.costs.layout import Layout, is_removed
 from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
 from rlflow.costs.target import Target
-from rlflow.costs.timing import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
+from rlflow.costs.timing import (
+    Timed,
+    empty_model,
+    group_model,
+    in_blocks,
+    in_channels_last,
+    known_inputs,
+    reorder_model,
+    time_model,
+)
 from rlflow.graph.model import ABSENT, Graph, Node
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
@@ -110,6 +119,8 @@ class ProfiledCost:
 
         def build() -> Timed:
             model, known = group_model(graph, group), known_inputs(graph, group)
+            if quantised.is_quantised(group):
+                return Timed(in_channels_last(model), False, known)
             if not blocks:
                 return Timed(model, given=known)
             return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)

@@ -23,6 +23,7 @@ from rlflow.common.errors import first_line
 from rlflow.common.system import interruptions
 from rlflow.costs.layout import block
 from rlflow.costs.optimised import NoTimingOfItsOwn, optimised
+from rlflow.costs.quantised import is_scale
 from rlflow.costs.signature import has_content
 from rlflow.graph.fold import constant_cone, evaluate
 from rlflow.graph.model import ABSENT, Constant, Graph, Interface, Node, TensorType
@@ -122,12 +123,13 @@ def _made_and_read(group: tuple[Node, ...]) -> tuple[set[int], list[int]]:
 
 
 def _stand_in(graph: Graph, tensor: int) -> Constant:
-    """A constant of the tensor's type. Content that steers the operator is kept, weights become random."""
+    """A constant of the tensor's type. Content that steers the operator is kept, weights become random; scales of
+    integers are kept, as ONNX Runtime asks that those of an offset be products of others."""
     kind = graph.types[tensor]
     if tensor not in graph.constants:
         cone = constant_cone(graph, tensor)
         return Constant.of(evaluate(graph, [n for n in graph.order if n in cone], [tensor])[0])
-    if has_content(kind) or kind.dtype != TensorProto.FLOAT:
+    if has_content(kind) or kind.dtype != TensorProto.FLOAT or is_scale(graph, tensor):
         return graph.constants[tensor]
     # Away from zero: a variance must be positive, and denormal numbers are slow.
     return Constant("", kind, lambda: np.random.default_rng(0).random(kind.shape, np.float32) + np.float32(0.5))
@@ -225,6 +227,40 @@ def _without_borders(model: onnx.ModelProto, blocked: dict[str, TensorType]) -> 
 
 def _channels_last(node: onnx.NodeProto) -> bool:
     return any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
+
+
+# -- channels last ---------------------------------------------------------------------------------
+
+
+def in_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The optimised model without the transposes that bring images to quantised kernels and back, if there are any.
+
+    These kernels want the channels last, and what lies between two of them stays so.
+    """
+    result = optimised(model)
+    graph = result.graph
+    kinds = {value.name: value.type.tensor_type for value in (*graph.input, *graph.output)}
+    read = [name for node in graph.node for name in node.input]
+    for node in list(graph.node):
+        perm = helper.get_node_attr_value(node, "perm") if node.op_type == "Transpose" else None
+        if perm == [0, 2, 3, 1] and node.input[0] in kinds and read.count(node.input[0]) == 1:
+            _replace(graph.input, node.input[0], _transposed(kinds[node.input[0]], node.output[0], perm))
+        elif perm == [0, 3, 1, 2] and node.output[0] in kinds:
+            _replace(graph.output, node.output[0], _transposed(kinds[node.output[0]], node.input[0], [0, 2, 3, 1]))
+        else:
+            continue
+        graph.node.remove(node)
+    return result
+
+
+def _replace(values, name: str, new: onnx.ValueInfoProto) -> None:
+    (old,) = [value for value in values if value.name == name]
+    old.CopyFrom(new)
+
+
+def _transposed(kind: onnx.TypeProto.Tensor, name: str, perm: list[int]) -> onnx.ValueInfoProto:
+    sizes = [kind.shape.dim[axis].dim_value for axis in perm]
+    return helper.make_tensor_value_info(name, kind.elem_type, sizes)
 
 
 # -- time ------------------------------------------------------------------------------------------

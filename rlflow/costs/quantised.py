@@ -1,0 +1,62 @@
+"""Quantised models: an operator between DequantizeLinear and QuantizeLinear, which ONNX Runtime runs in integers.
+
+What it makes of an operator and the borders around it (one kernel, a view, or all of them as they are written) follows
+from scales, types and attributes by rules of its own. They are not repeated here: whatever touches an operator belongs
+to its group, so that it is timed together, and ONNX Runtime itself decides.
+"""
+
+from rlflow.graph.model import ABSENT, Graph, Node
+
+ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # the floats
+BORDERS = frozenset((ENTERS, LEAVES))
+
+
+def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes of a group and all borders that belong to it, those of weights included, in topological order."""
+    if group[0].op in BORDERS:
+        return group
+    return (*borders_before(graph, group), *group, *_after(graph, group))
+
+
+def is_quantised(group: tuple[Node, ...]) -> bool:
+    """Whether the group has borders around an operator, which is none that moves channels itself."""
+    return any(node.op in BORDERS for node in group) and all(node.op != "Transpose" for node in group)
+
+
+def is_inside(graph: Graph, node: Node) -> bool:
+    """Whether the node is a border that belongs to the groups of others."""
+    if node.op == ENTERS:
+        readers = [graph.nodes[reader] for reader in graph.consumers.get(node.outputs[0], ())]
+        return bool(readers) and node.outputs[0] not in graph.outputs and not any(r.op in BORDERS for r in readers)
+    if node.op == LEAVES:
+        before = graph.nodes.get(graph.producers.get(node.inputs[0]))
+        return before is not None and before.op not in BORDERS and not before.constant and _is_read_once(graph, node)
+    return False
+
+
+def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
+    """What makes the floats that the group reads, each node once."""
+    tensors = dict.fromkeys(tensor for node in group for tensor in node.inputs if tensor in graph.producers)
+    before = dict.fromkeys(graph.producers[tensor] for tensor in tensors)
+    return [graph.nodes[node_id] for node_id in before if graph.nodes[node_id].op == ENTERS]
+
+
+def is_scale(graph: Graph, tensor: int) -> bool:
+    """Whether the tensor says what an integer is worth."""
+    readers = [graph.nodes[reader] for reader in graph.consumers.get(tensor, ())]
+    return any(reader.op in BORDERS and tensor in reader.inputs[1:] for reader in readers)
+
+
+def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
+    """What makes integers of the floats that the group gives, where nothing else reads them."""
+    after = []
+    for tensor in (tensor for node in group for tensor in node.outputs if tensor != ABSENT):
+        for reader in graph.consumers.get(tensor, ()):
+            if graph.nodes[reader].op == LEAVES and _is_read_once(graph, graph.nodes[reader]):
+                after.append(graph.nodes[reader])
+    return after
+
+
+def _is_read_once(graph: Graph, node: Node) -> bool:
+    """Whether nothing but the node reads its data."""
+    return len(graph.consumers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs

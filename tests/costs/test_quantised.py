@@ -1,0 +1,121 @@
+"""What a quantised model is charged: one kernel for an operator and the borders around it, as ONNX Runtime runs it."""
+
+from collections import Counter
+from zlib import crc32
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from rlflow.costs import graph_cost
+from rlflow.costs.analytic import VIEWS
+from rlflow.costs.groups import Groups
+from rlflow.costs.layout import Layout
+from rlflow.costs.optimised import optimised
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.quantised import BORDERS
+from rlflow.costs.timing import group_model, in_channels_last, time_model
+from rlflow.env.state import Task
+from rlflow.graph.model import Graph, Node
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import random_inputs
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import load_rules
+
+# A branch around a depthwise convolution, joined in three ways; its channels shuffled, and a part of them pooled.
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,8,8] x) => (float[1,16] y)
+<int64[5] split = {1,2,8,8,8}, int64[4] image = {1,16,8,8}> {
+  a = Conv(x, w, b0) r = Relu(a) d = Conv<group=16, pads=[1,1,1,1]>(r, v, b1) e = Add(r, d) c = Concat<axis=1>(r, e)
+  p = Conv(c, u, b2) s = Reshape(p, split) t = Transpose<perm=[0,2,1,3,4]>(s) i = Reshape(t, image)
+  m = MaxPool<kernel_shape=[2,2], strides=[2,2]>(i) q = GlobalAveragePool(m) f = Flatten(q) y = Gemm(f, z, b3)
+}"""
+WEIGHTS = {"w": (16, 16, 1, 1), "v": (16, 1, 3, 3), "u": (16, 32, 1, 1), "z": (16, 16)} | {
+    f"b{k}": (16,) for k in range(4)
+}
+
+
+class Once(CalibrationDataReader):
+    """One input of a model."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.inputs = iter([random_inputs(model, seed=0)])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.inputs, None)
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory) -> Graph:
+    """TEXT with QuantizeLinear and DequantizeLinear around its operators, by ONNX Runtime's own tool."""
+    model, rng = onnx.parser.parse_model(TEXT), np.random.default_rng(0)
+    for name, shape in WEIGHTS.items():
+        model.graph.initializer.append(numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
+    path = tmp_path_factory.mktemp("quantised") / "model.onnx"
+    quantize_static(
+        model, path, Once(model), quant_format=QuantFormat.QDQ, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+    return load_graph(path)
+
+
+def groups(graph: Graph) -> list[tuple]:
+    them = Groups(graph, Layout(graph))
+    return [group for node in graph.nodes.values() if not node.constant and (group := them.of(node))]
+
+
+def test_an_operator_and_the_borders_around_it_are_one_kernel(quantised):
+    """Views aside, and transposes, which ONNX Runtime adds where it needs the channels last."""
+    aside = VIEWS | {"Transpose"}
+    charged = Counter(operator(group) in BORDERS for group in groups(quantised) if operator(group) not in aside)
+    ran = [node.op_type for node in optimised(to_model(quantised)).graph.node if node.op_type not in aside]
+    assert charged == Counter(op in BORDERS for op in ran) == {False: 8, True: 2}
+
+
+def operator(group: tuple[Node, ...]) -> str:
+    """That which stands between the borders; a border where there is none."""
+    return next((node.op for node in group if node.op not in BORDERS), group[0].op)
+
+
+def test_such_a_kernel_is_timed_with_the_channels_where_it_wants_them(quantised):
+    (first, *_) = [group for group in groups(quantised) if operator(group) == "Conv"]
+    model = group_model(quantised, first)
+    assert [node.op_type for node in optimised(model).graph.node] == ["Transpose", "QLinearConv", "Transpose"]
+    timed = in_channels_last(model).graph
+    sizes = [[dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in (*timed.input, *timed.output)]
+    assert [node.op_type for node in timed.node] == ["QLinearConv"] and sizes == [[1, 8, 8, 16]] * 2
+    assert time_model(in_channels_last(model), 1, 1.0, optimise=False).median > 0
+
+
+def test_an_operator_that_a_rewrite_takes_out_of_its_borders_is_charged_as_floats(quantised, pseudo):
+    """An offset behind the convolution and no longer in it."""
+    task = Task(quantised, load_rules(), pseudo)
+    xfer_id = [rule.name for rule in task.rules].index("conv-bias-out")
+    graph = task.initial.apply(xfer_id, 0).graph
+    (parted,) = [group for group in groups(graph) if {"Conv", "Add"} <= {node.op for node in group}]
+    ran = {node.op_type for node in optimised(group_model(graph, parted)).graph.node}
+    assert "Conv" in ran and "QLinearConv" not in ran
+
+
+def test_a_border_beside_another_reader_is_charged_by_itself():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, float[4] z) => (uint8[4] q, float[4] y)
+    <float s = {0.5}, uint8 zero = {0}> { a = Add(x, z) q = QuantizeLinear(a, s, zero) y = Relu(a) }"""
+    result = groups(load_graph(onnx.parser.parse_model(text)))
+    assert [[node.op for node in group] for group in result] == [["Add"], ["QuantizeLinear"], ["Relu"]]
+
+
+def test_a_cost_is_local(quantised, pseudo):
+    task, rng = Task(quantised, load_rules(), pseudo), np.random.default_rng(0)
+    for _ in range(3):
+        state = task.initial
+        for _ in range(20):
+            xfer_id = int(rng.choice(np.flatnonzero(state.counts)))
+            state = state.apply(xfer_id, int(rng.integers(state.counts[xfer_id])))
+            assert state.graph_cost.total == graph_cost(pseudo, state.graph)
+
+
+@pytest.fixture
+def pseudo(tmp_path, monkeypatch):
+    monkeypatch.setattr(ProfiledCost, "_median_ns", lambda self, name, build: 100 + crc32(name.encode()) % 100_000)
+    return ProfiledCost(tmp_path / "costs.sqlite")
