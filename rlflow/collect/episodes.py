@@ -11,7 +11,7 @@ import numpy as np
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.env.encoding import GraphArrays
+from rlflow.tasks.base import GraphArrays
 
 
 @dataclass

@@ -78,7 +78,7 @@ class StepEnv(gym.Env):
             )
         n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
         self.action_space = spaces.MultiDiscrete([n + 1, limit])
-        floats = lambda *shape: spaces.Box(0, 1e9, shape, np.float32)  # noqa: E731
+        floats = lambda *shape: spaces.Box(-1e9, 1e9, shape, np.float32)  # noqa: E731
         index = lambda high, *shape: spaces.Box(0, high, shape, np.int32)  # noqa: E731
         self.observation_space = spaces.Dict(
             {

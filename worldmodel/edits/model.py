@@ -11,7 +11,7 @@ from rlflow.collect.edits import unpack
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
-from rlflow.env.encoding import EncodingSpec
+from rlflow.tasks.base import EncodingSpec
 from rlflow.env.state import RewriteState
 from worldmodel.base import Replay
 from worldmodel.config import EditsConfig

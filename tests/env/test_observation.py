@@ -1,17 +1,24 @@
-"""Graphs as arrays where sizes are symbolic: numbers at the typical sizes, and beside them what is symbolic."""
+"""Graphs as arrays: numbers at the typical sizes, beside them what is symbolic, and all that masks depend on."""
 
 import numpy as np
 
-from rlflow.env.encoding import EDGE_FEATURES, NODE_FEATURES, SIZE_SLOTS, TOTALS, size_features
+from rlflow.env.observation.arrays import COSTS, GLOBAL_FEATURES, SIZE_SLOTS, TENSOR, TOTALS, size_features
+from rlflow.env.observation.entries import EDGE_FEATURES, NODE_FEATURES
+from rlflow.env.observation.scales import FINGERPRINT
+from rlflow.env.observation.tensors import AXES, CONTENT, DEGREES, LENGTH, POWERS, SIZE, SIZES, TENSOR_FEATURES
 from rlflow.env.state import Task
 from rlflow.tasks.base import GraphArrays
 from tests.toys.sizes import encoder_task
 from tests.toys.systems import SIGNS_AND_PRODUCTS, onnx_model, task_of
 
-# columns of GraphArrays, see `node_features` and `arrays`
-COSTS, N_SYMBOLIC, LEADING, DEGREE = slice(0, 3), 18, 19, 20
-ELEMENTS, LAST_DIMENSIONS = 9, slice(10, 14)
-BYTES = 1  # of edges
+
+
+def columns(*parts: int | slice) -> set[int]:
+    """Of `edges`, those of these parts of a tensor's features."""
+    result = set()
+    for part in parts:
+        result |= {TENSOR.start + part} if isinstance(part, int) else {TENSOR.start + k for k in range(part.start, part.stop)}
+    return result
 
 
 def states(*tasks, steps: int = 8, seed: int = 0):
@@ -29,55 +36,52 @@ def differing(one: np.ndarray, other: np.ndarray) -> set[int]:
 
 
 def test_two_typical_sizes_differ_in_the_features_of_sizes_alone():
-    """The masks are the same, and so are operators, edges and all that no size enters."""
-    of_sizes = {0, 1, 2, ELEMENTS, *range(LAST_DIMENSIONS.start, LAST_DIMENSIONS.stop)}
+    """The masks are the same, and so are operators and all that no size enters, fingerprints among them."""
+    of_sizes = columns(SIZE, SIZES, POWERS, LENGTH, CONTENT)
     for small, large in states(encoder_task(8), encoder_task(64)):
         assert small.graph.hash == large.graph.hash
         assert np.array_equal(small.counts, large.counts)
         one, other = small.arrays(), large.arrays()
         for name in ("ops", "senders", "receivers"):
             assert np.array_equal(getattr(one, name), getattr(other, name))
-        assert differing(one.nodes, other.nodes) <= of_sizes and ELEMENTS in differing(one.nodes, other.nodes)
-        assert differing(one.edges, other.edges) == {BYTES}
+        assert differing(one.nodes, other.nodes) <= set(range(COSTS.stop))
+        assert columns(SIZE) < differing(one.edges, other.edges) <= of_sizes
         assert one.globals[TOTALS] < other.globals[TOTALS]
 
 
 def test_the_fixed_twin_differs_in_what_is_symbolic_alone():
-    for symbolic, fixed in states(encoder_task(16), encoder_task(sequence=16)):
+    for symbolic, fixed in states(encoder_task(23), encoder_task(sequence=23)):  # no other size is 23
         one, other = symbolic.arrays(), fixed.arrays()
         assert np.array_equal(symbolic.counts, fixed.counts)
-        assert np.array_equal(one.ops, other.ops) and np.array_equal(one.edges, other.edges)
-        assert np.array_equal(one.nodes[:, :N_SYMBOLIC], other.nodes[:, :N_SYMBOLIC])
-        assert not other.nodes[:, N_SYMBOLIC:].any() and not other.globals[TOTALS:].any()
+        assert np.array_equal(one.ops, other.ops) and np.array_equal(one.nodes, other.nodes)
+        fingerprint = slice(TENSOR_FEATURES - FINGERPRINT, TENSOR_FEATURES)
+        assert differing(one.edges, other.edges) <= columns(DEGREES, LENGTH, CONTENT, fingerprint)
+        assert not other.edges[:, sorted(columns(DEGREES))].any() and not other.globals[TOTALS:][:SIZE_SLOTS].any()
         assert np.array_equal(one.globals[:TOTALS], other.globals[:TOTALS])
         assert symbolic.objective == fixed.objective
 
 
-def test_what_is_symbolic_is_said_of_each_tensor():
-    """Scores [1, heads, seq, seq] have two symbolic axes, of degree 2; x [1, seq, 32] has one; none leads."""
-    task = encoder_task(8)
-    graph, arrays = task.graph, task.initial.arrays()
-    for node_id, row in zip(graph.order, arrays.nodes, strict=True):
-        shape = graph.types[graph.nodes[node_id].outputs[0]].shape
-        symbolic = sum(not isinstance(size, int) for size in shape)
-        assert row[N_SYMBOLIC] == row[DEGREE] == symbolic and row[LEADING] == 0
-    assert {1, 2} <= set(arrays.nodes[:, N_SYMBOLIC].astype(int).tolist())
+def test_what_is_symbolic_is_said_of_each_tensor_that_is_read():
+    """Scores [1, heads, seq, seq] have two symbolic axes; x [1, seq, 32] has one; none leads."""
+    arrays = encoder_task(8).initial.arrays()
+    degrees = arrays.edges[:, sorted(columns(DEGREES))]
+    assert set(map(tuple, degrees.astype(int).tolist())) == {(0,) * AXES, (0, 1, 0, 0, 0, 0), (0, 0, 1, 1, 0, 0), (0, 0, 0, 1, 0, 0), (0, 0, 1, 0, 0, 0)}
 
 
 def test_axes_that_are_merged_are_one_symbolic_axis_of_degree_two():
-    """x [batch, seq, 4] → [batch·seq, 4]; the leading axis is symbolic in both."""
+    """x [batch, seq, 4] → a [batch, seq, 4] → b [batch·seq, 4] → c; the leading axis is symbolic in all."""
     model = onnx_model("a = Relu(x)\nb = Flatten(a)\nc = Neg(b)", {"x": ("batch", "seq", 4)}, "c", b={"axis": 2})
     task = task_of(model, SIGNS_AND_PRODUCTS)
     task = Task(task.graph, task.rules, task.cost, sizes=({"batch": 2, "seq": 8},))
-    rows = task.initial.arrays().nodes
-    assert rows[:, [N_SYMBOLIC, LEADING, DEGREE]].tolist() == [[2, 1, 2], [1, 1, 2], [1, 1, 2]]
-    assert np.allclose(rows[:, ELEMENTS], np.log1p(2 * 8 * 4))
+    edges = task.initial.arrays().edges[:, TENSOR]
+    assert edges[:, DEGREES][:, :3].tolist() == [[1, 1, 0], [1, 1, 0], [2, 0, 0], [2, 0, 0]]
+    assert np.allclose(edges[:, SIZE], np.log1p(2 * 8 * 4))
 
 
 def test_the_shapes_of_the_arrays_are_those_that_the_spec_says():
     arrays: GraphArrays = encoder_task(8).initial.arrays()
     assert arrays.nodes.shape[1] == NODE_FEATURES and arrays.edges.shape[1] == EDGE_FEATURES
-    assert arrays.globals.shape == (TOTALS + SIZE_SLOTS,)
+    assert arrays.globals.shape == (GLOBAL_FEATURES,)
     assert encoder_task(8).encoding_spec == encoder_task(64).encoding_spec == encoder_task(sequence=8).encoding_spec
 
 
