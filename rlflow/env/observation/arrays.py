@@ -37,9 +37,7 @@ GLOBAL_FEATURES = TOTALS + SIZE_SLOTS + len(DOMAINS)
 
 
 def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
-    return EncodingSpec(
-        N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_rules, max_locations, version=VERSION
-    )
+    return EncodingSpec(N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_rules, max_locations, version=VERSION)
 
 
 def totals(cost: GraphCost, entries: Entries) -> np.ndarray:
@@ -75,9 +73,7 @@ def arrays(
         edges.append(edge)
     ops = [INPUT_OP] * n_inputs + [entry.op for entry in of_nodes] + [OUTPUT_OP] * len(graph.outputs)
     rows = [NO_NODE * n_inputs, *[entry.row for entry in of_nodes], NO_NODE * len(graph.outputs)]
-    receivers = np.repeat(
-        np.arange(n_inputs, len(ops), dtype=np.int32), degrees + [1] * len(graph.outputs)
-    )
+    receivers = np.repeat(np.arange(n_inputs, len(ops), dtype=np.int32), degrees + [1] * len(graph.outputs))
     opsets = [float(graph.opset(domain)) for domain in DOMAINS]
     return GraphArrays(
         np.array(ops, np.int32),

@@ -10,7 +10,7 @@ from rlflow.graph.dims import Dim, least
 EXACT = 1 << 15  # integers below it are told apart in their columns; others are rounded in float32
 LARGEST = 1e30
 FLOAT_UNIT = 1e-6  # of the logarithmic scale: an epsilon of 1e-5 stays apart from one of 1e-6
-FINGERPRINT = 8  # numbers of 4 bits each: of 10,000 pairs that differ one is expected to be alike in 4·10⁵ draws
+FINGERPRINT = 8  # numbers of 4 bits each: two things that differ have the same one once in 4·10⁹ times
 
 
 def shown(number) -> float:

@@ -13,6 +13,10 @@ from rlflow.graph.types import TensorType, itemsize
 from rlflow.rules.apply import content_of_constant
 from rlflow.rules.expressions import FLOATS
 
+NUMBERS = frozenset((
+    *FLOATS, TensorProto.BOOL, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+    TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+))  # fmt: skip
 AXES = 6  # whose sizes have columns, the first ones
 ELEMENTS = 8  # of a small content
 LARGEST_POWER = 8  # of 2, by which a size is divisible
@@ -62,9 +66,6 @@ def _literal(weight: Constant) -> Held:
         return None, (weight.digest,)
     held = tuple(weight.load().reshape(-1)[: ELEMENTS + 1].tolist())
     return held, () if _fits(held) else (weight.digest,)
-
-
-NUMBERS = frozenset((*FLOATS, *(int(getattr(TensorProto, f"{sign}INT{bits}")) for sign in ("", "U") for bits in (8, 16, 32, 64)), TensorProto.BOOL))
 
 
 def _fits(content: tuple) -> bool:
