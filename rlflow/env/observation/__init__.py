@@ -6,24 +6,25 @@ the graph's size, or on which model it is.
 **Nodes**, in this order: the inputs of the graph (operator id `INPUT_OP`), its operators in canonical order, constant
 ones among them, its outputs (`OUTPUT_OP`, in the order of the interface). Inputs and outputs have zeros for features.
 
-| columns of `nodes`, float32 [n, NODE_FEATURES] | what | file |
-| --- | --- | --- |
-| COSTS | estimated: log(1 + x) of the runtime in ns, FLOPs and bytes; launches. No mask depends on them | entries.py |
-| COUNTS | constant; inputs, those that are given, those that are constant; outputs, those that are given, those that nothing reads, those that are the graph's; tensors that subgraphs read | operators.py |
-| ATTRIBUTES | the attributes that rules name, defaults filled in, on the scale of `shown` | operators.py |
-| then FINGERPRINT numbers | of what the columns before do not say: other attributes that are not at their default, longer lists, … | scales.py |
+`nodes`, float32 [n, NODE_FEATURES]:
+  COSTS       estimated: log(1 + x) of the runtime in ns, of FLOPs and bytes; launches. No mask depends on them.
+  COUNTS      constant or not; inputs, those that are given, those that are constant; outputs, those that are given,
+              those that nothing reads, those that are the graph's; tensors that subgraphs read (operators.py).
+  ATTRIBUTES  those that rules name, defaults filled in, on the scale of `shown` (operators.py, scales.py).
+  then FINGERPRINT numbers of what these columns do not say: other attributes that are not at their default, longer
+              lists, the types of outputs that nothing reads (scales.py).
 
 **Edges**: one for every input that an operator is given, in the order of its inputs, from the node that gives the
 tensor; and one into every output. A weight or literal belongs to the operator that reads it: its edge leads from that
 operator to itself. So nothing depends on whether a file shares equal literals, and no literal ties distant operators
 together.
 
-| columns of `edges`, float32 [e, EDGE_FEATURES] | what | file |
-| --- | --- | --- |
-| SLOTS | input of the receiver, output of the sender; whether a subgraph reads it; log(1 + nodes that read the tensor); whether it is an output of the graph | entries.py |
-| EQUALITIES | which tensors around are the same one, which shapes and axes are equal | equalities.py |
-| TENSOR | data type, rank, sizes, what is symbolic, content if it is small | tensors.py |
-| then FINGERPRINT numbers | of what the columns before do not say | scales.py |
+`edges`, float32 [e, EDGE_FEATURES]:
+  SLOTS       number of the receiver's input, number of the sender's output; whether a subgraph reads it; log(1 + nodes
+              that read the tensor); whether it is an output of the graph (entries.py).
+  EQUALITIES  which tensors around are the same one, which shapes and axes are equal (equalities.py).
+  TENSOR      data type, rank, sizes, what is symbolic, content if it is small; FINGERPRINT numbers of what these
+              columns do not say (tensors.py).
 
 `globals`, float32 [GLOBAL_FEATURES]: runtime, FLOPs, bytes, launches and operators that are not constant, as multiples
 of the initial graph's; the typical sizes of the model's symbols; its opsets (arrays.py).

@@ -6,7 +6,7 @@ from math import log1p
 
 from onnx import TensorProto
 
-from rlflow.env.observation.scales import EXACT, FINGERPRINT, exactly, fingerprint, is_exact, row_of
+from rlflow.env.observation.scales import FINGERPRINT, exactly, fingerprint, is_exact, row_of
 from rlflow.graph.dims import Dim
 from rlflow.graph.model import Constant, Graph
 from rlflow.graph.types import TensorType, itemsize
