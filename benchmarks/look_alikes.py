@@ -106,8 +106,15 @@ def _other(weight: Constant) -> Constant:
 
 
 class Change(NamedTuple):
+    """what: in words.  before: the graph.  parts: what is other in the changed one (`_with`)."""
+
     what: str
-    graph: Graph
+    before: Graph
+    parts: dict
+
+    @property
+    def graph(self) -> Graph:
+        return _with(self.before, **self.parts)
 
 
 def changes(graph: Graph, rng: np.random.Generator) -> Iterator[Change]:
@@ -118,14 +125,14 @@ def changes(graph: Graph, rng: np.random.Generator) -> Iterator[Change]:
             other = _changed(value, rng)
             if other is not None and (node.op, name) not in REDUNDANT:
                 attributes = tuple(sorted((dict(node.attributes) | {name: other}).items()))
-                yield Change(f"attribute {name}", _with(graph, [replace(node, attributes=attributes)]))
+                yield Change(f"attribute {name}", graph, {"nodes": [replace(node, attributes=attributes)]})
         yield from _rewired(graph, node)
     for tensor, weight in graph.constants.items():
         yield from _other_weights(graph, tensor, weight, rng)
     for tensor, kind in graph.types.items():
         yield from _other_types(graph, tensor, kind, rng)
     for tensor in graph.producers.keys() - set(graph.outputs):
-        yield Change("output", _with(graph, outputs=(*graph.outputs, tensor)))
+        yield Change("output", graph, {"outputs": (*graph.outputs, tensor)})
 
 
 def _changed(value, rng: np.random.Generator):
@@ -146,8 +153,8 @@ def _rewired(graph: Graph, node: Node) -> Iterator[Change]:
     """Inputs exchanged; one in another's stead; one that is shared, read from a copy of its operator."""
     inputs = node.inputs
     if len(inputs) > 1 and ABSENT not in inputs[:2] and inputs[0] != inputs[1]:
-        yield Change("inputs exchanged", _with(graph, [replace(node, inputs=(inputs[1], inputs[0], *inputs[2:]))]))
-        yield Change("one input twice", _with(graph, [replace(node, inputs=(inputs[0], inputs[0], *inputs[2:]))]))
+        for what, first in (("inputs exchanged", inputs[1::-1]), ("one input twice", inputs[:1] * 2)):
+            yield Change(what, graph, {"nodes": [replace(node, inputs=(*first, *inputs[2:]))]})
     for slot, tensor in enumerate(inputs):
         maker = graph.nodes.get(graph.producers.get(tensor))
         if maker is not None and len(graph.consumers[tensor]) > 1:
@@ -156,7 +163,7 @@ def _rewired(graph: Graph, node: Node) -> Iterator[Change]:
             copy = replace(maker, id=new, outputs=outputs)
             types = {b: graph.types[a] for a, b in zip(maker.outputs, outputs, strict=True) if a in graph.types}
             own = replace(node, inputs=(*inputs[:slot], outputs[maker.outputs.index(tensor)], *inputs[slot + 1 :]))
-            yield Change("a copy of an operator", _with(graph, [copy, own], types))
+            yield Change("a copy of an operator", graph, {"nodes": [copy, own], "types": types})
 
 
 def _other_weights(graph: Graph, tensor: int, weight: Constant, rng: np.random.Generator) -> Iterator[Change]:
@@ -165,14 +172,14 @@ def _other_weights(graph: Graph, tensor: int, weight: Constant, rng: np.random.G
         if alike:
             other = graph.constants[alike[int(rng.integers(len(alike)))]]
             made = _other(weight) if other.digest == weight.digest else other
-            yield Change("which weights are equal", _with(graph, constants={tensor: made}))
+            yield Change("which weights are equal", graph, {"constants": {tensor: made}})
     elif weight.type.size and weight.type.dtype in (TensorProto.INT64, TensorProto.FLOAT):
         array = weight.load().copy()
         at = int(rng.integers(array.size))
         array.reshape(-1)[at] = 1 if array.reshape(-1)[at] == 0 else array.reshape(-1)[at] // 2
-        yield Change("literal", _with(graph, constants={tensor: Constant.of(array)}))
+        yield Change("literal", graph, {"constants": {tensor: Constant.of(array)}})
     if not any(graph.nodes[reader].constant for reader in graph.consumers.get(tensor, ())):
-        yield Change("an input for a weight", _with(graph, without=tensor))
+        yield Change("an input for a weight", graph, {"without": tensor})
 
 
 def _other_types(graph: Graph, tensor: int, kind: TensorType, rng: np.random.Generator) -> Iterator[Change]:
@@ -186,7 +193,7 @@ def _other_types(graph: Graph, tensor: int, kind: TensorType, rng: np.random.Gen
         others.append(("rank", kind._replace(shape=(*kind.shape, 1))))
     for what, other in others:
         if other != kind and tensor not in graph.constants:
-            yield Change(what, _with(graph, types={tensor: other}))
+            yield Change(what, graph, {"types": {tensor: other}})
 
 
 def _with(

@@ -51,7 +51,7 @@ class Tally:
         self.nodes = {distance: Counter() for distance in DISTANCES}
         # Distance → number of a neighbourhood → (number of a graph, its matches) of one node that has it.
         self._known: dict[int, dict[int, tuple[int, Counter]]] = {distance: {} for distance in DISTANCES}
-        self._n_graphs = 0
+        self._n_graphs, self._none = 0, Counter()
 
     def add_pair(self, one: RewriteState, other: RewriteState) -> None:
         alike = equal(one.arrays(), other.arrays())
@@ -67,10 +67,10 @@ class Tally:
 
     def add_nodes(self, state: RewriteState) -> None:
         self._n_graphs += 1
-        arrays, matches = state.arrays(), matches_by_row(state)
+        arrays, matches, none = state.arrays(), matches_by_row(state), self._none
         for distance, known in self._known.items():
             for row, neighbourhood in enumerate(refined(arrays, distance)):
-                own = self._n_graphs, matches.get(row, Counter())
+                own = self._n_graphs, matches.get(row, none)
                 graph, others = known.setdefault(neighbourhood, own)
                 if graph != self._n_graphs:
                     self.nodes[distance]["pairs"] += 1

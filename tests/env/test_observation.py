@@ -1,13 +1,22 @@
 """Graphs as arrays: numbers at the typical sizes, beside them what is symbolic, and all that masks depend on."""
 
-import numpy as np
+from collections import Counter
 
+import numpy as np
+import pytest
+
+from benchmarks.look_alikes import changes, disguised, equal, seen, state_of
+from benchmarks.observation import Tally, compare
+from benchmarks.random_models.random_model import random_model
 from rlflow.env.observation.arrays import COSTS, GLOBAL_FEATURES, SIZE_SLOTS, TENSOR, TOTALS, size_features
 from rlflow.env.observation.entries import EDGE_FEATURES, NODE_FEATURES
 from rlflow.env.observation.scales import FINGERPRINT
 from rlflow.env.observation.tensors import CONTENT, DEGREES, LENGTH, POWERS, SIZE, SIZES, TENSOR_FEATURES
 from rlflow.env.state import Task
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
 from rlflow.tasks.base import GraphArrays
+from rlflow.zoo import load
 from tests.toys.sizes import encoder_task
 from tests.toys.systems import SIGNS_AND_PRODUCTS, onnx_model, task_of
 
@@ -90,3 +99,86 @@ def test_sizes_stand_in_the_order_of_the_names_of_their_symbols():
     assert np.allclose(both[:2], expected) and not both[2:].any()
     many = size_features(({f"s{k}": k + 1 for k in range(SIZE_SLOTS + 2)},))
     assert np.allclose(many, np.log1p(np.arange(SIZE_SLOTS) + 1))
+
+
+# -- masks are a function of the observation -----------------------------------------------------------
+
+
+def walked(graph, rng, steps: int = 12):
+    """(state, the same state of a disguise of the graph) along a random walk."""
+    one, other = state_of(graph, load_rules()), state_of(disguised(graph, rng), load_rules())
+    for _ in range(steps):
+        yield one, other
+        xfer_id = int(rng.choice(np.flatnonzero(one.counts)))
+        location = int(rng.integers(one.counts[xfer_id]))
+        one, other = one.apply(xfer_id, location), other.apply(xfer_id, location)
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_shufflenet_v2"])
+def test_graphs_that_rules_cannot_tell_apart_look_the_same(name):
+    """Other ids, other weights, literals that nobody shares: unless several operators read one large weight."""
+    compared = 0
+    for one, other in walked(load_graph(load(name)), np.random.default_rng(0)):
+        assert one.graph.hash != other.graph.hash and np.array_equal(one.counts, other.counts)
+        if all(len(readers) == 1 for readers in one.entries.readers.values()):
+            assert equal(one.arrays(), other.arrays())
+            compared += 1
+    assert compared > 3
+
+
+def test_a_change_that_a_mask_depends_on_is_seen():
+    """One attribute, literal, size, data type, wire or output at a time, which a condition may ask."""
+    tally = Tally(load_rules(), np.random.default_rng(1))
+    for model in [load("tiny_bert_base_fused"), load("tiny_shufflenet_v2"), random_model(3), random_model(8)]:
+        before = state_of(load_graph(model), load_rules())
+        possible, known = list(changes(before.graph, tally.rng)), Counter()
+        for k in tally.rng.permutation(len(possible)):
+            change = possible[k]
+            known[change.what] += 1
+            after = seen(change, load_rules()) if known[change.what] <= 2 else None
+            if after is not None:
+                tally.add_change(change.what, before, after)
+    assert not any(kind["not seen"] for kind in tally.changes.values())
+    depends = {what for what, kind in tally.changes.items() if kind["masks differ"]}
+    assert depends >= {
+        "attribute axis", "attribute perm", "attribute group", "attribute strides", "literal", "size + 1", "size × 2",
+        "rank", "data type", "shape not known", "inputs exchanged", "one input twice", "a copy of an operator",
+        "an input for a weight",
+    }  # fmt: skip
+
+
+def test_nodes_of_different_graphs_that_are_alike_have_the_same_matches():
+    """What a network that passes messages can learn; within one edge that is not so, or this test would say nothing."""
+    tally = Tally(load_rules(), np.random.default_rng(2))
+    for problem in [(load("tiny_resnet18"), {}, 12), *((random_model(k), {}, 12) for k in range(4))]:
+        compare(*problem, 12, tally)
+    nearest, *_, farthest = tally.nodes.values()
+    assert farthest["pairs"] > 500 and not farthest["matches differ"] and nearest["matches differ"]
+
+
+# -- kept from state to state --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny_inception_v3", "tiny_bert_base"])
+def test_arrays_that_nobody_asked_for_on_the_way_are_those_of_the_graph_taken_anew(name):
+    states = [one for one, _ in walked(load_graph(load(name)), np.random.default_rng(3), 20)]
+    task, last = states[0].task, states[-1]
+    assert "entries" not in vars(states[10])
+    anew = Task(last.graph, task.rules, task.cost).initial
+    assert last.entries == anew.entries
+    for left, right in zip(last.arrays()[:-1], anew.arrays()[:-1], strict=True):
+        assert np.array_equal(left, right)
+
+
+def test_a_large_weight_has_a_fingerprint_as_long_as_another_operator_reads_an_equal_one():
+    model = onnx_model(
+        "a = MatMul(x, w)\nb = Relu(a)\nc = MatMul(b, u)\nd = Neg(c)", {"x": (4, 4)}, "d", {"w": (4, 4), "u": (4, 4)}
+    )
+    both = task_of(model, "drop:\n  Relu(MatMul(x, w)) => Relu(x)").initial
+    marked = lambda state: [bool(row.any()) for row in weights(state.arrays())[:, -FINGERPRINT:]]  # noqa: E731
+    assert marked(both) == [True, True] and marked(both.apply(0, 0)) == [False]
+
+
+def weights(arrays: GraphArrays) -> np.ndarray:
+    """The edges of weights and literals."""
+    return arrays.edges[arrays.senders == arrays.receivers]
