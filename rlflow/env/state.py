@@ -81,7 +81,8 @@ class Task:
     @cached_property
     def initial_totals(self) -> np.ndarray:
         """float64 [TOTALS]: what the totals among the globals of GraphArrays are multiples of."""
-        return totals(self.initial.graph_cost, self.initial.entries)
+        running = sum(not node.constant for node in self.graph.nodes.values())
+        return totals(self.initial.graph_cost, running)
 
     @cached_property
     def size_features(self) -> np.ndarray:

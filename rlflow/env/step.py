@@ -71,7 +71,7 @@ class StepEnv(gym.Env):
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
         first, self.encoding_spec = task.initial.arrays(), task.encoding_spec
         self.max_nodes = max_nodes or 2 * len(first.ops) + 32
-        self.max_edges = max_edges or 4 * len(first.senders) + 128
+        self.max_edges = max_edges or 2 * len(first.senders) + 128
         if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
             raise RLFlowError(
                 f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges"

@@ -1,5 +1,6 @@
 """Graphs as arrays for graph networks: the entries of all nodes laid end to end. See the package's docstring."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from math import log1p
 
@@ -24,6 +25,7 @@ from rlflow.tasks.base import EncodingSpec, GraphArrays
 VERSION = 2  # raised with every change of what the numbers mean
 
 COSTS = slice(0, N_COSTS)  # columns of `nodes`
+CONSTANT = COSTS.stop  # whether the operator is
 COUNTS = slice(COSTS.stop, COSTS.stop + N_COUNTS)
 ATTRIBUTES = slice(COUNTS.stop, COUNTS.stop + ATTRIBUTE_FEATURES)
 SLOTS = slice(0, N_SLOTS)  # columns of `edges`
@@ -40,9 +42,8 @@ def encoding_spec(n_rules: int, max_locations: int) -> EncodingSpec:
     return EncodingSpec(N_OPS, NODE_FEATURES, EDGE_FEATURES, GLOBAL_FEATURES, n_rules, max_locations, version=VERSION)
 
 
-def totals(cost: GraphCost, entries: Entries) -> np.ndarray:
-    """float64 [TOTALS]: runtime (ps), FLOPs, bytes, launches, nodes that are not constant."""
-    running = sum(not entry.constant for entry in entries.nodes.values())
+def totals(cost: GraphCost, running: int) -> np.ndarray:
+    """float64 [TOTALS]: runtime (ps), FLOPs, bytes, launches, nodes that are not constant (`running`)."""
     return np.array([*cost.total, running], np.float64)
 
 
@@ -62,24 +63,27 @@ def arrays(
 
     view: the graph at the typical sizes.  initial: the `totals` of the initial graph.  of_sizes: the `size_features`.
     """
-    n_inputs, order = len(graph.inputs), graph.order
-    position = dict(zip(order, range(n_inputs, n_inputs + len(order)), strict=True))
+    n_inputs, n_outputs, order = len(graph.inputs), len(graph.outputs), graph.order
     of_nodes = [entries.nodes[node_id] for node_id in order]
-    senders = [position[s] if s >= 0 else ~s for entry in of_nodes for s in entry.senders]
-    degrees = [len(entry.senders) for entry in of_nodes]
+    senders = [entry.senders for entry in of_nodes]
     edges = [entry.edges for entry in of_nodes]
-    for row, (sender, edge) in enumerate(outputs(graph, view, entries.readers), start=n_inputs + len(order)):
-        senders.append(row if sender is None else position[sender] if sender >= 0 else ~sender)
+    for number, (sender, edge) in enumerate(outputs(graph, view, entries.readers), start=graph.next_id):
+        senders.append(struct.pack("q", number if sender is None else sender))
         edges.append(edge)
-    ops = [INPUT_OP] * n_inputs + [entry.op for entry in of_nodes] + [OUTPUT_OP] * len(graph.outputs)
-    rows = [NO_NODE * n_inputs, *[entry.row for entry in of_nodes], NO_NODE * len(graph.outputs)]
-    receivers = np.repeat(np.arange(n_inputs, len(ops), dtype=np.int32), degrees + [1] * len(graph.outputs))
+    row_of = np.zeros(graph.next_id + n_outputs + n_inputs, np.int32)  # by id; output k is next_id + k, input k is ~k
+    receivers = np.arange(n_inputs, n_inputs + len(order) + n_outputs, dtype=np.int32)
+    row_of[[*order, *range(graph.next_id, graph.next_id + n_outputs)]] = receivers
+    row_of[[~k for k in range(n_inputs)]] = range(n_inputs)
+    ops = [INPUT_OP] * n_inputs + [entry.op for entry in of_nodes] + [OUTPUT_OP] * n_outputs
+    features = [NO_NODE * n_inputs, *[entry.row for entry in of_nodes], NO_NODE * n_outputs]
+    nodes = np.frombuffer(b"".join(features), np.float32).reshape(-1, NODE_FEATURES)
+    running = len(order) - int(nodes[:, CONSTANT].sum())
     opsets = [float(graph.opset(domain)) for domain in DOMAINS]
     return GraphArrays(
         np.array(ops, np.int32),
-        np.frombuffer(b"".join(rows), np.float32).reshape(-1, NODE_FEATURES),
+        nodes,
         np.frombuffer(b"".join(edges), np.float32).reshape(-1, EDGE_FEATURES),
-        np.array(senders, np.int32),
-        receivers,
-        np.concatenate([totals(cost, entries) / np.maximum(initial, 1.0), of_sizes, opsets]).astype(np.float32),
+        row_of[np.frombuffer(b"".join(senders), np.int64)],
+        np.repeat(receivers, [entry.degree for entry in of_nodes] + [1] * n_outputs),
+        np.concatenate([totals(cost, running) / np.maximum(initial, 1.0), of_sizes, opsets]).astype(np.float32),
     )

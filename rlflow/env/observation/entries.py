@@ -20,16 +20,16 @@ NO_NODE = bytes(4 * NODE_FEATURES)  # the features of inputs and outputs of the 
 class NodeEntry(NamedTuple):
     """What one operator adds to the arrays.
 
-    op: operator id.  constant: whether it is.  row: its NODE_FEATURES float32 as bytes.
-    senders: of each edge into it, the id of the node that gives the tensor (itself for a weight), or ~k for input k of
-    the graph.  edges: EDGE_FEATURES float32 for each of them, as bytes.
+    op: operator id.  row: its NODE_FEATURES float32 as bytes.
+    degree: edges into it.  senders: of each, int64 as bytes: the id of the node that gives the tensor (itself for a
+    weight), or ~k for input k of the graph.  edges: of each its EDGE_FEATURES float32 as bytes.
     weights: digests of the large weights that it reads.
     """
 
     op: int
-    constant: bool
     row: bytes
-    senders: tuple[int, ...]
+    degree: int
+    senders: bytes
     edges: bytes
     weights: frozenset[str]
 
@@ -90,15 +90,17 @@ def _large_weights(graph: Graph, node: Node) -> frozenset[str]:
 def _entry(graph: Graph, view: Graph, node: Node, cost: NodeCost, readers: dict[str, frozenset[int]]) -> NodeEntry:
     edges = [(slot, t, False) for slot, t in enumerate(node.inputs) if t != ABSENT]
     edges += [(slot, t, True) for slot, (_, t) in enumerate(node.captured)]
-    senders, rows = [], []
+    senders, rows, same = [], [], equalities(graph, node)
     for slot, tensor, captured in edges:
         sender, row = _edge(graph, view, tensor, slot, captured, readers)
         senders.append(node.id if sender is None else sender)
-        rows += (row[0], NO_EQUALITIES if captured else equalities(graph, node, slot), row[1])
+        rows += (row[0], NO_EQUALITIES if captured else same[slot], row[1])
     costs = log1p(cost.runtime_ps / 1e3), log1p(cost.flops), log1p(cost.bytes), float(cost.launches)
     row = struct.pack(f"{N_COSTS}f", *costs) + operator_features(graph, node)
     weights = _large_weights(graph, node)
-    return NodeEntry(operator_id(node), node.constant, row, tuple(senders), b"".join(rows), weights)
+    return NodeEntry(
+        operator_id(node), row, len(edges), struct.pack(f"{len(edges)}q", *senders), b"".join(rows), weights
+    )
 
 
 def outputs(graph: Graph, view: Graph, readers: dict[str, frozenset[int]]) -> Iterator[tuple[int | None, bytes]]:

@@ -15,35 +15,50 @@ FAMILY = 3  # the tensor and the first two inputs of the operator that gives it
 EQUALITY_FEATURES = INPUTS + FAMILY**2 - 1 + 2 * (1 + AXES**2)
 
 
-def equalities(graph: Graph, node: Node, slot: int) -> bytes:
-    """float32 [EQUALITY_FEATURES], 0 or 1, of one input of a node.
+def equalities(graph: Graph, node: Node) -> list[bytes]:
+    """float32 [EQUALITY_FEATURES], 0 or 1, of each input of a node.
 
     Whether it is the same tensor as inputs 0 … 3 (0 for itself); then, with the other input (the first one; of the
     first the second): which of the tensor and the first two inputs of its operator are the same as which of that one's
     (but for the two tensors themselves); whether the shapes are equal, and which of the first four axes are equal to
     which; the same of the shapes of the input and of the node's first output. Weights of equal content are the same.
     """
-    tensor = node.inputs[slot]
-    other = node.inputs[0 if slot else 1] if len(node.inputs) > 1 else ABSENT
-    same = [float(k != slot and _same(graph, tensor, t)) for k, t in enumerate(node.inputs[:INPUTS])]
-    same += [0.0] * (INPUTS - len(same))
-    mine, others = _family(graph, tensor), _family(graph, other)
-    same += [float(_same(graph, a, b)) for a in mine for b in others][1:]
-    shapes = [_shape(graph, t) for t in (tensor, other, node.outputs[0])]
-    return struct.pack(f"{len(same)}f", *same) + _equal(shapes[0], shapes[1]) + _equal(shapes[0], shapes[2])
+    families = [_family(graph, tensor) for tensor in node.inputs]
+    shapes = [_shape(graph, tensor) for tensor in node.inputs]
+    result, output = [], _shape(graph, node.outputs[0])
+    for slot, mine in enumerate(families):
+        other = 0 if slot else 1
+        theirs, shape = (families[other], shapes[other]) if len(families) > 1 else (NOBODY, None)
+        row = [k != slot and mine[0] == family[0] for k, family in enumerate(families[:INPUTS])]
+        row += [False] * (INPUTS - len(row))
+        row += [a == b for a in mine for b in theirs][1:]
+        result.append(_packed_bits(tuple(row)) + _equal(shapes[slot], shape) + _equal(shapes[slot], output))
+    return result
 
 
-def _family(graph: Graph, tensor: int) -> tuple[int, ...]:
+def _family(graph: Graph, tensor: int) -> tuple:
+    """What the tensor and the first two inputs of its operator are: equal where they are the same."""
     producer = graph.producers.get(tensor)
-    inputs = graph.nodes[producer].inputs[: FAMILY - 1] if producer is not None else ()
-    return (tensor, *inputs, *[ABSENT] * (FAMILY - 1 - len(inputs)))
+    if producer is None:
+        return _identity(graph, tensor), NOTHING, NOTHING
+    first = [_identity(graph, t) for t in graph.nodes[producer].inputs[: FAMILY - 1]]
+    return (_identity(graph, tensor), *first, *[NOTHING] * (FAMILY - 1 - len(first)))
 
 
-def _same(graph: Graph, a: int, b: int) -> bool:
-    if a == b:
-        return a != ABSENT
-    weights = graph.constants.get(a), graph.constants.get(b)
-    return None not in weights and weights[0].digest == weights[1].digest
+def _identity(graph: Graph, tensor: int) -> int | str | float:
+    weight = graph.constants.get(tensor)
+    if weight is not None:
+        return weight.digest
+    return NOTHING if tensor == ABSENT else tensor
+
+
+NOTHING = float("nan")  # which equals nothing
+NOBODY = (NOTHING,) * FAMILY
+
+
+@lru_cache(maxsize=4096)
+def _packed_bits(row: tuple[bool, ...]) -> bytes:
+    return struct.pack(f"{len(row)}f", *row)
 
 
 def _shape(graph: Graph, tensor: int) -> tuple | None:
