@@ -34,7 +34,7 @@ from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.runs.config import load_config
 
-JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/encoding.py")
+JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/observation")
 
 MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
 WORLD_MODELS = ("edits", "mdn-rnn")

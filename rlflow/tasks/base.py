@@ -42,6 +42,7 @@ class EncodingSpec:
     n_ops: operator ids, 0 for padding among them.  node_features, edge_features, global_features: of GraphArrays.
     n_rules: N, how many sorts of choices there are.  max_locations: L, choices of one sort at most.
     stop: whether there is, besides, the action that ends an episode: NO-OP, whose number is N.
+    version: of what the numbers in the arrays mean; raised when that changes, since the sizes may stay the same.
     """
 
     n_ops: int
@@ -51,6 +52,7 @@ class EncodingSpec:
     n_rules: int
     max_locations: int
     stop: bool = True
+    version: int = 1
 
     def to_dict(self) -> dict:
         return asdict(self)
