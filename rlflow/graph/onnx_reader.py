@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import google.protobuf.message
@@ -142,6 +143,7 @@ class _Reader:
         produced = [t for node in self.nodes for t in node.outputs if t != ABSENT]
         unknown = any(t not in self.types or self.types[t].shape is None for t in produced)
         lost = self.infer_by_node() if unknown or symbols.least or symbols.bindings else ()
+        self.nodes = [self.with_parts(node) for node in self.nodes]
         result = Graph.build(
             interface, self.nodes, self.types, self.constants,
             [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
@@ -172,6 +174,20 @@ class _Reader:
                 continue
             self.types |= {t: kind for t, kind in zip(node.outputs, result, strict=True) if t != ABSENT}
         return lost
+
+    def with_parts(self, node: Node) -> Node:
+        """The node; a Split that says how many parts there are, or nothing, says how large they are, if they are known."""
+        if (node.op, node.domain, len(node.inputs)) != ("Split", "", 1) or node.constant or ABSENT in node.outputs:
+            return node
+        axis = dict(node.attributes).get("axis", 0)
+        shapes = [self.types[tensor].shape for tensor in node.outputs]
+        if any(shape is None or type(shape[axis]) is not int for shape in shapes):
+            return node
+        sizes = Constant.of(np.array([shape[axis] for shape in shapes], np.int64))
+        tensor = self.fresh()
+        self.constants[tensor], self.types[tensor] = sizes, sizes.type
+        attributes = tuple(pair for pair in node.attributes if pair[0] != "num_outputs")
+        return replace(node, inputs=(*node.inputs, tensor), attributes=attributes)
 
     def template(self, input_names: set[str]) -> onnx.ModelProto:
         """What is carried through beside nodes and weights, the defaults of inputs included."""
