@@ -49,12 +49,40 @@ IDIOMS = {
         {"FusedMatMul": 1},
     ),
     "a mask that masks nothing": (
-        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
-        <bool[1, 1, 4, 4] c = {TRUE}, float zero = {0.0}, float least = {-3.4e38}> {
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 33, 33] x) => (float[1, 2, 33, 33] y)
+        <bool[1, 1, 33, 33] c = {TRUE}, float zero = {0.0}, float least = {-3.4e38}> {
             m = Where(c, zero, least)  t = Add(x, m)  y = Softmax(t)
         }""",
         [],
         {"Softmax": 1},
+    ),
+    "a guard that cannot fire": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 2, 4, 6] q, float[1, 2, 6, 4] k, bool[1, 1, 4, 4] c) => (float[1, 2, 4, 4] y)
+        <float zero = {0.0}, float least = {-3.4e38}> {
+            s = MatMul(q, k)  m = Where(c, zero, least)  t = Add(s, m)  p = Softmax(t)  n = IsNaN(p)
+            y = Where(n, zero, p)
+        }""",
+        [],
+        {"MatMul": 1, "Where": 1, "Add": 1, "Softmax": 1},
+    ),
+    "a guard behind a mask that was stored as finite numbers": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 2, 4, 6] q, float[1, 2, 6, 3] k) => (float[1, 2, 4, 3] y)
+        <float zero = {0.0}, float[1, 1, 1, 3] mask = {0.0, -3.4e38, 0.0}> {
+            s = MatMul(q, k)  t = Add(s, mask)  p = Softmax(t)  n = IsNaN(p)  y = Where(n, zero, p)
+        }""",
+        [],
+        {"MatMul": 1, "Add": 1, "Softmax": 1},
+    ),
+    "a guard that can fire, since all may be masked by -inf: it stays": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 2, 2, 6] q, float[1, 2, 6, 2] k) => (float[1, 2, 2, 2] y)
+        <float zero = {0.0}, float[1, 1, 2, 2] mask = {0.0, -inf, -inf, -inf}> {
+            s = MatMul(q, k)  t = Add(s, mask)  p = Softmax(t)  n = IsNaN(p)  y = Where(n, zero, p)
+        }""",
+        [],
+        {"MatMul": 1, "Add": 1, "Softmax": 1, "IsNaN": 1, "Where": 1},
     ),
     "a class token: nothing but its row goes through the last layers": (
         """<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]> g (float[1, 5, 6] x) => (float[1, 6] y)
@@ -94,7 +122,7 @@ IDIOMS = {
 def written(text: str) -> onnx.ModelProto:
     """The model of a text whose weights are words."""
     numbers = lambda count: ", ".join(f"{np.sin(k + 1.0):.6f}" for k in range(count))  # noqa: E731
-    words = {"WEIGHT": numbers(48), "BIAS": numbers(8), "SCALE": numbers(6), "TRUE": ", ".join("1" * 16)}
+    words = {"WEIGHT": numbers(48), "BIAS": numbers(8), "SCALE": numbers(6), "TRUE": ", ".join("1" * 33 * 33)}
     for word, content in words.items():
         text = text.replace(word, content)
     return onnx.parser.parse_model(text)
@@ -118,8 +146,10 @@ def test_an_idiom_is_brought_to_the_form_that_is_wanted(text, names, wanted):
     graph = rewritten(load_graph(model), names)
     assert Counter(node.op for node in graph.nodes.values() if not node.constant) == wanted
     random = np.random.default_rng(0)
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input}
-    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds = {}
+    for value in model.graph.input:
+        array = random.standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        feeds[value.name] = array.astype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     before, after = (run(session(m, 1), feeds) for m in (model, to_model(graph)))
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
