@@ -7,7 +7,8 @@ share a node are never alike: of (q, k), (k, v) and (q, v) in every block, each 
 A *move* is all matches of a state that are alike. It makes them one after another in canonical order, each if it still
 is a match after those before it; a match that has none like it is a move of one, which is the single rewrite. What a
 move gains is the difference of the costs before and after all of it. Alike matches gain alike, so what the first one
-gains says which move to try, and one match is carried out to know it, not twelve.
+gains says which move to try, and one match is carried out to know it, not twelve. Where nothing that one match depends
+on is part of another, which is nearly everywhere, all are made at once: the graph is copied, matched and counted once.
 
 The moves of a rule are numbered by how many matches they have, the most first, then as their first matches are; so
 masks stay prefixes. A search takes the first of equal gains: all blocks with their first and last ones, before another
@@ -31,7 +32,7 @@ from rlflow.costs import NodeCost
 from rlflow.env.neighbourhoods import Neighbourhoods
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
-from rlflow.rules.apply import apply, match_signature, operands
+from rlflow.rules.apply import apply, apply_all, independent, match_signature, operands
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
 from rlflow.tasks.base import GraphArrays, LocalState, State, valid_actions
@@ -77,13 +78,14 @@ class AlikeState(LocalState):
 
     Attributes:
       single: the same state, whose choices are single rewrites.
-      actions: (xfer_id, location) of the single rewrites that the last move made.
+      made: the matches that the last move rewrote.
       touched: ids of the nodes that they concerned.
     """
 
-    def __init__(self, single: RewriteState, before: "AlikeState | None" = None, actions=(), touched=frozenset()):
-        self.single, self.actions, self.touched = single, tuple(actions), touched
+    def __init__(self, single: RewriteState, before: "AlikeState | None" = None, made=(), touched=frozenset()):
+        self.single, self.made, self.touched = single, tuple(made), touched
         self._before = before  # until what is known of it is taken over
+        self._began = before and before.single
 
     # -- as the single state -----------------------------------------------------------------------
 
@@ -125,6 +127,17 @@ class AlikeState(LocalState):
         return self.single.arrays()
 
     # -- moves -------------------------------------------------------------------------------------
+
+    @cached_property
+    def actions(self) -> tuple[tuple[int, int], ...]:
+        """(xfer_id, location) of the single rewrites that the last move made, numbered when first asked for."""
+        result, state = [], self._began
+        for match in self.made:
+            location = state.table.location_of(match)
+            if location is not None:  # else an earlier one left it without readers
+                result.append((match.xfer_id, location))
+                state = state.follow(match)
+        return tuple(result)
 
     @cached_property
     def _known(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
@@ -183,18 +196,27 @@ class AlikeState(LocalState):
         return self.follow(self.match(sort, index))
 
     def follow(self, match: Move) -> "AlikeState":
-        rules, graph, tables, actions, touched = self.task.rules, self.graph, [self.single.table], [], set()
+        rule, few = self.task.rules[match.xfer_id], self.task.max_locations // 2
+        if self.single.counts[match.xfer_id] > few or not independent(self.graph, rule, match.members):
+            return self._one_by_one(match)
+        graph = apply_all(self.graph, rule, match.members)
+        single = self.single.rewritten(graph, self.single.table, graph.touched)
+        return AlikeState(single, self, match.members, graph.touched)
+
+    def _one_by_one(self, match: Move) -> "AlikeState":
+        """`follow` where some may be no matches any more after others, or beyond the limit on locations."""
+        rule, graph, tables, made, touched = self.task.rules[match.xfer_id], self.graph, [self.single.table], [], set()
         for member in match.members:
             if tables[-1].graph is not graph:
-                tables.append(MatchTable(rules, graph, tables[-1]))
+                tables.append(MatchTable(self.task.rules, graph, tables[-1]))
             location = tables[-1].location_of(member)
             if location is not None and location < self.task.max_locations:
-                actions.append((member.xfer_id, location))
-                graph = apply(graph, rules[member.xfer_id], tables[-1].location(*actions[-1]))
+                graph = apply(graph, rule, member)
+                made.append(member)
                 touched |= graph.touched
         before = tables[-1] if tables[-1].graph is not graph else tables[-2]
         single = self.single.rewritten(graph, before, frozenset(touched))
-        return AlikeState(single, self, actions, frozenset(touched))
+        return AlikeState(single, self, made, frozenset(touched))
 
     def first(self, match: Move) -> RewriteState:
         return self.single.follow(match.members[0])

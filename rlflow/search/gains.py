@@ -64,8 +64,8 @@ class Position:
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
         position.gained = self.objective - position.objective
-        if self.search.compound and len(position.state.actions) > 1:
-            position.gained /= len(position.state.actions)
+        if self.search.compound and len(position.state.made) > 1:
+            position.gained /= len(position.state.made)
         self._gains[id(match)] = match, position.gained
         self.search.saw(position.state, position.path)
         return position

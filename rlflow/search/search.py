@@ -75,7 +75,7 @@ class Search:
         """The state after a match of the state's. Raises LimitReached where there is nothing left to spend."""
         self._check()
         after = state.follow(match)
-        self._spent(len(after.actions) if self.compound else 1)
+        self._spent(len(after.made) if self.compound else 1)
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:

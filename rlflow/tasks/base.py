@@ -124,10 +124,12 @@ class CompoundState(Protocol):
     """What a local state has besides if each of its matches stands for several choices, made one after another.
 
     single: the same state, each of whose matches is one choice.
-    actions: (sort, index) of the choices of single states that the last match made.
+    made: the choices that the last match made, as matches of single states.
+    actions: (sort, index) of each of them; numbering them may take as long as making them did.
     """
 
     single: LocalState
+    made: Sequence[Match]
     actions: Sequence[tuple[int, int]]
 
     def first(self, match: Match) -> LocalState:

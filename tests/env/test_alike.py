@@ -84,8 +84,9 @@ def test_one_move_rewrites_four_equal_blocks_and_its_receipt_replays():
     assert len(receipt["actions"]) == 4 and replay(receipt, blocks(4)).hash == after.hash
 
 
-def test_a_move_makes_each_match_that_still_is_one_and_no_other():
+def test_a_move_makes_each_match_that_still_is_one_and_no_other(monkeypatch):
     """Its second match is gone when its turn comes."""
+    monkeypatch.setattr(module, "independent", lambda *_: False)
     start = start_of(task_of(4))
     move = move_of(start, "bias-gelu-standard")
     first, second, *others = move.members
@@ -93,6 +94,22 @@ def test_a_move_makes_each_match_that_still_is_one_and_no_other():
     after = without.follow(type(move)((first, second, *others)))
     assert len(after.actions) == 3
     assert after.hash == start.follow(move).hash
+
+
+@pytest.mark.parametrize("op", ["Neg", "Transpose", "Identity"])
+def test_matches_that_stand_on_one_another_are_rewritten_in_turn(op):
+    """Pairs that cancel, or none that counts: what each one leaves is what the next one reads."""
+    nodes = [helper.make_node("Tanh", ["x"], ["t0"])]
+    nodes += [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"]) for k in range(6)]
+    nodes.append(helper.make_node("Tanh", ["t6"], ["y"]))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 4)) for name in "xy"]
+    graph = helper.make_graph(nodes, "pairs", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    start = start_of(Task(load_graph(model), load_rules(), AnalyticCost(), moves="alike"))
+    moves = [move for move in start.matches if len(move.members) > 1]
+    assert moves
+    for move in moves:
+        check(start, start.follow(move))
 
 
 def test_the_limit_on_locations_holds_within_a_move():
