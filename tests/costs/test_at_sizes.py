@@ -16,7 +16,7 @@ from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.signature import text
 from rlflow.costs.timing import Timing, known_inputs
 from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.delivery import _describe_graph, _receipt, _to_measure
+from rlflow.deliver.delivery import DeliveryOptions, _describe_graph, _receipt, _to_measure
 from rlflow.deliver.receipt import replay
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph, TensorType
@@ -202,7 +202,8 @@ def test_a_receipt_begins_with_what_prepared_the_model():
     task = Task(prepared.graph, whole.rules, AnalyticCost(), preparation=(action,), loaded=whole.graph)
     second = tuple(map(int, task.initial.valid_actions()[0]))
     chosen = Candidate("greedy", task.initial.apply(*second), [second], 1, 0.0)
-    receipt = _receipt(task, chosen, None, [], {}, False)
+    options = DeliveryOptions([0], 1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
+    receipt = _receipt(task, chosen, None, [], {}, options)
     assert [(one["xfer_id"], one["location"]) for one in receipt["actions"]] == [action, second]
     assert receipt["original_hash"] == whole.graph.hash != task.graph.hash
     assert task.original_cost == whole.initial.cost
