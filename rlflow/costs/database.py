@@ -23,7 +23,7 @@ from rlflow.common.system import locked
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 2  # of the format below and of what a signature means: timings of another version are of other things
+VERSION = 3  # of the format below and of what a signature means: timings of another version are of other things
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
@@ -210,4 +210,3 @@ def summary_table(result: list[dict]) -> str:
         )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, shown))} |")
     return "\n".join(lines)
-

@@ -1,5 +1,6 @@
 """From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -7,13 +8,14 @@ from pathlib import Path
 from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import NodeCost, peak_memory, runtime_ms
-from rlflow.costs.measured import measure
+from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, measure
 from rlflow.costs.target import target_of
 from rlflow.deliver.candidates import Candidate, improvement, states_along
 from rlflow.deliver.choice import FAULT_REPORT, choose
 from rlflow.deliver.options import EvalOptions
 from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
+from rlflow.deliver.shares import measure_shares, shares
 from rlflow.deliver.validate import Comparison, Findings
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
@@ -23,6 +25,8 @@ from rlflow.graph.onnx_writer import save_graph
 from rlflow.graph.typical import inputs_at
 
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
+ABLATION_SESSIONS = SESSION_PAIR * MIN_SESSION_PAIRS
+ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)  # of each file, at each of the sizes; making a session takes one
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class DeliveryOptions:
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
     shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
-) -> dict:
+    ablation_until: float = -math.inf,
+) -> dict:  # fmt: skip
     """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
     A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`);
@@ -53,11 +58,12 @@ def deliver(
     Args:
       go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
         one and those after it are left out.
+      ablation_until: the clock (time.monotonic()) until which groups of rewrites are measured one by one.
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
       "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or None),
-      `optimised`, the path of the delivered file, and `fault_report`, that of the report if
-      there is one.
+      `shares` (of the groups of its rewrites: `rlflow.deliver.shares`), `optimised`, the path of the delivered file,
+      and `fault_report`, that of the report if there is one.
     """
     target = target_of(task.cost)
     if target is not None:
@@ -69,16 +75,17 @@ def deliver(
         say(f"rewrites after which outputs part were left out: {report}")
     original = _describe_original(task, source)
     name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
-    path = Path(source)
+    path, groups = Path(source), []
     if name != "original":
         path = folder / "optimised.onnx"
         bound = shapes if options.fix else {}
         receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options.exact)
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
+        groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, ablation_until)
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
-        "target": target and target.machine,
+        "target": target and target.machine, "shares": groups,
         "optimised": str(path),
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
@@ -110,6 +117,35 @@ def _check_all(
             result[candidate.name] = _describe(task, candidate) | {"same_as": same} | checks
             bar.update(1)
     return checked, result
+
+
+def _shares(
+    task: Task, delivered: Candidate, measured: dict | None, path: Path, options: DeliveryOptions, shapes: dict,
+    until: float,
+) -> list[dict]:  # fmt: skip
+    """Of the groups of rewrites of the delivered file, measured as time allows where the file was measured itself."""
+    known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), _to_measure(task, shapes)
+
+    def ablation(state: RewriteState, seconds: float) -> dict:
+        save_graph(state.graph, without)
+        try:
+            seconds = min(seconds, options.measure_seconds)
+            return measure(
+                without, path, options.threads, seconds, ABLATION_SESSIONS, options.seed, sizes, memory=False
+            )
+        finally:
+            _remove(without)
+
+    if measured is not None:
+        needed = ABLATION_RUNS * len(sizes) * (measured["original_ms"] + measured["candidate_ms"]) / 1e3
+        measure_shares(known, ablation, needed, until)
+    return [share for share, _ in known]
+
+
+def _remove(path: Path) -> None:
+    """A model and its external weights."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)
 
 
 def _receipt(
@@ -176,8 +212,7 @@ def _check(
                 source, path, options.threads, options.measure_seconds, options.sessions, options.seed, sizes
             )
     finally:
-        path.unlink(missing_ok=True)
-        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+        _remove(path)
     return candidate, {
         "equal": findings.ok,
         "max_relative_error": findings.to_dict()["max_error"],
@@ -216,4 +251,3 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "seconds": candidate.seconds,
         "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
-
