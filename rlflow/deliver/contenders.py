@@ -13,17 +13,17 @@ def without_what_does_not_pay(best: BestSoFar, seconds: float) -> list[Candidate
 
     Timings that decided are taken again for it, so that all costs are counted anew.
     """
-    task, found, end = best.task, best.candidates(), time.monotonic() + seconds
+    task, candidates, end = best.task, best.candidates(), time.monotonic() + seconds
     kept: dict[str, list[tuple[int, int]]] = {}  # hash of a graph → what is left of the actions that lead there
-    for number, candidate in enumerate(found):
+    for number, candidate in enumerate(candidates):
         if candidate.state.hash not in kept:
-            share = (end - time.monotonic()) / (len(found) - number)
+            share = (end - time.monotonic()) / (len(candidates) - number)
             kept[candidate.state.hash] = pruned(task, candidate.actions, share)
     if target_of(task.cost) is None:
         task.forget_costs()
         best.recount()
     result = []
-    for candidate in found:
+    for candidate in candidates:
         actions = kept[candidate.state.hash]
         state = follow(task, actions)
         result.append(Candidate(candidate.name, state, actions, candidate.interactions, candidate.seconds))

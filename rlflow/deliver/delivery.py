@@ -1,6 +1,7 @@
 """From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -136,7 +137,7 @@ def _shares(
         finally:
             _remove(without)
 
-    if measured is not None:
+    if measured is not None and time.monotonic() < until:
         needed = ABLATION_RUNS * len(sizes) * (measured["original_ms"] + measured["candidate_ms"]) / 1e3
         measure_shares(known, ablation, needed, until)
     return [share for share, _ in known]
