@@ -1,5 +1,6 @@
 """Searches and, where wanted, the stages of learning under one time budget; stopped, it writes the best so far."""
 
+import time
 from pathlib import Path
 
 from controllers.config import controller_config
@@ -7,12 +8,17 @@ from rlflow.cli.ending import ending
 from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
 from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.contenders import without_what_does_not_pay
+from rlflow.deliver.contenders import contenders, different, without_what_does_not_pay
+from rlflow.deliver.contest import compete
+from rlflow.deliver.delivery import sizes_to_measure
 
 PRUNING = 1 / 5  # of the seconds that the searches leave
+CONTEST = 5 / 8  # of what is left then: a quarter of all
 
 
 def optimise(run, out: Path, started: float) -> dict:
@@ -85,10 +91,26 @@ def _learn(run, best) -> dict:
 
 
 def _choose(run, best, budget: Budget) -> dict:
-    """The stage `eval` without a controller: what pays of what was found is checked and measured."""
-    candidates = without_what_does_not_pay(best, PRUNING * budget.left)
+    """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
+    candidates, contest, measured = without_what_does_not_pay(best, PRUNING * budget.left), [], {}
+    if run.config.eval.measure_seconds > 0 and target_of(run.task.cost) is None:
+        candidates, contest, measured = _compete(run, best, candidates, time.monotonic() + CONTEST * budget.left)
     options = {"go_on": anytime.until_faster(budget), "ablation_until": budget.end}
-    return _deliver(run, candidates, max(budget.left / 2, anytime.SHORT_MEASUREMENT), **options)
+    outcome = _deliver(run, candidates, max(budget.left / 2, anytime.SHORT_MEASUREMENT), **options)
+    return outcome | {"contest": contest, "measured_families": measured}
+
+
+def _compete(run, best, candidates: list[Candidate], end: float) -> tuple[list[Candidate], list[dict], dict]:
+    """(candidates, the best first; the table of the contest; what of earlier measurements said who takes part)."""
+    database, threads, seed = TimingDatabase(run.config.cost.database), run.config.cost.threads, run.config.seed
+    measured = database.families(threads)
+    entered = contenders(run.task, candidates, best.candidates(), measured)
+    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
+    contest = compete(run.source, entered, sizes, threads, seed, end)
+    for family, ratio in contest.families.items():
+        database.keep_family(family, threads, *ratio)
+    used = {one.without: measured[one.without] for one in entered if one.without in measured}
+    return different([*contest.ranked, *candidates]), contest.table, used
 
 
 def _deliver(run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:

@@ -125,7 +125,7 @@ def _shares(
     until: float,
 ) -> list[dict]:  # fmt: skip
     """Of the groups of rewrites of the delivered file, measured as time allows where the file was measured itself."""
-    known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), _to_measure(task, shapes)
+    known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), sizes_to_measure(task, shapes)
 
     def ablation(state: RewriteState, seconds: float) -> dict:
         save_graph(state.graph, without)
@@ -208,7 +208,7 @@ def _check(
             _say_left_out(candidate.name, left_out)
         measured, on_disk = None, file_bytes(path)
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
-            sizes = _to_measure(task, shapes)
+            sizes = sizes_to_measure(task, shapes)
             measured = measure(
                 source, path, options.threads, options.measure_seconds, options.sessions, options.seed, sizes
             )
@@ -224,7 +224,7 @@ def _check(
     }
 
 
-def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
+def sizes_to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
     """What the typical sizes are called → how they bind the inputs."""
     if not any(task.sizes):
         return {"": shapes}
