@@ -1,5 +1,6 @@
 """Searches and, where wanted, the stages of learning under one time budget; stopped, it writes the best so far."""
 
+import time
 from pathlib import Path
 
 from controllers.config import controller_config
@@ -7,8 +8,17 @@ from rlflow.cli.ending import ending
 from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
+from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.contenders import contenders, different, without_what_does_not_pay
+from rlflow.deliver.contest import compete
+from rlflow.deliver.delivery import sizes_to_measure
+
+PRUNING = 1 / 5  # of the seconds that the searches leave
+CONTEST = 5 / 8  # of what is left then: a quarter of all
 
 
 def optimise(run, out: Path, started: float) -> dict:
@@ -52,15 +62,15 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
             if options.learn:
                 results |= _learn(run, best)
             else:
-                seconds = max(budget.left / 2, anytime.SHORT_MEASUREMENT)
-                results["eval"] = _choose(run, best, seconds, anytime.until_faster(budget))
+                results["eval"] = run.stage("eval", lambda: _choose(run, best, budget))
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason = f"stopped ({str(stop) or 'interrupted'})"
         go_on = ("optimise", config.model, "--out", out or run.path / "optimised.onnx", "--run", run.path)
         if run.task.cost_is_known:
             say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
-            results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
+            short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
+            results["eval"] = run.stage("eval", lambda: _deliver(run, best.candidates(), **short))
         else:
             results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
         _copy_out(results["eval"], out)
@@ -80,15 +90,34 @@ def _learn(run, best) -> dict:
     return learn(run, best)
 
 
-def _choose(run, best, measure_seconds: float, go_on) -> dict:
-    """The stage `eval` without a controller. go_on: see `deliver`."""
+def _choose(run, best, budget: Budget) -> dict:
+    """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
+    candidates, contest, measured = without_what_does_not_pay(best, PRUNING * budget.left), [], {}
+    if run.config.eval.measure_seconds > 0 and target_of(run.task.cost) is None:
+        candidates, contest, measured = _compete(run, best, candidates, time.monotonic() + CONTEST * budget.left)
+    options = {"go_on": anytime.until_faster(budget), "ablation_until": budget.end}
+    outcome = _deliver(run, candidates, max(budget.left / 2, anytime.SHORT_MEASUREMENT), **options)
+    return outcome | {"contest": contest, "measured_families": measured}
+
+
+def _compete(run, best, candidates: list[Candidate], end: float) -> tuple[list[Candidate], list[dict], dict]:
+    """(candidates, the best first; the table of the contest; what of earlier measurements said who takes part)."""
+    database, threads, seed = TimingDatabase(run.config.cost.database), run.config.cost.threads, run.config.seed
+    measured = database.families(threads)
+    entered = contenders(run.task, candidates, best.candidates(), measured)
+    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
+    contest = compete(run.source, entered, sizes, threads, seed, end)
+    for family, ratio in contest.families.items():
+        database.keep_family(family, threads, *ratio)
+    used = {one.without: measured[one.without] for one in entered if one.without in measured}
+    return different([*contest.ranked, *candidates]), contest.table, used
+
+
+def _deliver(run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
+    """options: see `rlflow.deliver.delivery.deliver`."""
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
-
-    def work() -> dict:
-        folder, options = run.path / "eval", {"measure_seconds": seconds, "go_on": go_on}
-        return run.spec.deliver(run.task, best.candidates(), folder, run.config, **options) | {"dreamt": []}
-
-    return run.stage("eval", work)
+    outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
+    return outcome | {"dreamt": []}
 
 
 def _copy_out(outcome: dict, out: Path | None) -> None:

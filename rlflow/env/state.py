@@ -73,6 +73,12 @@ class Task:
         """What the model costs as it was loaded."""
         return self.initial.cost if self.loaded is None else graph_cost(self.cost, self.loaded)
 
+    def forget_costs(self) -> None:
+        """Counts anew, after timings were taken again; states of before are not to be used any more."""
+        for name in ("initial", "original_cost", "initial_totals"):
+            self.__dict__.pop(name, None)
+        _ = self.initial
+
     @property
     def cost_is_known(self) -> bool:
         """Whether what `initial` costs is known; before that its operators may have to be timed."""

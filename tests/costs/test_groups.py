@@ -13,7 +13,7 @@ from rlflow.costs.groups import Groups
 from rlflow.costs.layout import Layout, block, is_removed
 from rlflow.costs.optimised import optimised
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import NCHWC, group_model, in_blocks
+from rlflow.costs.timing import NCHWC, Timing, group_model, in_blocks
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
@@ -199,7 +199,8 @@ def test_the_charged_kernels_of_the_zoo_are_those_that_run(name):
 @pytest.fixture
 def pseudo(tmp_path, monkeypatch):
     """A profiled cost whose timings are drawn from their signatures, so that every context shows in the total."""
-    monkeypatch.setattr(ProfiledCost, "_median_ns", lambda self, name, build: 100 + crc32(name.encode()) % 100_000)
+    timing = lambda self, name, build: Timing(*[100 + crc32(name.encode()) % 100_000] * 3, 3)  # noqa: E731
+    monkeypatch.setattr(ProfiledCost, "_timing", timing)
     return ProfiledCost(tmp_path / "costs.sqlite")
 
 

@@ -293,7 +293,7 @@ def test_the_clock_stops_the_block_and_nothing_after_it():
 
 def test_a_budget_is_for_the_whole_command():
     now = time.monotonic()
-    assert Budget.of(30.0, False, now - 10) == (20.0, None, now + 20) and Budget.of(30.0, False, now - 40).left == 0
+    assert Budget.of(30.0, False, now - 10) == (15.0, None, now + 20) and Budget.of(30.0, False, now - 40).left == 0
     assert Budget.of(None, False, now).end == now + 120 and Budget.of(None, True, now).end == now + 900
     searches, looking, end = Budget.of(60.0, True, now)
     assert searches < looking < end - now
