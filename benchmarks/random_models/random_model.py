@@ -12,6 +12,7 @@ from onnx import helper
 
 from benchmarks.random_models.activation_motifs import ACTIVATION_MOTIFS
 from benchmarks.random_models.attention_motifs import ATTENTION_MOTIFS
+from benchmarks.random_models.channel_motifs import CHANNEL_MOTIFS
 from benchmarks.random_models.image_motifs import IMAGE_MOTIFS
 from benchmarks.random_models.join_motifs import JOIN_MOTIFS
 from benchmarks.random_models.matrix_motifs import MATRIX_MOTIFS
@@ -24,7 +25,7 @@ from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 
 # Motif → how often it is drawn, relative to the others.
 PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
-ON_IMAGES = IMAGE_MOTIFS | WINDOW_MOTIFS
+ON_IMAGES = IMAGE_MOTIFS | WINDOW_MOTIFS | CHANNEL_MOTIFS
 OF_SHAPES = 1.0  # motifs of shape arithmetic for every other one, where sizes are symbols
 
 

@@ -16,6 +16,7 @@ from rlflow.costs import quantised
 from rlflow.costs.optimised import optimised
 from rlflow.graph import contrib
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
+from rlflow.graph.shapes import shape_value
 
 DEPTH = 2
 BY_FOUR = 4  # channels that a reorder and a depthwise kernel take at once
@@ -115,7 +116,16 @@ def pads(graph: Graph, node: Node) -> Node | None:
     ):
         return None
     same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
-    return reader if same and reader.inputs[0] == node.outputs[0] else None
+    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_places(graph, node) else None
+
+
+def _pads_places(graph: Graph, node: Node) -> bool:
+    """Whether a Pad adds places alone: no channels, nothing cut away."""
+    widths = shape_value(graph, node.inputs[1])
+    if widths is None:
+        return False
+    ends = widths.reshape(2, -1)
+    return bool((ends >= 0).all() and not ends[:, :2].any())
 
 
 def _each_channel(graph: Graph, node: Node, data: int) -> bool:

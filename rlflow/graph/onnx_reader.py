@@ -176,7 +176,7 @@ class _Reader:
         return lost
 
     def with_parts(self, node: Node) -> Node:
-        """The node; a Split that says how many parts there are, or nothing, says how large they are, if they are known."""
+        """The node; a Split of equal parts says how large they are, where that is known."""
         if (node.op, node.domain, len(node.inputs)) != ("Split", "", 1) or node.constant or ABSENT in node.outputs:
             return node
         axis = dict(node.attributes).get("axis", 0)

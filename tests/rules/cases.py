@@ -711,7 +711,9 @@ PADDING = [
     case("depthwise-conv-of-relu-slice", "not one kernel", x="2x6x5", w="=4x2x1", s=[0], e=[4], t=[1], g=2, a={}),
     *(
         each
-        for name, extra in (("depthwise-conv-channels-padded", {}), ("depthwise-conv-bias-channels-padded", dict(b="=6")))
+        for name, extra in (
+            ("depthwise-conv-channels-padded", {}), ("depthwise-conv-bias-channels-padded", dict(b="=6"))
+        )
         for each in (
             case(name, x="2x6x5x5", w="=6x1x3x3", **extra, g=6, a=S2 | P1),
             case(name, x="1x6x5", w="=6x1x2", **extra, g=6, a={}, opset=9),
@@ -722,15 +724,29 @@ PADDING = [
     ),
     *(
         each
-        for name, extra in (("depthwise-conv-of-conv-padded", {}), ("depthwise-conv-bias-of-conv-padded", dict(c="=6")))
+        for name, extra in (
+            ("depthwise-conv-of-conv-padded", {}), ("depthwise-conv-bias-of-conv-padded", dict(c="=6"))
+        )
         for each in (
             case(name, **IMAGE, w="=6x4x3x3", b="=6", u="=6x1x3x3", **extra, g=6, a=S2 | P1, d=P1),
             case(name, x="1x3x5", w="=6x3x1", b="=6", u="=6x1x2", **extra, g=6, a={}, d={}, opset=9),
             case(name, "weight or bias", x="1x3x5", w="6x3x1", b="=6", u="=6x1x2", **extra, g=6, a={}, d={}),
             case(name, "the vectors are whole", x="1x3x5", w="=16x3x1", b="=16", u="=16x1x2",
                 **{k: "=16" for k in extra}, g=16, a={}, d={}),
-            case(name, "not one kernel per channel", x="1x3x5", w="=6x3x1", b="=6", u="=6x2x2", **extra, g=3, a={}, d={}),
+            case(name, "not one kernel per", x="1x3x5", w="=6x3x1", b="=6", u="=6x2x2", **extra, g=3, a={}, d={}),
             case(name, "the first convolution is", x="1x4x5", w="=6x2x1", b="=6", u="=6x1x2", **extra, g=6, a=G2, d={}),
+        )
+    ),
+    *(
+        each
+        for name in ("pad-of-conv-bias", "pad-of-relu-conv-bias")
+        for each in (
+            case(name, **IMAGE, w="=6x4x3x3", b="=6", p=[0, 0, 0, 0, 0, 2, 0, 0], a=S2 | P1),
+            case(name, x="1x3x5", w="=6x3x1", b="=6", p=[0, 0, 0, 0, 1, 0], a={}, opset=9),
+            case(name, "weight or bias is not constant", x="1x3x5", w="6x3x1", b="=6", p=[0, 0, 0, 0, 1, 0], a={}),
+            case(name, "not channels at the end alone", x="1x3x5", w="=6x3x1", b="=6", p=[0, 0, 1, 0, 2, 0], a={}),
+            case(name, "not channels at the end alone", x="1x3x5", w="=6x3x1", b="=6", p=[0, 0, 0, 0, 0, 1], a={}),
+            case(name, "the convolution is grouped", x="1x4x5", w="=6x2x1", b="=6", p=[0, 0, 0, 0, 1, 0], a=G2),
         )
     ),
     case("maxpool-of-conv-padded", **IMAGE, w="=6x4x3x3", b="=6", a=P1, p=K3 | S2 | P1),
@@ -740,7 +756,8 @@ PADDING = [
     case("maxpool-of-conv-padded", "the convolution is grouped", **IMAGE, w="=6x2x3x3", b="=6", a=P1 | G2, p=K3),
     *(
         each
-        for name in ("maxpool-of-slice", "averagepool-of-slice", "maxpool-of-slice-inverse", "averagepool-of-slice-inverse")
+        for pool in ("maxpool", "averagepool")
+        for name in (f"{pool}-of-slice", f"{pool}-of-slice-inverse")
         for each in (
             case(name, **IMAGE, s=[1], e=[3], t=[1], a=K3 | S2 | P1),
             case(name, x="1x4x5", s=[0], e=[-1], t=[-2], a=dict(kernel_shape=[2]), opset=10),
@@ -822,7 +839,7 @@ POOLING = [
     case("conv-of-sampling", "a window or the kernel is", **IMAGE, w="=6x4x2x1", k=(1, 1), s=(2, 2), p={}, b=[], a={}),
     case("conv-of-sampling", "the pool pads", **IMAGE, **POINT, k=(1, 1), s=(2, 2), p=dict(ceil_mode=1), b=[], a={}),
     *(
-        case("conv-of-sampling", "the convolution strides or pads", **IMAGE, **POINT, k=(1, 1), s=(2, 2), p={}, b=[], a=a)
+        case("conv-of-sampling", "the convolution strides", **IMAGE, **POINT, k=(1, 1), s=(2, 2), p={}, b=[], a=a)
         for a in (S2, P1, SAME)
     ),
 ]  # fmt: skip

@@ -101,6 +101,59 @@ IDIOMS = {
         ["gather-as-slice", "slice-of-matmul-rows", "slice-of-reshape", "slice-of-transpose"],
         {"Slice": 1, "Transpose": 1, "Reshape": 1, "MatMul": 1, "Squeeze": 1},
     ),
+    "a depthwise convolution of six channels, which become sixteen": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8, 4, 4] y)
+        <float[6, 8, 1, 1] w = {WEIGHT}, float[6, 1, 1, 1] u = {SCALE}, float[6] b = {SCALE},
+         float[8, 6, 1, 1] v = {WEIGHT}> {
+            m = Conv(x, w, b)  t = Relu(m)  n = Conv <group = 6> (t, u, b)  y = Conv(n, v)
+        }""",
+        ["depthwise-conv-bias-of-conv-padded", "conv-of-slice"],
+        {"Conv": 3, "Relu": 1},
+    ),
+    "the same where a sum is in between": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 6, 4, 4] x, float[1, 6, 4, 4] r) => (float[1, 8, 4, 4] y)
+        <float[6, 1, 1, 1] u = {SCALE}, float[8, 6, 1, 1] v = {WEIGHT}> {
+            t = Add(x, r)  m = Relu(t)  n = Conv <group = 6> (m, u)  y = Conv(n, v)
+        }""",
+        ["depthwise-conv-channels-padded", "conv-of-slice"],
+        {"Add": 1, "Relu": 1, "Pad": 1, "Conv": 2},
+    ),
+    "a pool behind the first convolution": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8, 2, 2] y)
+        <float[6, 8, 1, 1] w = {WEIGHT}, float[6] b = {SCALE}, float[8, 6, 1, 1] v = {WEIGHT}> {
+            m = Conv(x, w, b)  t = Relu(m)  n = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t)  y = Conv(n, v)
+        }""",
+        ["maxpool-of-conv-padded", "conv-of-slice"],
+        {"Conv": 2, "Relu": 1, "MaxPool": 1},
+    ),
+    "a channel shuffle of torch, and the halves that follow": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 3, 4, 4] x, float[1, 3, 4, 4] r) => (float[1, 3, 4, 4] y, float[1, 3, 4, 4] z)
+        <int64[5] s = {1, 2, 3, 4, 4}, int64[4] q = {1, 6, 4, 4}> {
+            t = Concat <axis = 1> (x, r)  m = Reshape(t, s)
+            n = Transpose <perm = [0, 2, 1, 3, 4]> (m)  o = Reshape(n, q)
+            y, z = Split <axis = 1, num_outputs = 2> (o)
+        }""",
+        ["shuffle-as-gather", "split-of-gather"],
+        {"Concat": 1, "Gather": 2},
+    ),
+    "Keras's adjustment of two samplings, normalised where they are joined": (
+        """<ir_version: 8, opset_import: ["": 15]>
+        g (float[1, 8, 4, 4] x, float[1, 8, 4, 4] r) => (float[1, 12, 2, 2] y)
+        <float[6, 8, 1, 1] w = {WEIGHT}, float[6] b = {SCALE}, float[12, 1, 1] k = {SCALE, SCALE}> {
+            o = AveragePool <kernel_shape = [1, 1], strides = [2, 2]> (x)  m = Conv(o, w)
+            p = AveragePool <kernel_shape = [1, 1], strides = [2, 2]> (r)  n = Conv(p, w)
+            t = Concat <axis = 1> (m, n)  f = Mul(t, k)  y = Add(f, k)
+        }""",
+        ["conv-of-sampling", "mul-of-concat", "conv-mul", "add-of-concat", "conv-add"],
+        {"Conv": 2, "Concat": 1},
+    ),
+    "the mean of all places": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8] y)
+        <int64[2] r = {2, 3}> { y = ReduceMean <keepdims = 0> (x, r) }""",
+        ["mean-as-globalaveragepool-squeeze"],
+        {"GlobalAveragePool": 1, "Squeeze": 1},
+    ),
     "SiLU": (
         """<ir_version: 8, opset_import: ["": 18]> g (float[4, 8] x) => (float[4, 8] y)
         { s = Sigmoid(x)  y = Mul(x, s) }""",
@@ -160,3 +213,10 @@ def test_of_a_class_token_nothing_but_its_row_is_multiplied():
     graph = rewritten(load_graph(written(text)), names)
     rows = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "MatMul"]
     assert rows == [1, 1]
+
+
+def test_a_depthwise_convolution_has_whole_vectors_of_channels():
+    text, names, _ = IDIOMS["a depthwise convolution of six channels, which become sixteen"]
+    graph = rewritten(load_graph(written(text)), names)
+    channels = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "Conv"]
+    assert channels == [16, 16, 8]
