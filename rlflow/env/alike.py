@@ -78,14 +78,15 @@ class AlikeState(LocalState):
 
     Attributes:
       single: the same state, whose choices are single rewrites.
-      made: the matches that the last move rewrote.
+      began: the single state that the last move began at.
+      made: the matches that it rewrote.
       touched: ids of the nodes that they concerned.
     """
 
     def __init__(self, single: RewriteState, before: "AlikeState | None" = None, made=(), touched=frozenset()):
         self.single, self.made, self.touched = single, tuple(made), touched
         self._before = before  # until what is known of it is taken over
-        self._began = before and before.single
+        self.began = before and before.single
 
     # -- as the single state -----------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class AlikeState(LocalState):
     @cached_property
     def actions(self) -> tuple[tuple[int, int], ...]:
         """(xfer_id, location) of the single rewrites that the last move made, numbered when first asked for."""
-        result, state = [], self._began
+        result, state = [], self.began
         for match in self.made:
             location = state.table.location_of(match)
             if location is not None:  # else an earlier one left it without readers
@@ -218,8 +219,49 @@ class AlikeState(LocalState):
         single = self.single.rewritten(graph, before, frozenset(touched))
         return AlikeState(single, self, made, frozenset(touched))
 
-    def first(self, match: Move) -> RewriteState:
-        return self.single.follow(match.members[0])
+    def choices(self, match: Move) -> tuple[Match, ...]:
+        return match.members
+
+    def carrying(self) -> "Carrying":
+        return Carrying(self)
+
+
+class Carrying:
+    """See `rlflow.tasks.base.Carrying`. What is added gets ids from the start's first free one on, here and there."""
+
+    def __init__(self, start: AlikeState):
+        self.rules = start.task.rules
+        self.names: dict[int, int] = {}  # id of a node or tensor that the choices added → that among all
+        self.next_id = start.graph.next_id  # after the choices
+        self.firsts: dict[tuple, int] = {}  # (xfer_id, nodes) of a match that was made → the first id that it added
+
+    def match(self, state: AlikeState, choice: Match) -> Move | None:
+        here = self._here(choice)
+        return next((move for move in state.matches if here in move.members), None)
+
+    def followed(self, after: AlikeState) -> None:
+        first = after.began.graph.next_id
+        for match in after.made:
+            self.firsts[match.xfer_id, match.nodes] = first
+            first += match.plan.n_new
+
+    def is_made(self, choice: Match) -> bool:
+        here = self._here(choice)
+        return (here.xfer_id, here.nodes) in self.firsts
+
+    def passed(self, choice: Match) -> None:
+        here = self._here(choice)
+        first = self.firsts[here.xfer_id, here.nodes]
+        self.names.update((self.next_id + k, first + k) for k in range(choice.plan.n_new))
+        self.next_id += choice.plan.n_new
+
+    def _here(self, choice: Match) -> Match:
+        names, bindings = self.names, dict(choice.bindings)
+        for name in self.rules[choice.xfer_id].tensor_names:
+            value = bindings[name]
+            several = isinstance(value, tuple)
+            bindings[name] = tuple([names.get(t, t) for t in value]) if several else names.get(value, value)
+        return Match(choice.xfer_id, tuple([names.get(n, n) for n in choice.nodes]), bindings, choice.plan)
 
 
 def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:

@@ -83,10 +83,14 @@ class Search:
         LimitReached."""
         if not self.compound:
             return state.objective - self.follow(state, match).objective
+        return state.objective - self.follow_single(state.single, state.choices(match)[0]).objective
+
+    def follow_single(self, state: LocalState, choice: Match) -> LocalState:
+        """The single state after one choice. Raises LimitReached."""
         self._check()
-        after = state.first(match)
+        after = state.follow(choice)
         self._spent(1)
-        return state.objective - after.objective
+        return after
 
     def _check(self) -> None:
         if self.interactions >= self.limits.interactions:

@@ -132,8 +132,30 @@ class CompoundState(Protocol):
     made: Sequence[Match]
     actions: Sequence[tuple[int, int]]
 
-    def first(self, match: Match) -> LocalState:
-        """The single state after the first choice that a match stands for."""
+    def choices(self, match: Match) -> Sequence[Match]:
+        """Those that a match stands for, as matches of `single`."""
+
+    def carrying(self) -> "Carrying":
+        """To do everywhere what single choices did at one of alike matches."""
+
+
+class Carrying(Protocol):
+    """Which matches of compound states stand for choices that were made one after another from the same single state.
+
+    Both ways, new nodes get other ids, and what was made for one choice may have made later ones, too.
+    """
+
+    def is_made(self, choice: Match) -> bool:
+        """Whether the next choice was made by one of the matches that were followed."""
+
+    def match(self, state: CompoundState, choice: Match) -> Match | None:
+        """The one of the state that stands for the next choice; None if none does."""
+
+    def followed(self, after: CompoundState) -> None:
+        """To be called with the state after that match."""
+
+    def passed(self, choice: Match) -> None:
+        """To be called for each choice in turn, once it is made."""
 
 
 def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[tuple[int, int], LocalState]]:
