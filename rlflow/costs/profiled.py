@@ -24,16 +24,7 @@ from rlflow.costs.layout import Layout, is_removed
 from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
 from rlflow.costs.target import Target
-from rlflow.costs.timing import (
-    Timed,
-    empty_model,
-    group_model,
-    in_blocks,
-    in_channels_last,
-    known_inputs,
-    reorder_model,
-    time_model,
-)
+from rlflow.costs.timing import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
 from rlflow.graph.model import ABSENT, Graph, Node
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
@@ -120,7 +111,7 @@ class ProfiledCost:
         def build() -> Timed:
             model, known = group_model(graph, group), known_inputs(graph, group)
             if quantised.is_quantised(group):
-                return Timed(in_channels_last(model), False, known)
+                return Timed(quantised.in_channels_last(model), False, known)
             if not blocks:
                 return Timed(model, given=known)
             return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)
