@@ -32,7 +32,6 @@ from rlflow.costs.timing import (
     empty_model,
     group_model,
     in_blocks,
-    in_channels_last,
     known_inputs,
     reorder_model,
     time_model,
@@ -154,7 +153,7 @@ class ProfiledCost:
         def build() -> Timed:
             model, known = group_model(graph, group), known_inputs(graph, group)
             if quantised.is_quantised(group):
-                return Timed(in_channels_last(model), False, known)
+                return Timed(quantised.in_channels_last(model), False, known)
             if not blocks:
                 return Timed(model, given=known)
             return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)

@@ -5,6 +5,10 @@ from scales, types and attributes by rules of its own. They are not repeated her
 to its group, so that it is timed together, and ONNX Runtime itself decides.
 """
 
+import onnx
+from onnx import helper
+
+from rlflow.costs.optimised import optimised
 from rlflow.graph.model import ABSENT, Graph, Node
 
 ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # the floats
@@ -60,3 +64,37 @@ def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
 def _is_read_once(graph: Graph, node: Node) -> bool:
     """Whether nothing but the node reads its data."""
     return len(graph.consumers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs
+
+
+# -- a kernel by itself ----------------------------------------------------------------------------
+
+
+def in_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The optimised model without the transposes that bring images to quantised kernels and back, if there are any.
+
+    These kernels want the channels last, and what lies between two of them stays so.
+    """
+    result = optimised(model)
+    graph = result.graph
+    kinds = {value.name: value.type.tensor_type for value in (*graph.input, *graph.output)}
+    read = [name for node in graph.node for name in node.input]
+    for node in list(graph.node):
+        perm = next((list(a.ints) for a in node.attribute if (node.op_type, a.name) == ("Transpose", "perm")), None)
+        if perm == [0, 2, 3, 1] and node.input[0] in kinds and read.count(node.input[0]) == 1:
+            _replace(graph.input, node.input[0], _transposed(kinds[node.input[0]], node.output[0], perm))
+        elif perm == [0, 3, 1, 2] and node.output[0] in kinds:
+            _replace(graph.output, node.output[0], _transposed(kinds[node.output[0]], node.input[0], [0, 2, 3, 1]))
+        else:
+            continue
+        graph.node.remove(node)
+    return result
+
+
+def _replace(values, name: str, new: onnx.ValueInfoProto) -> None:
+    (old,) = [value for value in values if value.name == name]
+    old.CopyFrom(new)
+
+
+def _transposed(kind: onnx.TypeProto.Tensor, name: str, perm: list[int]) -> onnx.ValueInfoProto:
+    sizes = [kind.shape.dim[axis].dim_value for axis in perm]
+    return helper.make_tensor_value_info(name, kind.elem_type, sizes)

@@ -249,40 +249,6 @@ def _channels_last(node: onnx.NodeProto) -> bool:
     return any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
 
 
-# -- channels last ---------------------------------------------------------------------------------
-
-
-def in_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The optimised model without the transposes that bring images to quantised kernels and back, if there are any.
-
-    These kernels want the channels last, and what lies between two of them stays so.
-    """
-    result = optimised(model)
-    graph = result.graph
-    kinds = {value.name: value.type.tensor_type for value in (*graph.input, *graph.output)}
-    read = [name for node in graph.node for name in node.input]
-    for node in list(graph.node):
-        perm = helper.get_node_attr_value(node, "perm") if node.op_type == "Transpose" else None
-        if perm == [0, 2, 3, 1] and node.input[0] in kinds and read.count(node.input[0]) == 1:
-            _replace(graph.input, node.input[0], _transposed(kinds[node.input[0]], node.output[0], perm))
-        elif perm == [0, 3, 1, 2] and node.output[0] in kinds:
-            _replace(graph.output, node.output[0], _transposed(kinds[node.output[0]], node.input[0], [0, 2, 3, 1]))
-        else:
-            continue
-        graph.node.remove(node)
-    return result
-
-
-def _replace(values, name: str, new: onnx.ValueInfoProto) -> None:
-    (old,) = [value for value in values if value.name == name]
-    old.CopyFrom(new)
-
-
-def _transposed(kind: onnx.TypeProto.Tensor, name: str, perm: list[int]) -> onnx.ValueInfoProto:
-    sizes = [kind.shape.dim[axis].dim_value for axis in perm]
-    return helper.make_tensor_value_info(name, kind.elem_type, sizes)
-
-
 # -- time ------------------------------------------------------------------------------------------
 
 

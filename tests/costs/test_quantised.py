@@ -13,8 +13,8 @@ from rlflow.costs.groups import Groups
 from rlflow.costs.layout import Layout
 from rlflow.costs.optimised import optimised
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.quantised import BORDERS
-from rlflow.costs.timing import group_model, in_channels_last, time_model
+from rlflow.costs.quantised import BORDERS, in_channels_last
+from rlflow.costs.timing import group_model, time_model
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph, Node
 from rlflow.graph.onnx_reader import load_graph
