@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime really does: the order in which it runs nodes, and the block that it plans for results.
+"""What a session of ONNX Runtime really does: the order in which nodes run, and the block that it plans for results.
 
 The order stands in its profile. The block is asked of the arena at the beginning of the second run, when the pattern of
 the first is known; the arena says so in its log, if it has given back what the first run took and grows by no more than
@@ -68,7 +68,7 @@ def _session(model: str, inputs: str, mode: str, folder: str) -> list[int]:
     onnxruntime.set_default_logger_severity(1)
     print(SECOND_RUN, file=sys.stderr, flush=True)
     session.run(None, given, once)
-    events = json.loads(Path(session.end_profiling()).read_text())
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     ran = [event for event in events if event["cat"] == "Node" and event["name"].endswith("kernel_time")]
     return [int(event["args"]["node_index"]) for event in ran[: len(ran) // 2]]
 

@@ -8,7 +8,7 @@ equal ones by the memory that is in use.
 Two cuts cost nothing. A *safe move* is a node that neither raises the peak nor lets memory grow: whatever an order does
 next, with that node moved to the front it needs no more, so nothing else is tried there. A *limit* drops every way
 that needs more. With limit and floor at P the walk asks whether an order with a peak of P exists: all peaks up to there
-count as equal, far more moves are safe, and a walk that ends early, without a cut to `width`, has proved that none does.
+count as equal, far more moves are safe, and a walk that ends early without a cut to `width` has proved that none does.
 """
 
 import time

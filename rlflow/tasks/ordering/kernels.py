@@ -9,8 +9,8 @@ from rlflow.graph.types import itemsize
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 OVERWRITES = frozenset(
-    ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
-     "ThresholdedRelu")
+    ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign",
+     "Tanh", "ThresholdedRelu")
 )  # fmt: skip
 """They may write their first output over their first input; sums and products, which could, are not registered so."""
 

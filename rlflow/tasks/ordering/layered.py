@@ -6,6 +6,7 @@ are split into tiles. Where the paper leaves something open: numbers of edges an
 sizes that are not positive are drawn anew; edges that are drawn twice are one edge; sizes are whole numbers of UNIT.
 """
 
+from itertools import pairwise
 from math import ceil, floor, sqrt
 
 import numpy as np
@@ -23,7 +24,7 @@ def layered(n: int, seed: int) -> Problem:
     """A layered graph of n nodes, numbered from left to right and from the first layer to the last."""
     rng = np.random.default_rng([n, seed])
     layers = _layers(n, rng)
-    edges = [edge for above, below in zip(layers, layers[1:]) for edge in _between(above, below, rng)]
+    edges = [edge for above, below in pairwise(layers) for edge in _between(above, below, rng)]
     edges += _skips(layers, len(edges), rng)
     memory, work = np.zeros(n, np.int64), np.zeros(n, np.int64)
     for layer in layers:

@@ -22,7 +22,7 @@ class Model(NamedTuple):
 
 
 def problem_of(graph: Graph) -> Model:
-    """The problem of a graph that a session runs. All sizes must be numbers (`Graph.at`); an unknown one counts as 0."""
+    """The problem of a graph that a session runs. All sizes must be numbers (`Graph.at`); unknown ones are 0."""
     nodes = sorted(graph.nodes)
     number = {node: k for k, node in enumerate(nodes)}
     buffers, reads, inplace, edges = _Buffers(graph), set(), set(), set()

@@ -151,8 +151,9 @@ class Problem:
         at = np.empty_like(orders)
         at[lanes, orders] = np.arange(n)
         last = self.last_use(at)
-        freed = np.bincount((lanes * (n + 2) + last + 1).ravel(), np.tile(self.size, len(orders)), len(orders) * (n + 2))
-        freed = freed.reshape(-1, n + 2)[:, :n].astype(np.int64)  # sums of whole numbers below 2⁵³: exact
+        slots, sizes = (lanes * (n + 2) + last + 1).ravel(), np.tile(self.size, len(orders))
+        freed = np.bincount(slots, sizes, len(orders) * (n + 2)).reshape(-1, n + 2)[:, :n]
+        freed = freed.astype(np.int64)  # sums of whole numbers below 2⁵³: exact
         return self.given + np.cumsum(self.made[orders] - freed, axis=1) + self.needs(orders, at, last)
 
     def needs(self, orders: np.ndarray, at: np.ndarray, last: np.ndarray) -> np.ndarray:

@@ -116,7 +116,8 @@ class _Planner:
                 self.release(self.origin(tensor))
         buffers = [Lifetime(step, last[tensor], aligned(graph.types.get(tensor))) for tensor, step in first.items()]
         offsets, peak = best_fit(buffers)
-        return Plan(buffers, offsets, peak, sum(aligned(graph.types.get(tensor)) for tensor in outputs - {*graph.inputs}))
+        kept = sum(aligned(graph.types.get(tensor)) for tensor in outputs - {*graph.inputs})
+        return Plan(buffers, offsets, peak, kept)
 
     def origin(self, tensor: int) -> int:
         return self.buffer.get(tensor, tensor)

@@ -34,7 +34,8 @@ def counted(problem: Problem, order) -> int:
     there = {b for b in buffers if problem.maker[b] < 0 and (readers[b] or problem.kept[b])}
     for node in order:
         there |= {b for b in buffers if problem.maker[b] == node}
-        ends = {b for n, b in problem.inplace.tolist() if n == node and not problem.kept[b] and readers[b] - done <= {node}}
+        over = {b for n, b in problem.inplace.tolist() if n == node}
+        ends = {b for b in over if not problem.kept[b] and readers[b] - done <= {node}}
         saved = max((problem.size[b] for b in ends), default=0)
         most = max(most, sum(problem.size[b] for b in there) + problem.work[node] - saved)
         done.add(node)
