@@ -13,12 +13,14 @@ from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
 from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.contenders import contenders, different, without_what_does_not_pay
+from rlflow.deliver.contenders import contenders, different, tidied, without_what_does_not_pay
 from rlflow.deliver.contest import compete
 from rlflow.deliver.delivery import sizes_to_measure
 
-PRUNING = 1 / 5  # of the seconds that the searches leave
-CONTEST = 5 / 8  # of what is left then: a quarter of all
+PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where they take all that is theirs
+TIDYING = 3.0  # seconds
+CHECKED = 4  # candidates, at most: the best ones
+CONTEST = 5 / 8  # of what is left then: a quarter
 
 
 def optimise(run, out: Path, started: float) -> dict:
@@ -110,7 +112,9 @@ def _compete(run, best, candidates: list[Candidate], end: float) -> tuple[list[C
     for family, ratio in contest.families.items():
         database.keep_family(family, threads, *ratio)
     used = {one.without: measured[one.without] for one in entered if one.without in measured}
-    return different([*contest.ranked, *candidates]), contest.table, used
+    winner, *others = contest.ranked or candidates
+    ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])
+    return ranked[:CHECKED], contest.table, used
 
 
 def _deliver(run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:

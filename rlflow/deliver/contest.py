@@ -54,7 +54,7 @@ def compete(
         first.  sizes: see `rlflow.costs.measured.measure`.  end: the clock (time.monotonic()) by which all is over.
     """
     inputs = [random_inputs(source, seed, shapes) for shapes in sizes.values()]
-    competing = list(contenders)[: _how_many(source, inputs, threads, end)]
+    competing = list(contenders)[: _how_many(source, inputs, threads, end)] if len(contenders) > 1 else []
     order, ratios = list(range(len(competing))), [[] for _ in competing]
     if len(competing) > 1:
         try:
