@@ -26,7 +26,7 @@ from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.onnx_writer import save_graph
 
-RUNS = 0.3  # seconds of runs of each side of a draw, at each of the sizes
+RUNS = 0.1  # seconds of runs of each side of a draw, at each of the sizes
 SIDES = 2.5  # so many sides there are for each contender: n + n/2 + …, and the original beside them each time
 
 

@@ -1,7 +1,7 @@
-"""Successive halving: all are measured in a short round, the worse half is dropped, until one is left.
+"""Successive halving: all are measured in a short heat, the worse half is dropped, until one is left.
 
-So most of the time goes to those that are hard to tell apart. A round has as much time as is left for each of the
-rounds after it, and consists of draws: each draw measures all that are left, side by side, and what counts of a
+So most of the time goes to those that are hard to tell apart. A heat has as much time as is left for each of the
+heats after it, and consists of draws: each draw measures all that are left, side by side, and what counts of a
 contender is the median of its draws so far.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-MOST_DRAWS = 8  # a round: more would be surer than a whole measurement is
+MOST_DRAWS = 8  # a heat: more would be surer than a whole measurement is
 
 
 def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> tuple[list[int], list[list[float]]]:

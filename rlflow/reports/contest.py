@@ -6,7 +6,7 @@ from rlflow.reports.markup import Safe, join, table, tag
 
 HEAD = ("candidate", "sessions", "of the original's latency (median)")
 ABOUT = (
-    "Candidates that competed end to end: the worse half was dropped after each round, and what came first was then "
+    "Candidates that competed end to end: the worse half was dropped after each heat, and what came first was then "
     "checked and measured by other runs, which are those that count."
 )
 
@@ -31,7 +31,7 @@ def _rows(outcome: Mapping) -> list[tuple[str, str, str]]:
 
 def _earlier(outcome: Mapping) -> str:
     """What was known of families of rules before: the only way in which one run depends on those before it."""
-    known = [f"{family} {ratio:.3f}" for family, ratio in outcome.get("measured_families", {}).items()]
+    known = [f"{family} {ratio:.3f}" for family, ratio in outcome.get("known_families", {}).items()]
     if not known:
         return ""
     return (

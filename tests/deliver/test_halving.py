@@ -35,11 +35,11 @@ def test_without_noise_all_are_in_order_as_far_as_they_were_kept(monkeypatch, co
     assert [len(results[k]) for k in order] == sorted((len(one) for one in results), reverse=True)
 
 
-def test_the_worse_half_is_dropped_after_every_round(monkeypatch):
+def test_the_worse_half_is_dropped_after_every_heat(monkeypatch):
     bench = Bench(monkeypatch, [1.0, 0.9, 0.8, 1.1, 0.95])
     halve(5, bench.draw, 1e6)
-    rounds = list(dict.fromkeys(bench.asked))
-    assert [sorted(one) for one in rounds] == [[0, 1, 2, 3, 4], [1, 2, 4], [1, 2]]
+    heats = list(dict.fromkeys(bench.asked))
+    assert [sorted(one) for one in heats] == [[0, 1, 2, 3, 4], [1, 2, 4], [1, 2]]
     assert len(bench.asked) == 3 * MOST_DRAWS
 
 
