@@ -13,12 +13,15 @@ from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
 from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.contenders import contenders, different, without_what_does_not_pay
-from rlflow.deliver.contest import compete
+from rlflow.deliver.contenders import Contender, contenders, different, tidied, without_what_does_not_pay
+from rlflow.deliver.contest import Contest, compete
 from rlflow.deliver.delivery import sizes_to_measure
+from rlflow.deliver.shares import measured_families
 
-PRUNING = 1 / 5  # of the seconds that the searches leave
-CONTEST = 5 / 8  # of what is left then: a quarter of all
+PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where they take all that is theirs
+TIDYING = 3.0  # seconds
+CHECKED = 4  # candidates, at most: the best ones
+CONTEST = 5 / 8  # of what is left then: a quarter
 
 
 def optimise(run, out: Path, started: float) -> dict:
@@ -92,25 +95,26 @@ def _learn(run, best) -> dict:
 
 def _choose(run, best, budget: Budget) -> dict:
     """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
-    candidates, contest, measured = without_what_does_not_pay(best, PRUNING * budget.left), [], {}
-    if run.config.eval.measure_seconds > 0 and target_of(run.task.cost) is None:
-        candidates, contest, measured = _compete(run, best, candidates, time.monotonic() + CONTEST * budget.left)
+    candidates = without_what_does_not_pay(best, PRUNING * budget.left)
     options = {"go_on": anytime.until_faster(budget), "ablation_until": budget.end}
-    outcome = _deliver(run, candidates, max(budget.left / 2, anytime.SHORT_MEASUREMENT), **options)
-    return outcome | {"contest": contest, "measured_families": measured}
-
-
-def _compete(run, best, candidates: list[Candidate], end: float) -> tuple[list[Candidate], list[dict], dict]:
-    """(candidates, the best first; the table of the contest; what of earlier measurements said who takes part)."""
-    database, threads, seed = TimingDatabase(run.config.cost.database), run.config.cost.threads, run.config.seed
-    measured = database.families(threads)
-    entered = contenders(run.task, candidates, best.candidates(), measured)
-    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
-    contest = compete(run.source, entered, sizes, threads, seed, end)
-    for family, ratio in contest.families.items():
+    if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
+        return _deliver(run, candidates, 0.0, **options)
+    threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
+    known = database.families(threads)
+    entered = contenders(run.task, candidates, best.candidates(), known)
+    contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
+    winner, *others = contest.ranked or candidates
+    ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
+    outcome = _deliver(run, ranked, max(budget.left / 2, anytime.SHORT_MEASUREMENT), **options)
+    for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)
-    used = {one.without: measured[one.without] for one in entered if one.without in measured}
-    return different([*contest.ranked, *candidates]), contest.table, used
+    used = {one.without: known[one.without] for one in entered if one.without in known}
+    return outcome | {"contest": contest.table, "known_families": used}
+
+
+def _compete(run, entered: list[Contender], end: float) -> Contest:
+    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
+    return compete(run.source, entered, sizes, run.config.cost.threads, run.config.seed, end)
 
 
 def _deliver(run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:

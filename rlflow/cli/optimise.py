@@ -18,16 +18,19 @@ from rlflow.cli.wiring import open_run
 TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
 PAGE = """\
 Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, then greedy,
-beam and annealing), checks that the result is equal, measures it against the original and writes what is shown to be
-faster. Where nothing is shown either way it writes the original, unless another figure is shown to be better (memory,
-file size) or --accept equal takes the result as it is; a file that is measured to be slower than the original never.
+beam and annealing), takes back what does not pay, lets what differs compete, checks that the result is equal, measures
+it against the original and writes what is shown to be faster. Where nothing is shown either way it writes the original,
+unless another figure is shown to be better (memory, file size) or --accept equal takes the result as it is; a file that
+is measured to be slower than the original never.
 
 All of that holds with --threads N threads. How the delivered file does with one thread is measured too, more shortly,
 and said; it decides nothing.
 
---seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far,
-checked and measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same
-command goes on after whatever happened, and with more seconds looks further.
+--seconds S is for the whole command (default: 120, and 900 where it learns): half for the searches, a tenth to take
+back what does not pay, a quarter for candidates that compete end to end, the rest for the last measurement; checks that
+have begun are finished. Ctrl-C or SIGTERM writes the best so far, checked and measured in short; once more leaves at
+once. What is known lies in DIR/best-so-far.json, so that the same command goes on after whatever happened, and with
+more seconds looks further.
 
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of

@@ -13,7 +13,8 @@ begun is finished. Each search begins at the original, as annealing from an opti
 stands in best-so-far.json as soon as it is known; a search that ended is not repeated, one that was cut is repeated
 from its start, so a kill changes nothing.
 
-Candidates are checked cheapest first; the first that is measured to be faster is the one that full checks would choose.
+What they came to is pruned and competes (`rlflow.deliver.contenders`, `rlflow.deliver.contest`). Candidates are checked
+as they are ranked then; the first that is measured to be faster is delivered.
 A signal is an exception in the block that looks; what follows measures in short, and where that shows nothing the
 original is delivered, too: what was found stays on disk for a longer look. Options of learning imply it, so none does
 nothing.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rlflow.common.system import ALARM, alarm
 
-SEARCHES = 1 / 2  # of the seconds, where nothing is learnt
+SEARCHES = 1 / 2  # of the seconds, where nothing is learnt; the rest is to prune, compete and measure
 
 
 class Budget(NamedTuple):

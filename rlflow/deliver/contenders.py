@@ -83,6 +83,14 @@ def contenders(
     return [one for one in every if id(one.candidate) in entered and one.candidate.state.objective < limit]
 
 
+def tidied(task: Task, winner: Candidate, seconds: float) -> Candidate:
+    """The winner of a contest without what only served the family that it was left without."""
+    if winner.name.endswith(f"-{WHOLE}"):
+        return winner
+    actions = pruned(task, winner.actions, seconds, again=False)
+    return replace(winner, actions=actions, state=follow(task, actions))
+
+
 def different(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The first of those that have the same graph."""
     of_graph: dict[str, Candidate] = {}

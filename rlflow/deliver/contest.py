@@ -26,7 +26,7 @@ from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import random_inputs
 from rlflow.graph.onnx_writer import save_graph
 
-RUNS = 0.3  # seconds of runs of each side of a draw, at each of the sizes
+RUNS = 0.1  # seconds of runs of each side of a draw, at each of the sizes
 SIDES = 2.5  # so many sides there are for each contender: n + n/2 + …, and the original beside them each time
 
 
@@ -54,7 +54,7 @@ def compete(
         first.  sizes: see `rlflow.costs.measured.measure`.  end: the clock (time.monotonic()) by which all is over.
     """
     inputs = [random_inputs(source, seed, shapes) for shapes in sizes.values()]
-    competing = list(contenders)[: _how_many(source, inputs, threads, end)]
+    competing = list(contenders)[: _how_many(source, inputs, threads, end)] if len(contenders) > 1 else []
     order, ratios = list(range(len(competing))), [[] for _ in competing]
     if len(competing) > 1:
         try:

@@ -1,7 +1,7 @@
-"""Successive halving: all are measured in a short round, the worse half is dropped, until one is left.
+"""Successive halving: all are measured in a short heat, the worse half is dropped, until one is left.
 
-So most of the time goes to those that are hard to tell apart. A round has as much time as is left for each of the
-rounds after it, and consists of draws: each draw measures all that are left, side by side, and what counts of a
+So most of the time goes to those that are hard to tell apart. A heat has as much time as is left for each of the
+heats after it, and consists of draws: each draw measures all that are left, side by side, and what counts of a
 contender is the median of its draws so far.
 """
 
@@ -10,18 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-MOST_DRAWS = 8  # a round: more would be surer than a whole measurement is
+MOST_DRAWS = 8  # a heat: more would be surer than a whole measurement is
 
 
-def halve(
-    count: int, draw: Callable[[list[int]], list[float]], end: float
-) -> tuple[list[int], list[list[float]]]:
+def halve(count: int, draw: Callable[[list[int]], list[float]], end: float) -> tuple[list[int], list[list[float]]]:
     """(contenders, the best first; of each what its draws gave).
 
     Args:
       count: of contenders, which are numbered from 0; those that are equally good stay in this order.
       draw: measures some of them and the original: what is lower is better.
-      end: the clock (time.monotonic()) by which all is over; no draw begins that would last longer, but the first.
+      end: the clock (time.monotonic()) by which all is over; no draw begins later, nor, but for the first, one that
+        would last longer.
     """
     results: list[list[float]] = [[] for _ in range(count)]
     left, dropped, side = list(range(count)), [], 0.0
@@ -35,7 +34,8 @@ def halve(
             for index, result in zip(left, draw(left), strict=True):
                 results[index].append(result)
             side = (time.monotonic() - began) / sides
-        left.sort(key=lambda index: np.median(results[index]))
+        if results[left[0]]:
+            left.sort(key=lambda index: np.median(results[index]))
         half = (len(left) + 1) // 2
         left, dropped = left[:half], left[half:] + dropped
     return left + dropped, results

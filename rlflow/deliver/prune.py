@@ -16,18 +16,17 @@ from rlflow.deliver.without import Chain, Rewrites
 from rlflow.env.state import Task
 
 
-def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float) -> list[tuple[int, int]]:
+def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float, again: bool = True) -> list[tuple[int, int]]:
     """The actions without the groups of rewrites that do not pay; those that gained least are tried first.
-
-    Timings may be others afterwards: `Task.forget_costs`.
 
     Args:
       actions: valid (xfer_id, location) pairs.  seconds: after which nothing more is tried.
+      again: whether timings may be taken again. They are others then: `Task.forget_costs`.
     """
     end, rewrites, out = time.monotonic() + seconds, Rewrites(task, actions), set()
     whole = kept = rewrites.without(out)
     with suppress(TimeIsUp), timing_until(task.cost, end):
-        settle(task.cost, whole.graph, task.graph, time.monotonic() + seconds / 4)
+        settle(task.cost, whole.graph, task.graph, time.monotonic() + seconds / 4 * again)
         before = None
         while kept is not before:
             before, waiting = kept, groups(rewrites, kept)
@@ -36,7 +35,7 @@ def pruned(task: Task, actions: Sequence[tuple[int, int]], seconds: float) -> li
                 if now >= end:
                     raise TimeIsUp
                 rest = rewrites.without(out | group)
-                until = now + (end - now) / (len(waiting) - number)
+                until = now + (end - now) / (len(waiting) - number) * again
                 if len(rest.steps) < len(kept.steps) and all(
                     _pays_nothing(task, rest, beside, until) for beside in (kept, whole)
                 ):

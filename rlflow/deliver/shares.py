@@ -6,10 +6,11 @@ MOST are listed: of more, those whose own rewrites gained least are one last gro
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from rlflow.costs import TimeIsUp, timing_until
+from rlflow.costs.measured import Ratio
 from rlflow.costs.spread import graph_spread
 from rlflow.deliver.candidates import Candidate
 from rlflow.deliver.prune import groups
@@ -24,8 +25,8 @@ OTHERS = "all others"
 def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
     """The groups of its rewrites, what is estimated of each, and the graph without it; what gains most first.
 
-    Of each: rule, or OTHERS; count; gain_ps, by which the file's estimate is lower than without the group; off_ps, by
-    how much that may be off; measured: None.
+    Of each: rule, or OTHERS, and its family, or None; count; gain_ps, by which the file's estimate is lower than
+    without the group; off_ps, by how much that may be off; measured: None.
     """
     rewrites, state, result = Rewrites(task, delivered.actions), delivered.state, []
     few = groups(rewrites, rewrites.without(()))[::-1]
@@ -38,9 +39,10 @@ def shares(task: Task, delivered: Candidate) -> list[tuple[dict, RewriteState]]:
             if time.monotonic() >= end:
                 break
             rest = rewrites.without(group).states[-1]
-            rules = {task.rules[rewrites.actions[step][0]].name for step in group}
+            rules = {rewrites.actions[step][0] for step in group}
+            rule = task.rules[rules.pop()] if len(rules) == 1 else None
             share = {
-                "rule": rules.pop() if len(rules) == 1 else OTHERS, "count": len(group),
+                "rule": rule.name if rule else OTHERS, "family": rule and rule.family, "count": len(group),
                 "gain_ps": rest.objective - state.objective,
                 "off_ps": (graph_spread(task.cost, rest.graph) - spread).ps, "measured": None,
             }  # fmt: skip
@@ -63,3 +65,10 @@ def measure_shares(
             return
         result = measured(without, max(left / (len(known) - number), needed))
         share["measured"] = {key: result[key] for key in ("ratio", "interval", "verdict")}
+
+
+def measured_families(shares: Sequence[Mapping]) -> Iterator[tuple[str, Ratio]]:
+    """(family, latency with the group's rewrites of that without them) of the groups that were measured."""
+    for share in shares:
+        if share["measured"] is not None and share["family"] is not None:
+            yield share["family"], Ratio(share["measured"]["ratio"], *share["measured"]["interval"])

@@ -9,6 +9,7 @@ from rlflow.common.files import write_text
 from rlflow.deliver.choice import is_faster, losses
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
+from rlflow.reports.contest import contest_markdown
 from rlflow.reports.shares import shares_markdown
 
 SAME = "it is the original: nothing to compare"
@@ -30,7 +31,7 @@ def write_report(folder: Path, results: dict) -> Path:
         _summary(outcome),
         "## What was changed\n\n" + _rewrites(outcome) + left_out_text(outcome) + shares_markdown(outcome),
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
-        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
+        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome) + contest_markdown(outcome),
         *(["## Dream and reality\n\n" + _dream(outcome)] if learned else []),
         "## Conditions\n\n" + _conditions(results),
         "## Stages\n\n" + _stages(results["stages"]),

@@ -9,7 +9,7 @@ from rlflow.costs.spread import graph_spread
 from rlflow.deliver import shares as module
 from rlflow.deliver.candidates import Candidate, follow
 from rlflow.deliver.prune import groups, pruned
-from rlflow.deliver.shares import OTHERS, measure_shares, shares
+from rlflow.deliver.shares import OTHERS, measure_shares, measured_families, shares
 from rlflow.deliver.without import Rewrites
 from rlflow.env.state import Task
 from rlflow.search.greedy import greedy
@@ -145,3 +145,4 @@ def test_groups_are_measured_until_time_is_up(monkeypatch):
     assert [seconds for _, seconds in asked] == [3.0, 3.0] and math.isclose(clock[0], 6.0)
     assert [share["measured"] is not None for share, _ in known] == [True, True, False, False]
     assert known[0][0]["measured"] == {"ratio": 0.9, "interval": [0.8, 1.0], "verdict": "faster"}
+    assert list(measured_families([share for share, _ in known])) == [("toy", (0.9, 0.8, 1.0))] * 2
