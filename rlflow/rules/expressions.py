@@ -221,8 +221,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, finite, attributes, len, min, max, sum, abs, tuple, range, all,
-        any,
+        axes, reshaped, dtype, compose, inverse, full, scalar, finite, attributes, len, min, max, sum, abs, tuple,
+        range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}
