@@ -44,8 +44,8 @@ def separable(s: Sketch) -> None:
 
 def cut_channels(s: Sketch) -> None:
     """Some channels are cut off, mostly the last ones, before or after what treats each channel by itself."""
-    x = image(s)
-    ends = {"starts": np.array([0 if s.chance(0.8) else 1]), "ends": np.array([x.shape[1] - (x.shape[1] > 2)])}
+    x = s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4])))  # whose channels are no symbol
+    ends = {"starts": np.array([0 if s.chance(0.8) else 1]), "ends": np.array([x.shape[1] - 1])}
     axis = 1 if s.chance(0.9) else 2
     kind = s.pick(["depthwise", "depthwise", "MaxPool", "AveragePool"])
     if kind == "depthwise":

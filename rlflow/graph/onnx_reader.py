@@ -14,7 +14,7 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph import symbolic
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
-from rlflow.graph.opsets import attributes_to_inputs, moved_attributes
+from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
 from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
 
@@ -176,16 +176,19 @@ class _Reader:
         return lost
 
     def with_parts(self, node: Node) -> Node:
-        """The node; a Split of equal parts says how large they are, where that is known."""
-        if (node.op, node.domain, len(node.inputs)) != ("Split", "", 1) or node.constant or ABSENT in node.outputs:
+        """The node; a Split of equal parts says how large they are, where that is known. See `without_parts`."""
+        counted = dict(node.attributes).get("num_outputs") is not None
+        equal = counted if self.opsets.get("", 0) >= COUNTS_PARTS else self.opsets.get("", 0) >= MOVED["Split"].version
+        if (node.op, node.domain, len(node.inputs)) != ("Split", "", 1) or node.constant or not equal:
             return node
         axis = dict(node.attributes).get("axis", 0)
-        shapes = [self.types[tensor].shape for tensor in node.outputs]
-        if any(shape is None or type(shape[axis]) is not int for shape in shapes):
+        kinds = [self.types.get(tensor) for tensor in node.outputs]
+        sizes = {kind.shape[axis] if kind is not None and kind.shape is not None else None for kind in kinds}
+        if len(sizes) > 1 or type(*sizes) is not int:
             return node
-        sizes = Constant.of(np.array([shape[axis] for shape in shapes], np.int64))
+        parts = Constant.of(np.array([*sizes] * len(kinds), np.int64))
         tensor = self.fresh()
-        self.constants[tensor], self.types[tensor] = sizes, sizes.type
+        self.constants[tensor], self.types[tensor] = parts, parts.type
         attributes = tuple(pair for pair in node.attributes if pair[0] != "num_outputs")
         return replace(node, inputs=(*node.inputs, tensor), attributes=attributes)
 

@@ -2,7 +2,7 @@
 
 Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the graph such an
 operator always has its newer form, so that a rule is written once; on export it gets the form of the model's own opset
-back, which is never changed. `SINCE` is the oldest version with the semantics that rules assume; an operator in an
+back, which is never changed. A Split of equal parts says their sizes inside the graph, where they are known. `SINCE` is the oldest version with the semantics that rules assume; an operator in an
 older version is carried through and no rule touches it.
 """
 
@@ -34,6 +34,8 @@ MOVED: dict[str, Moved] = {
     "Pad": Moved(11, (("pads", 1, np.int64), ("value", 2, np.float32))),
     "Slice": Moved(10, (("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))),
 }
+
+COUNTS_PARTS = 18  # from which on a Split of equal parts says how many there are; before, it says nothing
 
 # Oldest opset whose version of the operator means what the rules say (default 1: never changed).
 SINCE: dict[str, int] = {

@@ -64,6 +64,12 @@ def sequences(nodes: str) -> Graph:
     return with_weights(f"f (float[2,4,8] x, float[2,4,8] z) => (float y) {{{nodes}}}", weights, numbers)
 
 
+def padded(pads: str, channels: int) -> Graph:
+    """x: [1, 18, 6, 6], of which a Pad makes so many channels for a depthwise convolution."""
+    nodes = f"p = Constant<value_ints=[{pads}]>() a = Pad(x, p) y = Conv<group={channels}>(a, d)"
+    return with_weights(f"g (float[1,18,6,6] x) => (float y) {{{nodes}}}", [("d", (channels, 1, 3, 3))])
+
+
 def with_weights(body: str, weights, numbers=None) -> Graph:
     text = f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> {body}'
     model = onnx.parser.parse_model(text)
@@ -99,6 +105,7 @@ ONE_KERNEL = [
     sequences("a = MatMul(x, w) y = Add(b, a)"),
     sequences("t = Transpose<perm=[0,2,1]>(z) a = MatMul(x, t) y = Div(a, k)"),
     sequences("t = Mul(x, half) y = MatMul(t, w)"),
+    padded("0,0,1,1,0,0,1,1", 18),
     images("a = Conv(x, w, b) y = Relu(a)", 18),
     images("a = Conv(x, w, b) s1 = Add(a, z) y = Relu(s1)", 18),
     images("a = Conv(x, w) c = BatchNormalization(a, v, v, v, v) m = Mul(c, s) n = Add(m, s) y = LeakyRelu(n)", 18),
@@ -107,6 +114,7 @@ SEVERAL_KERNELS = [
     sequences("t = Add(x, z) a = LayerNormalization<axis=-1>(t, g, b) y = Mul(a, t)"),
     sequences("d = Div(x, root) e1 = Erf(d) p = Add(e1, one) h = Mul(p, half) y = Mul(x, h)"),
     sequences("a = MatMul(x, w) c = Add(a, b) d = Relu(c) y = Mul(d, a)"),
+    padded("0,0,0,0,0,14,0,0", 32),
     images("a = Conv(x, w) s1 = Add(a, z) y = Relu(s1)", 18),
     images("a = Conv(x, w, b) r = Relu(a) y = Mul(r, a)", 18),
     images("c = BatchNormalization(x, v, v, v, v) y = Relu(c)", 18),
