@@ -5,15 +5,17 @@ same graph (other weights, other ids, literals that nobody shares): pairs of dif
 have equal masks. From the last state of each walk graphs are made that differ in one thing that a condition may ask:
 where that changes a mask, it must change the observation. And nodes of all of these, from different graphs, that are
 alike within some edges must have the same matches of every rule: what a network that passes messages can learn.
+Resumable: finished parts are kept.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+import onnx
 
-from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.harness import bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
 from benchmarks.look_alikes import changes, disguised, equal, matches_by_row, refined, seen, state_of
 from benchmarks.random_models.open_model import random_open_model
@@ -27,8 +29,8 @@ JUDGES = (*ENGINE, "benchmarks/look_alikes.py", "rlflow/env/observation")
 
 LARGE = ("resnet50", "bert_base", "shufflenet_v2")
 TINY = tuple(name for name in ZOO if name.startswith("tiny_"))
-RANDOM_MODELS = 125  # of each sort
-STEPS = {"zoo": 150, "random": 40}  # of a walk
+CHUNK, CHUNKS = 5, 24  # random models of each sort that are compared with each other, and how many such chunks
+STEPS = {"zoo": 150, "random": 60}  # of a walk
 CHANGES = 40  # of the last state of a walk, drawn at random
 DISTANCES = (0, 1, 2, 3, 4, 6)  # edges
 EVERY = 4  # states of a walk, of one the nodes are compared
@@ -89,14 +91,39 @@ class Tally:
         }
 
 
-def problems(seed: int, n_random: int, zoo: tuple[str, ...]) -> Iterator[tuple]:
-    """(model, symbol → size, steps)."""
-    for name in zoo:
+Problem = tuple[onnx.ModelProto, dict[str, int], int]  # a model, symbol → size, steps
+
+
+def zoo(*names: str) -> Iterator[Problem]:
+    for name in names:
         yield load(name), {}, STEPS["zoo"]
-    for k in range(seed * n_random, (seed + 1) * n_random):
-        yield random_model(k), {}, STEPS["random"]
-        model, sizes = random_open_model(k)
+
+
+def random_models(seeds: Iterable[int]) -> Iterator[Problem]:
+    """With numbers, and with symbols as sizes."""
+    for seed in seeds:
+        yield random_model(seed), {}, STEPS["random"]
+        model, sizes = random_open_model(seed)
         yield model, sizes[0], STEPS["random"]
+
+
+def part(problems: Iterable[Problem], seed: int) -> dict:
+    """The figures of some problems."""
+    tally = Tally(load_rules(), np.random.default_rng(seed))
+    for problem in problems:
+        compare(*problem, CHANGES, tally)
+    return tally.figures()
+
+
+def total(parts: Iterable[dict]) -> dict:
+    """The sums of figures, name by name."""
+    result: dict = {}
+    for figures in parts:
+        for name, value in figures.items():
+            result[name] = (
+                total([result.get(name, {}), value]) if isinstance(value, dict) else result.get(name, 0) + value
+            )
+    return result
 
 
 def compare(model, sizes: dict[str, int], steps: int, n_changes: int, tally: Tally) -> None:
@@ -133,13 +160,15 @@ def table(figures: dict) -> str:
 
 
 def main() -> int:
-    arguments = parser(__doc__)
-    arguments.add_argument("--random-models", type=int, default=RANDOM_MODELS, help="of each sort")
+    arguments = parser(__doc__, "runs/observation")
+    arguments.add_argument("--chunks", type=int, default=CHUNKS, help=f"of {CHUNK} random models of each sort")
     arguments = arguments.parse_args()
-    tally = Tally(load_rules(), np.random.default_rng(arguments.seed))
-    for problem in problems(arguments.seed, arguments.random_models, (*TINY, *LARGE)):
-        compare(*problem, CHANGES, tally)
-    figures = tally.figures()
+    seed, first = arguments.seed, arguments.seed * arguments.chunks
+    parts = {"tiny": lambda: zoo(*TINY)} | {name: lambda name=name: zoo(name) for name in LARGE}
+    for k in range(first, first + arguments.chunks):
+        parts[f"random {k}"] = lambda k=k: random_models(range(k * CHUNK, (k + 1) * CHUNK))
+    by_part = each(list(parts), arguments.folder, lambda name: part(parts[name](), seed))
+    figures = total(by_part.values())
     graphs, nodes = figures["graphs"], figures["nodes"][str(DISTANCES[-1])]
     kinds, equal_pairs = figures["changes"].values(), graphs["seen equal"]
     bars = [
