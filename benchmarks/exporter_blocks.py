@@ -17,7 +17,7 @@ class Block(NamedTuple):
     """A text, and the sizes that its words stand for.
 
     Attributes:
-      places: of the sequence.  past: places that were there before.  width: features.  inner: those between.
+      length: of the sequence.  past: of what was there before it.  width: features.  inner: those between.
       key_heads: of keys and values; the heads of queries are width / HEAD.
       inputs: beside x, as the text format declares them.
       all_seen: whether the mask c, which is an input otherwise, is stored and masks nothing.
@@ -25,7 +25,7 @@ class Block(NamedTuple):
 
     text: str
     opset: int
-    places: int
+    length: int
     past: int = 0
     width: int = 768
     inner: int = 3072
@@ -146,16 +146,16 @@ BLOCKS = {
 
 
 def model(block: Block, seed: int = 0) -> onnx.ModelProto:
-    """The block as a model: float x and y [1, places, width], random weights, none of them 0 or 1."""
+    """The block as a model: float x and y [1, length, width], random weights, none of them 0 or 1."""
     result = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": {block.opset}, "com.microsoft": 1]>
-        block (float[1, {block.places}, {block.width}] x{block.inputs})
-        => (float[1, {block.places}, {block.width}] y) {{ {block.text} }}"""
+        block (float[1, {block.length}, {block.width}] x{block.inputs})
+        => (float[1, {block.length}, {block.width}] y) {{ {block.text} }}"""
     )
     read = {name for node in result.graph.node for name in node.input}
     arrays = weights(block, np.random.default_rng(seed)) | numbers(block) | lists(block)
     if block.all_seen:
-        arrays["c"] = np.ones((1, 1, block.places, block.places), bool)
+        arrays["c"] = np.ones((1, 1, block.length, block.length), bool)
     result.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in arrays.items() if name in read)
     onnx.checker.check_model(result, full_check=True)
     return result
@@ -181,7 +181,7 @@ def numbers(block: Block) -> dict[str, np.ndarray]:
         "infinite": -np.inf,
     }  # fmt: skip
     speeds = 10_000 ** -(np.arange(0, HEAD, 2) / HEAD)
-    angles = np.tile(np.arange(block.places)[:, None] * speeds, 2)[None, None]
+    angles = np.tile(np.arange(block.length)[:, None] * speeds, 2)[None, None]
     arrays = scalars | {"cos": np.cos(angles), "sin": np.sin(angles)}
     arrays |= {f"{name}_once": arrays[name][0, 0, :, : HEAD // 2] for name in ("cos", "sin")}
     return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
@@ -189,13 +189,13 @@ def numbers(block: Block) -> dict[str, np.ndarray]:
 
 def lists(block: Block) -> dict[str, np.ndarray]:
     """Shapes, axes and ends."""
-    places, all_places, heads = block.places, block.past + block.places, block.width // HEAD
+    length, whole, heads = block.length, block.past + block.length, block.width // HEAD
     named = {
-        "q_heads": (1, places, -1, HEAD), "k_heads": (1, places, -1, HEAD), "joined": (1, places, block.width),
-        "stacked": (heads, all_places, HEAD), "across": (1, heads, HEAD, all_places), "flat": (-1, block.width),
-        "flat_inner": (-1, block.inner), "deep": (1, places, 3 * block.width), "deep_inner": (1, places, block.inner),
+        "q_heads": (1, length, -1, HEAD), "k_heads": (1, length, -1, HEAD), "joined": (1, length, block.width),
+        "stacked": (heads, whole, HEAD), "across": (1, heads, HEAD, whole), "flat": (-1, block.width),
+        "flat_inner": (-1, block.inner), "deep": (1, length, 3 * block.width), "deep_inner": (1, length, block.inner),
         "thirds": (block.width,) * 3, "from0": (0,), "to_half": (HEAD // 2,), "to_end": (np.iinfo(np.int64).max,),
-        "axis2": (2,), "axis3": (3,), "copies": (1, block.key_heads, heads // block.key_heads, places, HEAD),
-        "all_heads": (1, heads, places, HEAD), "first_place": (0,),
+        "axis2": (2,), "axis3": (3,), "copies": (1, block.key_heads, heads // block.key_heads, length, HEAD),
+        "all_heads": (1, heads, length, HEAD), "first_place": (0,),
     }  # fmt: skip
     return {name: np.array(values, np.int64) for name, values in named.items()}

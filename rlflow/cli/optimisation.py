@@ -105,7 +105,7 @@ def _choose(run, best, budget: Budget) -> dict:
     contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
     winner, *others = contest.ranked or candidates
     ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
-    outcome = _deliver(run, ranked, max(budget.left / 2, anytime.SHORT_MEASUREMENT), **options)
+    outcome = _deliver(run, ranked, max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), **options)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)
     used = {one.without: known[one.without] for one in entered if one.without in known}
