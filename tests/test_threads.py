@@ -75,8 +75,8 @@ def test_what_wakes_the_threads_changes_nothing_of_the_model_beside_it():
     model = timing.empty_model()
     beside = timing.roused(model, 3)
     inputs = random_inputs(beside, 0)
-    alone = run(session(model, 3), {"x": inputs["x"]})
-    assert np.array_equal(run(session(beside, 3), inputs, ["y"])[0], alone[0]) and len(model.graph.node) == 1
+    (expected,) = run(session(model, 3), {"x": inputs["x"]})
+    assert np.array_equal(run(session(beside, 3), inputs, ["y"])[0], expected) and len(model.graph.node) == 1
     multiplications = np.prod([*inputs["rouse a"].shape, inputs["rouse b"].shape[1]])
     assert multiplications >= 3 * 65_536  # of which ONNX Runtime gives every thread its part
 
@@ -111,18 +111,18 @@ def delivered(monkeypatch, folder, threads: int, verdicts: dict[int, str]) -> tu
     return delivery.deliver(task, source, [candidate], folder, options, {}, []), asked
 
 
-@pytest.mark.parametrize("alone", RATIOS)
-def test_the_choice_follows_the_threads_and_what_one_thread_says_is_told(monkeypatch, tmp_path, alone):
-    outcome, asked = delivered(monkeypatch, tmp_path, 4, {4: "faster", 1: alone})
+@pytest.mark.parametrize("verdict", RATIOS)
+def test_the_choice_follows_the_threads_and_what_one_thread_says_is_told(monkeypatch, tmp_path, verdict):
+    outcome, asked = delivered(monkeypatch, tmp_path, 4, {4: "faster", 1: verdict})
     assert outcome["delivered"] == "greedy" and asked == [4, 1]
     assert outcome["candidates"]["greedy"]["measured"]["threads"] == 4
-    assert outcome["measured_one_thread"] == measured(alone, 1)
+    assert outcome["measured_one_thread"] == measured(verdict, 1)
     receipt = json.loads((tmp_path / "receipt.json").read_text())
     assert receipt["costs"]["threads"] == 4
     said, shown = certainty_line(outcome), str(answer("a model", outcome, "greedy"))
     assert "24 pairs of runs in 6 sessions with 4 threads; with one thread measured" in said
-    assert said.endswith(": better run the original so.") == (alone == "slower")
-    assert ('<p class="bad">With one thread measured 10.0 % slower' in shown) == (alone == "slower")
+    assert said.endswith(": better run the original so.") == (verdict == "slower")
+    assert ('<p class="bad">With one thread measured 10.0 % slower' in shown) == (verdict == "slower")
 
 
 @pytest.mark.parametrize("verdict", ["slower", "no difference shown"])

@@ -423,7 +423,7 @@ def measured(ratio: float, low: float, high: float, verdict: str, memory: int = 
     return {
         "verdict": verdict, "slower_at": [], "ratio": ratio, "interval": [low, high], "original_ms": 1.0, "pairs": 24,
         "candidate_ms": ratio, "side_by_side": True, "sessions": 6, "at": {}, "original_memory_bytes": 10**7,
-        "candidate_memory_bytes": memory,
+        "candidate_memory_bytes": memory, "threads": 1,
     }  # fmt: skip
 
 
