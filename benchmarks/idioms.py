@@ -1,5 +1,6 @@
-"""What each form of a transformer's block is worth, beside what exporters write, with all of ONNX Runtime's
-optimisations on.
+"""What each form of a transformer's block is worth, beside what exporters write.
+
+Both run with all of ONNX Runtime's optimisations on.
 
     python -m benchmarks.idioms [--block NAME]
 
