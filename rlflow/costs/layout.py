@@ -25,7 +25,7 @@ ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carrier
 SUMS = frozenset(("Add", "Sum", "Mul"))
 REMOVED = frozenset(("Identity", "Dropout"))
 CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
-    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization",
+    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization", "Resize",
 ))  # fmt: skip
 FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolution
 FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
@@ -245,6 +245,8 @@ class Layout:
         """Whether the operator stays in blocks if all its varying inputs `data` come in blocks."""
         if node.op in ALIGNED and not all(map(self._is_aligned, data)):
             return False
+        if node.op == "Resize" and not _repeats(node):
+            return False
         if node.op == "Concat":
             return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
         if node.op in SUMS and len(data) == len(node.inputs):
@@ -277,6 +279,13 @@ class Layout:
     def _is_aligned(self, tensor: int) -> bool:
         kind = self.graph.types.get(tensor)
         return _is_image(kind) and kind.shape[1] % block() == 0
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a Resize repeats each place; ONNX Runtime has a blocked kernel for that, and for no other but some."""
+    wanted = (b"nearest", b"asymmetric", b"floor")
+    names = ("mode", "coordinate_transformation_mode", "nearest_mode")
+    return tuple(node.attribute(name, b"") for name in names) == wanted
 
 
 def _is_image(kind: TensorType | None) -> bool:
