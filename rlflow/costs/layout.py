@@ -115,10 +115,10 @@ def pads(graph: Graph, node: Node) -> Node | None:
     ):
         return None
     same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
-    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_places(graph, node) else None
+    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_positions(graph, node) else None
 
 
-def _pads_places(graph: Graph, node: Node) -> bool:
+def _pads_positions(graph: Graph, node: Node) -> bool:
     """Whether a Pad adds places alone: no channels, nothing cut away."""
     widths = shape_value(graph, node.inputs[1])
     if widths is None:
