@@ -74,14 +74,14 @@ def scaled_join(s: Sketch) -> None:
 def sampled(s: Sketch) -> None:
     """A pool of windows of one place, mostly, that strides; then a convolution, mostly 1×1."""
     x = image(s)
-    places = len(x.shape) - 2
-    window = {"kernel_shape": [1 if s.chance(0.9) else 2] * places, "strides": [s.pick([1, 2, 2])] * places}
+    positions = len(x.shape) - 2
+    window = {"kernel_shape": [1 if s.chance(0.9) else 2] * positions, "strides": [s.pick([1, 2, 2])] * positions}
     y = pool(s, "AveragePool", x, window)
-    kernel = [1 if s.chance(0.9) else 2] * places
-    conv(s, y, kernel, s.chance(0.5), {} if s.chance(0.8) else {"pads": [1] * 2 * places})
+    kernel = [1 if s.chance(0.9) else 2] * positions
+    conv(s, y, kernel, s.chance(0.5), {} if s.chance(0.8) else {"pads": [1] * 2 * positions})
 
 
-def mean_of_places(s: Sketch) -> None:
+def mean_of_positions(s: Sketch) -> None:
     """The mean of all places of each channel, mostly, without the axes."""
     x = image(s)
     axes = [*range(2, len(x.shape))] if s.chance(0.85) else [1]
@@ -89,5 +89,5 @@ def mean_of_places(s: Sketch) -> None:
 
 
 CHANNEL_MOTIFS = {  # → how often, as in MOTIFS
-    separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_places: 0.7,
+    separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
 }  # fmt: skip

@@ -26,7 +26,7 @@ ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carrier
 SUMS = frozenset(("Add", "Sum", "Mul"))
 REMOVED = frozenset(("Identity", "Dropout"))
 CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
-    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization",
+    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization", "Resize",
 ))  # fmt: skip
 FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolution
 FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
@@ -116,10 +116,10 @@ def pads(graph: Graph, node: Node) -> Node | None:
     ):
         return None
     same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
-    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_places(graph, node) else None
+    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_positions(graph, node) else None
 
 
-def _pads_places(graph: Graph, node: Node) -> bool:
+def _pads_positions(graph: Graph, node: Node) -> bool:
     """Whether a Pad adds places alone: no channels, nothing cut away."""
     widths = shape_value(graph, node.inputs[1])
     if widths is None:
@@ -248,6 +248,8 @@ class Layout:
         """Whether the operator stays in blocks if all its varying inputs `data` come in blocks."""
         if node.op in ALIGNED and not all(map(self._is_aligned, data)):
             return False
+        if node.op == "Resize" and not _repeats(node):
+            return False
         if node.op == "Concat":
             return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
         if node.op in SUMS and len(data) == len(node.inputs):
@@ -280,6 +282,13 @@ class Layout:
     def _is_aligned(self, tensor: int) -> bool:
         kind = self.graph.types.get(tensor)
         return _is_image(kind) and kind.shape[1] % block() == 0
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a Resize repeats each place; ONNX Runtime has a blocked kernel for that, and for no other but some."""
+    wanted = (b"nearest", b"asymmetric", b"floor")
+    names = ("mode", "coordinate_transformation_mode", "nearest_mode")
+    return tuple(node.attribute(name, b"") for name in names) == wanted
 
 
 def _is_image(kind: TensorType | None) -> bool:

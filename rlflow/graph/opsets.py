@@ -2,8 +2,9 @@
 
 Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the graph such an
 operator always has its newer form, so that a rule is written once; on export it gets the form of the model's own opset
-back, which is never changed. A Split of equal parts says their sizes inside the graph, where they are known. `SINCE` is the oldest version with the semantics that rules assume; an operator in an
-older version is carried through and no rule touches it.
+back, which is never changed. A Split of equal parts says their sizes inside the graph, where they are known. `SINCE` is
+the oldest version with the semantics that rules assume; an operator in an older version is carried through and no rule
+touches it.
 """
 
 from functools import cache

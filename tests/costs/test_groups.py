@@ -119,6 +119,8 @@ SEVERAL_KERNELS = [
     images("a = Conv(x, w, b) r = Relu(a) y = Mul(r, a)", 18),
     images("c = BatchNormalization(x, v, v, v, v) y = Relu(c)", 18),
 ]
+NEAREST = 'mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"'
+RESIZED = f"q = Constant<value_ints=[1,32,6,6]>() c = Conv(m, w, b) u = Resize<{NEAREST}>(c, , , q)"
 BLOCKS = [
     images("a = Conv(x, w, b) c = Conv(a, w, b) y = Relu(c)"),
     images("a = Conv(x, w, b) c = Conv(a, w, b) e = Add(a, c) y = Relu(e)"),
@@ -137,6 +139,7 @@ BLOCKS = [
     images("a = Conv(x, w, b) c = com.microsoft.QuickGelu(a) y = Conv(c, w, b)"),
     images("a = Conv(x, w, b) c = Sigmoid(a) e = Mul(x, c) y = Conv(e, w, b)"),
     images("a = Conv(x, w, b) c = Identity(a) y = Conv(c, w, b)", 20),
+    images(f"m = GlobalAveragePool(z) {RESIZED} a = Conv(x, w, b) e = Mul(a, u) y = Conv(e, w, b)"),
     images("a = Conv(x, w, b) y = MaxPool<kernel_shape=[2,2]>(a)", 20),
     images("a = Conv(x, w, b) c = HardSigmoid(a) y = MaxPool<kernel_shape=[2,2]>(c)"),
 ]
