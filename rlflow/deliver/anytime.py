@@ -35,6 +35,7 @@ from rlflow.env.alike import start_of
 from rlflow.env.state import Task
 from rlflow.search import SEARCHES
 from rlflow.search.search import Limits, Search, numbered, run_search
+from rlflow.tasks.base import State
 
 METHODS = ("descent", "greedy", "beam", "annealing")  # in the order in which they find most a second
 SHORT_MEASUREMENT = 3.0  # seconds, where somebody waits
@@ -96,13 +97,14 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
     with progress_bar(None, "optimise", " rewrites") as bar:
         _count_cost(best.task, deadline)
         for k, name in enumerate(names):
-            asked = {"seconds": seconds, **limits, **options[name]}
+            asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
             if not best.ended(name, asked):
                 left = end - time.monotonic()
                 share = left if name == "descent" else left / (len(names) - k)
                 watch = Watch(best, name, bar, lambda: end - time.monotonic())
                 within = Limits(share, limits["interactions"], limits["memory_mb"] * 2**20)
-                stop = _search(best, name, asked, options[name], within, seed, watch)
+                start = start_of(best.task, options["moves"])
+                stop = _search(best, name, start, asked, options[name], within, seed, watch)
                 say(f"{name} stopped by '{stop}': {best}")
                 if stop == "interrupted":
                     raise Stop(stop)
@@ -121,7 +123,7 @@ def _count_cost(task: Task, deadline: float) -> None:
 
 
 def _search(
-    best: BestSoFar, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch
+    best: BestSoFar, name: str, start: State, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch
 ) -> str:
     """Searches, keeps what came out, and says why it ended."""
 
@@ -130,7 +132,7 @@ def _search(
         return SEARCHES.get(name)(search, **options)
 
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, start_of(best.task), limits, seed, watch)
+        result = run_search(watched, start, limits, seed, watch)
     candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop
