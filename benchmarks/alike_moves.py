@@ -94,13 +94,13 @@ def interactions_of_blocks(layers: int, moves: str) -> int:
     return result.interactions - len(result.actions) + len(result.trace) - 1
 
 
-def table(models: dict[str, dict]) -> str:
+def table(figures: dict) -> str:
     rows = [
         (
             model, method, moves, f"{one['improvement_percent']:.2f}", one["rewrites"], one["interactions"],
             f"{one['seconds']:.1f}", one["stop"], f"{one['as_far']['seconds']:.1f}", one["as_far"]["interactions"],
         )
-        for model, methods in models.items()
+        for model, methods in figures["models"].items()
         for method, both in methods.items()
         for moves, one in both.items()
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def main() -> int:
     bench = Bench(parsed)
     models = {model: bench.compared(model) for model in parsed.model}
     if parsed.table:
-        print(table(models))
+        print(table({"models": models}))
         return 0
     blocks = {
         "single, 1 block": interactions_of_blocks(1, "single"),
