@@ -35,7 +35,6 @@ from rlflow.env.alike import start_of
 from rlflow.env.state import Task
 from rlflow.search import SEARCHES
 from rlflow.search.search import Limits, Search, numbered, run_search
-from rlflow.tasks.base import State
 
 METHODS = ("descent", "greedy", "beam", "annealing")  # in the order in which they find most a second
 SHORT_MEASUREMENT = 3.0  # seconds, where somebody waits
@@ -103,8 +102,7 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
                 share = left if name == "descent" else left / (len(names) - k)
                 watch = Watch(best, name, bar, lambda: end - time.monotonic())
                 within = Limits(share, limits["interactions"], limits["memory_mb"] * 2**20)
-                start = start_of(best.task, options["moves"])
-                stop = _search(best, name, start, asked, options[name], within, seed, watch)
+                stop = _search(best, name, asked, options[name], within, seed, watch)
                 say(f"{name} stopped by '{stop}': {best}")
                 if stop == "interrupted":
                     raise Stop(stop)
@@ -123,7 +121,7 @@ def _count_cost(task: Task, deadline: float) -> None:
 
 
 def _search(
-    best: BestSoFar, name: str, start: State, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch
+    best: BestSoFar, name: str, asked: Mapping, options: Mapping, limits: Limits, seed: int, watch: Watch
 ) -> str:
     """Searches, keeps what came out, and says why it ended."""
 
@@ -132,7 +130,7 @@ def _search(
         return SEARCHES.get(name)(search, **options)
 
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, start, limits, seed, watch)
+        result = run_search(watched, start_of(best.task, asked["moves"]), limits, seed, watch)
     candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop
