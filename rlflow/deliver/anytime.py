@@ -97,7 +97,7 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
     with progress_bar(None, "optimise", " rewrites") as bar:
         _count_cost(best.task, deadline)
         for k, name in enumerate(names):
-            asked = {"seconds": seconds, **limits, **options[name]}
+            asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
             if not best.ended(name, asked):
                 left = end - time.monotonic()
                 share = left if name == "descent" else left / (len(names) - k)
@@ -131,7 +131,7 @@ def _search(
         return SEARCHES.get(name)(search, **options)
 
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, start_of(best.task), limits, seed, watch)
+        result = run_search(watched, start_of(best.task, asked["moves"]), limits, seed, watch)
     candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop

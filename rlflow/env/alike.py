@@ -42,9 +42,12 @@ ALIKE = "alike"  # of `env.moves`
 DISTANCE = 0  # edges
 
 
-def start_of(task: AnyTask) -> State:
-    """Where episodes and searches of a task begin, which offers the moves that `env.moves` says."""
-    alike = isinstance(task, Task) and task.moves == ALIKE
+def start_of(task: AnyTask, moves: str | None = None) -> State:
+    """Where episodes and searches of a task begin.
+
+    moves: which it offers: those of `search.moves`; by default of `env.moves`.
+    """
+    alike = isinstance(task, Task) and (moves or task.moves) == ALIKE
     return AlikeState(task.initial) if alike else task.initial
 
 

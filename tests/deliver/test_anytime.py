@@ -25,6 +25,7 @@ from rlflow.deliver.budget import Budget, Stop, stoppable
 from rlflow.deliver.candidates import Candidate, follow
 from rlflow.deliver.delivery import DeliveryOptions, deliver
 from rlflow.deliver.validate import Comparison, validate
+from rlflow.env.alike import start_of
 from rlflow.graph.onnx_writer import save_model
 from rlflow.runs.config import groups_of, load_config
 from rlflow.search.greedy import greedy
@@ -236,7 +237,7 @@ def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_inception_v3"])
 def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tmp_path, name):
     """With time for no more operators than those on the way of the analytic descent."""
-    wanted, on_the_way = greedy(tiny_task(name).initial, 1000), timed_task(name)
+    wanted, on_the_way = greedy(start_of(tiny_task(name), SEARCH.moves), 1000), timed_task(name)
     follow(on_the_way, wanted.actions)
     task = timed_task(name, limit=len(on_the_way.cost.timed))
     result = BestSoFar(task, tmp_path / FILE)

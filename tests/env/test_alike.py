@@ -310,5 +310,5 @@ def test_what_chooses_single_rewrites_refuses():
     class Run:
         config = load_config(overrides=["env.moves=alike"])
 
-    with pytest.raises(RLFlowError, match="env.moves=alike is for searches"):
+    with pytest.raises(RLFlowError, match="env.moves=alike is for random play"):
         check_single_moves(Run)
