@@ -52,7 +52,8 @@ def run(parsed) -> dict:
     error = largest_error(original, candidate, list(inputs.values()), parsed.threads)
     say(f"measuring for {parsed.seconds:g} s, at most")
     result = measure(original, candidate, parsed.threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
-    result |= {"largest_relative_error": error, "low_precision": is_low(Model.read(original).proto)}
+    result["largest_relative_error"] = error
+    result["low_precision"] = is_low(Model.read(original).proto)
     _end_with(parsed, result, len(inputs), shape_words(shapes, False))
     return result
 
