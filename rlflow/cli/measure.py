@@ -37,6 +37,8 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     from rlflow.costs.measured import measure
+    from rlflow.deliver.validate.models import Model
+    from rlflow.deliver.validate.precision import is_low
     from rlflow.graph.typical import inputs_at, typical_sizes
     from rlflow.runs.config import parse_shapes
 
@@ -52,6 +54,7 @@ def run(parsed) -> dict:
     say(f"measuring for {parsed.seconds:g} s, at most")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
     result["largest_relative_error"] = error
+    result["low_precision"] = is_low(Model.read(original).proto)
     _end_with(parsed, result, len(inputs), shape_words(shapes, False))
     return result
 
@@ -114,7 +117,10 @@ def _end_with(parsed, result: dict, sizes: int, shapes: list[str]) -> None:
 
     error, tolerance = result["largest_relative_error"], EvalOptions.tolerance
     outputs = f"outputs compared on {counted(len(SEEDS) * sizes, 'random input')}, largest relative error {error:.1e}"
-    apart = f", more than {tolerance:g}: the two do not compute the same" if error > tolerance else ""
+    apart = ""
+    if error > tolerance:
+        low, other = "in low precision `validate` tells if that is too much", "the two do not compute the same"
+        apart = f", more than {tolerance:g}: {low if result['low_precision'] else other}"
     runs = f"{counted(result['pairs'], 'pair')} of runs in {counted(result['sessions'], 'session')}"
     where = f"{counted(result['threads'], 'thread')}, {result['machine']}, ONNX Runtime {result['onnxruntime']}"
     lines = {

@@ -23,7 +23,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.deliver.validate.findings import Finding
 from rlflow.deliver.validate.inputs import InputSet, nudged
 from rlflow.deliver.validate.models import Model
-from rlflow.deliver.validate.precision import OWN_MARGIN, is_half, is_quantised, widened, widened_arrays
+from rlflow.deliver.validate.precision import OWN_MARGIN, is_half, is_low, widened, widened_arrays
 from rlflow.deliver.validate.sizes import PATIENCE, Others, elsewhere
 from rlflow.graph.onnx_runtime import run
 from rlflow.graph.typical import sizes_text
@@ -138,7 +138,7 @@ class Precise:
 
 def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
     """None where the model is in float32 or above, or cannot be run in float32; then only the tolerance counts."""
-    if not is_half(model.proto) and not is_quantised(model.proto):
+    if not is_low(model.proto):
         return None
     try:
         return Precise(model, ordinary, threads)

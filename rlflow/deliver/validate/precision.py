@@ -26,6 +26,11 @@ LARGEST = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
+def is_low(model: onnx.ModelProto) -> bool:
+    """Whether 1e-4 asks too much of the model: see above."""
+    return is_half(model) or is_quantised(model)
+
+
 def is_half(model: onnx.ModelProto) -> bool:
     """Whether a weight, an input, an output or a constant of the model is in half precision."""
     values = (*model.graph.input, *model.graph.output)
