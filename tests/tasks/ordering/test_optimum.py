@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.tasks.ordering import optimum as module
 from rlflow.tasks.ordering.layered import layered
 from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.optimum import lower_bound, optimum, segments
@@ -14,8 +15,10 @@ from rlflow.zoo import load
 from tests.tasks.ordering.small import all_orders, small
 
 
+@pytest.mark.parametrize("narrow", [1, 100])  # the first beam is bad, or good
 @pytest.mark.parametrize("seed", range(25))
-def test_the_optimum_is_that_of_all_orders(seed):
+def test_the_optimum_is_that_of_all_orders(seed, narrow, monkeypatch):
+    monkeypatch.setattr(module, "NARROW", narrow)
     problem = small(seed)
     peaks = problem.peaks(all_orders(problem))
     found = optimum(problem, 60)
