@@ -34,7 +34,7 @@ more seconds looks further.
 
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of
-these stages, say so too."""
+these stages, say so too"""
 LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options that say that it learns
 
 
