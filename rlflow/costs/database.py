@@ -26,7 +26,7 @@ from rlflow.common.system import locked
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 3  # of the format below and of what a signature means: timings of another version are of other things
+VERSION = 4  # of the format below and of what a signature means: timings of another version are of other things
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
