@@ -4,14 +4,14 @@
 | --- | --- |
 | `problem.py` | nodes and buffers; what thousands of orders need |
 | `layered.py`, `models.py` | problems: the paper's graphs (Topoformer, Gagrani et al. 2022), and models |
-| `sorting.py`, `local_search.py` | orders without a search: depth first, breadth first, by priorities, at random; by small changes |
+| `sorting.py`, `local_search.py` | orders depth first, breadth first, by priorities, at random; by small changes |
 | `beam.py`, `optimum.py` | the best order by levels, exact where nothing is cut; with a proof, or a bound |
-| `kernels.py`, `runtime.py` | what ONNX Runtime does: which order it runs, which results share a buffer, where each is put |
+| `kernels.py`, `runtime.py` | what ONNX Runtime does: which order it runs, which results share a buffer, and where |
 | `offsets.py` | where buffers of a given order are put at best |
 | `instance.py`, `task.py` | the one-shot task: a decision is an order of the nodes |
 
-**Why nodes and buffers.** In the paper's cost every node has one output, which ends with its last reader (equations 2, 3
-and 15: `Problem.of_nodes`). In a model a node makes several results or none of its own (a Reshape is a view), outputs
+**Why nodes and buffers.** In the paper's cost every node has one output, which ends with its last reader (equations 2,
+3 and 15: `Problem.of_nodes`). In a model a node makes several results or none of its own (a Reshape is a view), outputs
 stay to the end, some results are written over an input. All of it is one rule: a buffer is there from its maker to its
 last reader. What is in use then depends on *which* nodes have run, and not on their order. That is what dynamic
 programming, beams and proofs rest on.
