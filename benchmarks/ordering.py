@@ -57,8 +57,8 @@ def compared(seed: int, width: int) -> dict:
 
 def proof(seed: int) -> dict:
     problem, started = layered(PROVED_NODES, seed), time.monotonic()
-    found = optimum(problem, SECONDS)
-    return {"peak": found.peak, "bound": found.bound, "seconds": time.monotonic() - started}
+    best = optimum(problem, SECONDS)
+    return {"peak": best.peak, "bound": best.bound, "seconds": time.monotonic() - started}
 
 
 def model(path: Path) -> dict:
@@ -66,11 +66,11 @@ def model(path: Path) -> dict:
     """
     graph = load_graph(path)
     problem, nodes = problem_of(graph)
-    place, started = {node: k for k, node in enumerate(nodes)}, time.monotonic()
-    found = optimum(problem, SECONDS)
+    position, started = {node: k for k, node in enumerate(nodes)}, time.monotonic()
+    best = optimum(problem, SECONDS)
     result = {
-        "nodes": problem.n, "usual": problem.peak(np.array([place[node] for node in default_order(graph)])),
-        "peak": found.peak, "bound": found.bound, "seconds": time.monotonic() - started,
+        "nodes": problem.n, "usual": problem.peak(np.array([position[node] for node in default_order(graph)])),
+        "peak": best.peak, "bound": best.bound, "seconds": time.monotonic() - started,
     }  # fmt: skip
     kept = [at for at, node in enumerate(read_model(path).graph.node) if node.op_type != "Constant"]
     for mode in MODES:
@@ -81,7 +81,7 @@ def model(path: Path) -> dict:
             continue
         simulated = ORDERS[mode](graph)
         result[mode] = {
-            "order": [kept[place[node]] for node in simulated] == seen.order,
+            "order": [kept[position[node]] for node in simulated] == seen.order,
             "simulated": plan(graph, simulated).peak, "block": seen.block,
         }  # fmt: skip
     return result
@@ -154,8 +154,8 @@ def mean_gap(results: dict[str, dict], name: str) -> float | None:
     return round(100 * float(np.mean(gaps)), 2) if gaps else None
 
 
-def percent(facts: list[bool]) -> float | None:
-    return round(100 * sum(facts) / len(facts), 1) if facts else None
+def percent(outcomes: list[bool]) -> float | None:
+    return round(100 * sum(outcomes) / len(outcomes), 1) if outcomes else None
 
 
 def gaps_table(figures: dict) -> str:

@@ -4,10 +4,9 @@
 | --- | --- |
 | `problem.py` | nodes and buffers; what thousands of orders need |
 | `layered.py`, `models.py` | problems: the paper's graphs (Topoformer, Gagrani et al. 2022), and models |
-| `sorting.py` | orders without a search: depth first, breadth first, by priorities, at random |
-| `local_search.py` | orders by small changes |
+| `sorting.py`, `local_search.py` | orders depth first, breadth first, by priorities, at random; by small changes |
 | `beam.py`, `optimum.py` | the best order by levels, exact where nothing is cut; with a proof, or a bound |
-| `kernels.py`, `runtime.py` | what ONNX Runtime does: which order it runs, what shares a buffer, where each is put |
+| `kernels.py`, `runtime.py` | what ONNX Runtime does: which order it runs, which results share a buffer, and where |
 | `offsets.py` | where buffers of a given order are put at best |
 | `instance.py`, `task.py` | the one-shot task: a decision is an order of the nodes |
 

@@ -25,7 +25,7 @@ class Placement(NamedTuple):
     bound: int
 
 
-def place(buffers: Sequence[Lifetime], seconds: float) -> Placement:
+def pack(buffers: Sequence[Lifetime], seconds: float) -> Placement:
     """The smallest block that is found in so many seconds."""
     if not buffers:
         return Placement([], 0, 0)
@@ -35,9 +35,9 @@ def place(buffers: Sequence[Lifetime], seconds: float) -> Placement:
     deadline, size = time.monotonic() + seconds, _top(buffers, offsets)
     while bound < size:
         search = _Search(spans, bound, deadline)
-        found, done = search.run()
-        if found is not None:
-            offsets, size = found, _top(buffers, found)
+        result, done = search.run()
+        if result is not None:
+            offsets, size = result, _top(buffers, result)
         elif done:
             bound = min(size, search.beyond)
         else:

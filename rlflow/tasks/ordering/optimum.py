@@ -65,11 +65,11 @@ def _closed(problem: Problem, known: Optimum, enough: int, deadline: float, wide
     order, peak, bound, width = known.order, known.peak, max(known.bound, enough), NARROW
     asked, first = bound, True  # most real graphs need no more than the bound that needs no search
     while bound < peak and width <= widest and time.monotonic() < deadline:
-        found = walk(problem, width, limit=asked, floor=asked, deadline=deadline)
-        if found.order is not None:
-            order, peak = found.order, problem.peak(found.order)
-        elif found.exact:
-            bound = min(peak, found.beyond)
+        result = walk(problem, width, limit=asked, floor=asked, deadline=deadline)
+        if result.order is not None:
+            order, peak = result.order, problem.peak(result.order)
+        elif result.exact:
+            bound = min(peak, result.beyond)
         elif not first:
             width *= WIDER
         asked, first = (bound + peak) // 2, False
@@ -126,11 +126,11 @@ def _segment(problem: Problem, number: np.ndarray, k: int) -> Segment:
     latest = np.full(len(problem.size), -1)  # the last segment that reads a buffer
     np.maximum.at(latest, problem.reads[:, 1], number[problem.reads[:, 0]])
     buffers = (maker == k) | (maker < k) & (problem.kept | (latest >= k))
-    place, inside = np.cumsum(buffers) - 1, (number[problem.edges] == k).all(axis=1)
+    position, inside = np.cumsum(buffers) - 1, (number[problem.edges] == k).all(axis=1)
 
     def of(pairs: np.ndarray) -> np.ndarray:
         mine = pairs[number[pairs[:, 0]] == k]
-        return np.stack([renumbered[mine[:, 0]], place[mine[:, 1]]], axis=1)
+        return np.stack([renumbered[mine[:, 0]], position[mine[:, 1]]], axis=1)
 
     made_here = maker[buffers] == k
     part = Problem(

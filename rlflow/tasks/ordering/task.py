@@ -69,8 +69,8 @@ class OrderingSpec(PlainSpec):
         """In bytes; its usual order is the one that ONNX Runtime runs the file in by default."""
         graph, sizes = load_at(self.source, dict(self.shapes))
         problem, nodes = problem_of(graph.at(sizes[0]))
-        place = {node: k for k, node in enumerate(nodes)}
-        return OrderingTask(Orders(problem, np.array([place[node] for node in default_order(graph)])), "MB", MB)
+        position = {node: k for k, node in enumerate(nodes)}
+        return OrderingTask(Orders(problem, np.array([position[node] for node in default_order(graph)])), "MB", MB)
 
     def of_text(self) -> OrderingTask:
         named = LAYERED.fullmatch(self.problem)

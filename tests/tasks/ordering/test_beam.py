@@ -16,8 +16,8 @@ ALL = 10**6
 @pytest.mark.parametrize("seed", range(25))
 def test_what_is_not_cut_is_the_best_of_all_orders(seed):
     problem = small(seed)
-    found, best = walk(problem, ALL), problem.peaks(all_orders(problem)).min()
-    assert found.exact and found.peak == best == problem.peak(found.order)
+    result, best = walk(problem, ALL), problem.peaks(all_orders(problem)).min()
+    assert result.exact and result.peak == best == problem.peak(result.order)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -26,8 +26,8 @@ def test_a_limit_below_the_best_is_refuted_and_the_best_is_found_from_a_floor(se
     best = int(problem.peaks(all_orders(problem)).min())
     refuted = walk(problem, ALL, limit=best - 1, floor=best - 1)
     assert refuted.order is None and refuted.exact and best - 1 < refuted.beyond <= best
-    found = walk(problem, ALL, limit=best, floor=best)
-    assert problem.peak(found.order) == best
+    result = walk(problem, ALL, limit=best, floor=best)
+    assert problem.peak(result.order) == best
 
 
 def test_wider_beams_are_not_exact_when_something_was_cut_and_say_so():
@@ -35,9 +35,9 @@ def test_wider_beams_are_not_exact_when_something_was_cut_and_say_so():
     exact = walk(problem, ALL)
     assert exact.exact and exact.peak == problem.peak(exact.order)
     for width in (1, 10, 100):
-        found = walk(problem, width)
-        assert found.peak == problem.peak(found.order) >= exact.peak
-        assert not found.exact
+        result = walk(problem, width)
+        assert result.peak == problem.peak(result.order) >= exact.peak
+        assert not result.exact
     assert exact.peak <= problem.peaks(random_orders(problem, 2000, 0)).min()
 
 

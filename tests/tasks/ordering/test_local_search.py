@@ -12,9 +12,9 @@ from tests.tasks.ordering.small import all_orders, small
 def test_a_search_never_gets_worse_and_finds_the_best_of_small_problems(seed):
     problem = small(seed)
     start, peaks = breadth_first(problem), problem.peaks(all_orders(problem))
-    found = [local_search(problem, start, steps, seed) for steps in (0, 1, 20)]
-    values = [problem.peak(order) for order in found]
-    assert np.array_equal(found[0], start) and values == sorted(values, reverse=True)
+    result = [local_search(problem, start, steps, seed) for steps in (0, 1, 20)]
+    values = [problem.peak(order) for order in result]
+    assert np.array_equal(result[0], start) and values == sorted(values, reverse=True)
     assert values[-1] <= np.quantile(peaks, 0.2)
 
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from rlflow.tasks.ordering.offsets import lowest_fit, place
+from rlflow.tasks.ordering.offsets import lowest_fit, pack
 from rlflow.tasks.ordering.runtime import Lifetime
 from tests.tasks.ordering.test_runtime import assert_apart
 
@@ -25,25 +25,25 @@ def test_the_block_is_the_smallest_of_all_placements(seed):
     """The lowest fit of some order of the buffers is a best placement."""
     buffers = drawn(seed, 6)
     smallest = min(top(buffers, lowest_fit(buffers, order)) for order in permutations(range(6)))
-    found = place(buffers, 60)
-    assert_apart(buffers, found.offsets)
-    assert top(buffers, found.offsets) == found.size == found.bound == smallest
+    result = pack(buffers, 60)
+    assert_apart(buffers, result.offsets)
+    assert top(buffers, result.offsets) == result.size == result.bound == smallest
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_many_buffers_are_placed_apart_and_near_the_bound(seed):
     buffers = drawn(seed, 120)
-    found = place(buffers, 1)
-    assert_apart(buffers, found.offsets)
-    assert found.bound <= found.size == top(buffers, found.offsets) <= 1.2 * found.bound
+    result = pack(buffers, 1)
+    assert_apart(buffers, result.offsets)
+    assert result.bound <= result.size == top(buffers, result.offsets) <= 1.2 * result.bound
 
 
 def test_minimallocs_example_fits_into_twelve():
     example = [Lifetime(0, 2, 4), Lifetime(3, 8, 4), Lifetime(0, 8, 4), Lifetime(9, 20, 4), Lifetime(0, 20, 4)]
-    assert place(example, 60)[1:] == (12, 12)
+    assert pack(example, 60)[1:] == (12, 12)
 
 
 def test_nothing_needs_nothing_and_without_time_there_is_a_placement():
-    assert place([], 1) == ([], 0, 0)
+    assert pack([], 1) == ([], 0, 0)
     buffers = drawn(1, 60)
-    assert_apart(buffers, place(buffers, 0).offsets)
+    assert_apart(buffers, pack(buffers, 0).offsets)

@@ -21,8 +21,8 @@ def test_the_optimum_is_that_of_all_orders(seed, narrow, monkeypatch):
     monkeypatch.setattr(module, "NARROW", narrow)
     problem = small(seed)
     peaks = problem.peaks(all_orders(problem))
-    found = optimum(problem, 60)
-    assert found.proved and found.peak == peaks.min() == problem.peak(found.order)
+    result = optimum(problem, 60)
+    assert result.proved and result.peak == peaks.min() == problem.peak(result.order)
     assert lower_bound(problem) <= peaks.min()
 
 
@@ -59,27 +59,27 @@ def test_segments_are_what_every_order_consists_of(seed):
             renumbered = np.array([number[node] for node in inner.tolist()])
             assert part.problem.usage(renumbered[None])[0].tolist() == usage[at : at + len(inner)].tolist()
             at += len(inner)
-    found = optimum(problem, 60)
-    assert found.proved and problem.peak(found.order) == found.peak
-    assert found.peak <= problem.peaks(random_orders(problem, 3000, 1)).min()
+    result = optimum(problem, 60)
+    assert result.proved and problem.peak(result.order) == result.peak
+    assert result.peak <= problem.peaks(random_orders(problem, 3000, 1)).min()
 
 
 def test_without_time_there_is_an_order_and_a_bound():
     problem = layered(100, 0)
-    found = optimum(problem, 0)
-    assert found.bound < found.peak == problem.peak(found.order) and not found.proved
-    assert found.peak <= problem.peak(depth_first(problem))
+    result = optimum(problem, 0)
+    assert result.bound < result.peak == problem.peak(result.order) and not result.proved
+    assert result.peak <= problem.peak(depth_first(problem))
 
 
 def test_a_layered_graph_of_a_hundred_nodes_is_proved():
     problem = layered(100, 1)
-    found = optimum(problem, 60)
-    assert found.proved and problem.peak(found.order) == found.peak
+    result = optimum(problem, 60)
+    assert result.proved and problem.peak(result.order) == result.peak
 
 
 def test_a_model_is_proved_and_the_default_order_is_no_better():
     graph = load_graph(load("tiny_inception_v3"))
     problem, ids = problem_of(graph)
-    found = optimum(problem, 60)
+    result = optimum(problem, 60)
     order = np.array([ids.index(node) for node in default_order(graph)])
-    assert found.proved and problem.peak(found.order) == found.peak <= problem.peak(order)
+    assert result.proved and problem.peak(result.order) == result.peak <= problem.peak(order)

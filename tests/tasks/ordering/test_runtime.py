@@ -25,10 +25,10 @@ def test_a_session_runs_and_allocates_as_it_is_simulated(name, mode, tmp_path):
     assert plan(graph, ORDERS[mode](graph)).peak == seen.block > 0
 
 
-def nodes_at(model: onnx.ModelProto, graph, places: list[int]) -> list[int]:
+def nodes_at(model: onnx.ModelProto, graph, positions: list[int]) -> list[int]:
     """The ids of the nodes that stand at those places of the file."""
-    kept = [place for place, node in enumerate(model.graph.node) if node.op_type != "Constant"]
-    return [dict(zip(kept, sorted(graph.nodes), strict=True))[place] for place in places]
+    kept = [position for position, node in enumerate(model.graph.node) if node.op_type != "Constant"]
+    return [dict(zip(kept, sorted(graph.nodes), strict=True))[position] for position in positions]
 
 
 def model_of(*nodes, outputs=("y",), shape=(64, 4)) -> onnx.ModelProto:

@@ -35,10 +35,10 @@ def test_valid_orders_stay_and_others_become_the_nearest(opened):
 
 def test_a_model_is_ordered_in_bytes_from_the_default_order(opened):
     task = opened("tiny_inception_v3")
-    instance, found = task.initial, optimum(task.initial.problem, 60)
+    instance, result = task.initial, optimum(task.initial.problem, 60)
     control = instance.evaluate(instance.control()[None])
     assert (task.unit, task.per_unit) == ("MB", 1e6)
-    assert instance.lower_bound() <= found.bound == found.peak <= control.objectives[0] == 39200
+    assert instance.lower_bound() <= result.bound == result.peak <= control.objectives[0] == 39200
 
 
 def test_features_are_shares_of_the_largest():
