@@ -46,7 +46,7 @@ class Groups:
         if node.op == "Slice" and node.domain == "":
             parts = self._slices(node)
             return parts if node in parts[:1] else ()
-        if quantised.is_inside(self.graph, node):
+        if node.op in quantised.BORDERS and quantised.is_inside(self.graph, node):
             return ()
         if node.op in INNER and node.domain == "" and any(node in self._group(a) for a in self._anchors_near(node)):
             return ()

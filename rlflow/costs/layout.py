@@ -32,7 +32,8 @@ FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolut
 FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
 FOLDS = 3  # operators that are looked at, at most, whether they fold into one convolution
 NHWC = (0, 2, 3, 1)
-_KINDS = CONVOLUTIONS | POOLS | CARRIERS | FUSED
+_WINDOWED = CONVOLUTIONS | POOLS
+_KINDS = _WINDOWED | CARRIERS | FUSED
 
 
 @cache
@@ -213,7 +214,7 @@ class Layout:
         graph = self.graph
         if node.constant or not block() or not _is_image(graph.types.get(node.outputs[0])):
             return False
-        if quantised.borders_before(graph, (node,)):
+        if node.op in _WINDOWED and quantised.borders_before(graph, (node,)):
             return False
         if node.op in CONVOLUTIONS:
             return self._is_blocked_convolution(node)

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from rlflow.costs.optimised import optimised
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.graph.model import Graph, Node
 
 ENTERS, LEAVES = "DequantizeLinear", "QuantizeLinear"  # the floats
 BORDERS = frozenset((ENTERS, LEAVES))
@@ -19,7 +19,8 @@ def with_borders(graph: Graph, group: tuple[Node, ...]) -> tuple[Node, ...]:
     """The nodes of a group and all borders that belong to it, those of weights included, in topological order."""
     if group[0].op in BORDERS:
         return group
-    return (*borders_before(graph, group), *group, *_after(graph, group))
+    before, after = borders_before(graph, group), _after(graph, group)
+    return (*before, *group, *after) if before or after else group
 
 
 def is_quantised(group: tuple[Node, ...]) -> bool:
@@ -34,15 +35,22 @@ def is_inside(graph: Graph, node: Node) -> bool:
         return bool(readers) and node.outputs[0] not in graph.outputs and not any(r.op in BORDERS for r in readers)
     if node.op == LEAVES:
         before = graph.nodes.get(graph.producers.get(node.inputs[0]))
-        return before is not None and before.op not in BORDERS and not before.constant and _is_read_once(graph, node)
+        if before is None or before.op in BORDERS or before.constant:
+            return False
+        return len(graph.consumers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs
     return False
 
 
 def borders_before(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
     """What makes the floats that the group reads, each node once."""
-    tensors = dict.fromkeys(tensor for node in group for tensor in node.inputs if tensor in graph.producers)
-    before = dict.fromkeys(graph.producers[tensor] for tensor in tensors)
-    return [graph.nodes[node_id] for node_id in before if graph.nodes[node_id].op == ENTERS]
+    before = []
+    for node in group:
+        for tensor in node.inputs:
+            if tensor in graph.producers:
+                border = graph.nodes[graph.producers[tensor]]
+                if border.op == ENTERS and border not in before:
+                    before.append(border)
+    return before
 
 
 def is_scale(graph: Graph, tensor: int) -> bool:
@@ -54,16 +62,12 @@ def is_scale(graph: Graph, tensor: int) -> bool:
 def _after(graph: Graph, group: tuple[Node, ...]) -> list[Node]:
     """What makes integers of the floats that the group gives, where nothing else reads them."""
     after = []
-    for tensor in (tensor for node in group for tensor in node.outputs if tensor != ABSENT):
-        for reader in graph.consumers.get(tensor, ()):
-            if graph.nodes[reader].op == LEAVES and _is_read_once(graph, graph.nodes[reader]):
-                after.append(graph.nodes[reader])
+    for node in group:
+        for tensor in node.outputs:
+            readers = graph.consumers.get(tensor, ())
+            if len(readers) == 1 and graph.nodes[readers[0]].op == LEAVES and tensor not in graph.outputs:
+                after.append(graph.nodes[readers[0]])
     return after
-
-
-def _is_read_once(graph: Graph, node: Node) -> bool:
-    """Whether nothing but the node reads its data."""
-    return len(graph.consumers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs
 
 
 # -- a kernel by itself ----------------------------------------------------------------------------
