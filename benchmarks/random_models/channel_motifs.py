@@ -12,6 +12,7 @@ from benchmarks.random_models.image_motifs import (
     pool_attributes,
 )
 from benchmarks.random_models.join_motifs import concat, split
+from benchmarks.random_models.motifs import commuted
 from benchmarks.random_models.sketch import Sketch, Tensor
 from benchmarks.random_models.window_motifs import chosen
 
@@ -88,6 +89,14 @@ def mean_of_positions(s: Sketch) -> None:
     s.op("ReduceMean", x, late={"axes": np.array(axes)}, keepdims=0 if s.chance(0.8) else 1)
 
 
+def gated(s: Sketch) -> None:
+    """An image times one number for each of its channels, mostly of each image, that is not known in advance."""
+    x = image(s)
+    gate = s.op("GlobalAveragePool", x) if s.chance(0.8) else s.input((1, *x.shape[1:2], *[1] * (len(x.shape) - 2)))
+    commuted(s, "Mul", x, gate)
+
+
 CHANNEL_MOTIFS = {  # → how often, as in MOTIFS
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
+    gated: 1,
 }  # fmt: skip

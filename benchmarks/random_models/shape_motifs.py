@@ -149,11 +149,12 @@ def guarded_scores(s: Sketch) -> None:
     """The softmax of an attention's scores and the guard behind it; a mask chosen or stored now and then."""
     if s.opset < 9:
         raise Misfit
-    length = s.symbols.get("seq", 3)
+    mask = s.pick(["none", "chosen", "stored"])
+    length = s.symbols.get("seq", 3) if mask == "none" else 3  # a stored mask is of one size
     q, k = s.input((s.pick([1, 2]), 2, length, 4)), s.input((s.pick([1, 2]), 2, 4, length))
     z = s.op("MatMul", q, k, bound=16)
     chosen = s.rng.random((1, 1, s.pick([1, length]), length)) < 0.5
-    match s.pick(["none", "chosen", "stored"]):
+    match mask:
         case "chosen":
             z = s.op("Add", z, s.op("Where", s.constant(chosen), scalar(s, z, 0.0), scalar(s, z, -8.0), bound=8))
         case "stored":

@@ -82,5 +82,8 @@ class SearchOptions:
     interactions: int = option(10_000_000, "rewrites that it may carry out")
     memory_mb: int = option(4096, "by which it may grow")
     moves: str = option(
-        "alike", "what a step of a search is, as `env.moves` says; receipts list single rewrites", choices=MOVES
+        "alike",
+        "what a step of a search is: alike (the rewrites of all alike matches) or single (one rewrite), as `env.moves` "
+        "says; receipts list single rewrites",
+        choices=MOVES,
     )

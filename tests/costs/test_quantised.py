@@ -14,6 +14,7 @@ from rlflow.costs.layout import Layout
 from rlflow.costs.optimised import optimised
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.quantised import BORDERS, in_channels_last
+from rlflow.costs.spread import EXACT, Spread
 from rlflow.costs.timing import group_model, time_model
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph, Node
@@ -85,5 +86,8 @@ def test_a_cost_is_local(quantised, pseudo):
 
 @pytest.fixture
 def pseudo(tmp_path, monkeypatch):
-    monkeypatch.setattr(ProfiledCost, "_median_ns", lambda self, name, build: 100 + crc32(name.encode()) % 100_000)
+    def runtime(self, name, build) -> tuple[int, Spread]:
+        return 1000 * (100 + crc32(name.encode()) % 100_000), EXACT
+
+    monkeypatch.setattr(ProfiledCost, "_runtime", runtime)
     return ProfiledCost(tmp_path / "costs.sqlite")

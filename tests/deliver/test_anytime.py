@@ -76,15 +76,15 @@ class Killed(BaseException):
 @contextmanager
 def dying(monkeypatch, error: type[BaseException], interactions: int):
     """Every search ends so at its so many-th rewrite."""
-    follow = Search.follow
+    check = Search._check
 
-    def dies(search, state, match):
+    def dies(search):
         if search.interactions >= interactions:
             raise error
-        return follow(search, state, match)
+        check(search)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Search, "follow", dies)
+        patch.setattr(Search, "_check", dies)
         yield
 
 
@@ -394,16 +394,16 @@ def test_whoever_speaks_of_learning_gets_it(tmp_path, said):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_in_a_search_it_writes_the_best_so_far_and_goes_on_later(capsys, model, monkeypatch, number):
-    follow = Search.follow
+    check = Search._check
 
-    def interrupted(search, state, match):
-        if search.interactions == 60:
+    def interrupted(search):
+        if search.interactions >= 60:
             signal.raise_signal(number)
-        return follow(search, state, match)
+        check(search)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Search, "follow", interrupted)
-        patch.setattr(delivery, "measure", lambda *_: measured(0.9, 0.89, 0.91, "faster"))
+        patch.setattr(Search, "_check", interrupted)
+        patch.setattr(delivery, "measure", lambda *_, **__: measured(0.9, 0.89, 0.91, "faster"))
         done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=1")
     assert done.code == 0 and "stopped (" in done.err and "search" not in results, done.err
     first = results["eval"]["candidates"]["greedy"]

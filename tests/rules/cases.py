@@ -829,6 +829,11 @@ POOLING = [
             case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5", r=[3]),
         )
     ),
+    case("gate-in-blocks", x="2x3x4x5", g="2x3x1x1", dtype="float32"),
+    case("gate-in-blocks", x="1x3x2x1", g="1x3x1x1", opset=13, dtype="float32"),
+    case("gate-in-blocks", "not one computed number", x="2x3x4x5", g="=2x3x1x1"),
+    case("gate-in-blocks", "not one computed number", x="2x3x4x5", g="1x3x1x1"),
+    case("gate-in-blocks", "the image is a single place", x="2x3x1x1", g="2x3x1x1"),
     case("mean-as-globalaveragepool-squeeze", x="2x3x4x5", r=[2, 3], dtype="float32"),
     case("mean-as-globalaveragepool-squeeze", x="2x3x4", r=[-1], opset=13, dtype="float32"),
     case("mean-as-globalaveragepool-squeeze", "the input is empty, or not", x="2x3x0", r=[2]),

@@ -148,6 +148,12 @@ IDIOMS = {
         ["conv-of-sampling", "mul-of-concat", "conv-mul", "add-of-concat", "conv-add"],
         {"Conv": 2, "Concat": 1},
     ),
+    "a gate of one number a channel": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8, 4, 4] y)
+        { m = GlobalAveragePool(x)  g = Sigmoid(m)  y = Mul(g, x) }""",
+        ["gate-in-blocks"],
+        {"GlobalAveragePool": 1, "Sigmoid": 1, "Resize": 1, "Mul": 1},
+    ),
     "the mean of all places": (
         """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8] y)
         <int64[2] r = {2, 3}> { y = ReduceMean <keepdims = 0> (x, r) }""",

@@ -69,6 +69,7 @@ STANDARD: dict[str, Callable] = {
     "Squeeze": layout.squeeze,
     "Unsqueeze": layout.unsqueeze,
     "Expand": layout.expand,
+    "Resize": layout.resize,
     "Concat": layout.concat,
     "Split": layout.split,
     "Slice": layout.slice_,
