@@ -1,6 +1,6 @@
 """What searches reach in the same seconds by single rewrites, and by moves on all alike matches at once.
 
-For every model, greedy, beam and annealing from the original, each with `env.moves` single and alike: how far the
+For every model, greedy, beam and annealing from the original, each with `search.moves` single and alike: how far the
 estimate falls, after how many rewrites carried out, in how many seconds, and when the one is as far as the other ends.
 
     python -m benchmarks.alike_moves                                       BERT-Base and ViT-Base, analytic cost
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.deliver.candidates import improvement
@@ -54,8 +54,8 @@ class Bench:
         limits = Limits(self.parsed.seconds, memory=self.options.memory_mb * 2**20)
         with TemporaryDirectory() as folder:
             database = str(Path(folder) / "timings.sqlite") if self.parsed.cost == "profiled" else None
-            task = EnvSpec(model, cost=self.parsed.cost, database=database, moves=moves).make_task()
-            start = start_of(task)
+            task = EnvSpec(model, cost=self.parsed.cost, threads=THREADS, database=database).make_task()
+            start = start_of(task, moves)
             result = run_search(method, start, limits, self.parsed.seed, **self.options[method])
         original = task.initial.objective
         return {
@@ -89,18 +89,18 @@ def reached(one: dict, goal: float) -> dict:
 def interactions_of_blocks(layers: int, moves: str) -> int:
     """Graphs whose cost the steepest descent counts; a move's is counted once, for the whole of it."""
     model = bert("blocks", 0, replace(TINY, layers=layers), fused=True, vocabulary=100, positions=32, sequence=16)
-    task = Task(load_graph(model), load_rules(), AnalyticCost(), moves=moves)
-    result = run_search("greedy", start_of(task), max_steps=10_000)
+    task = Task(load_graph(model), load_rules(), AnalyticCost())
+    result = run_search("greedy", start_of(task, moves), max_steps=10_000)
     return result.interactions - len(result.actions) + len(result.trace) - 1
 
 
-def table(models: dict[str, dict]) -> str:
+def table(figures: dict) -> str:
     rows = [
         (
             model, method, moves, f"{one['improvement_percent']:.2f}", one["rewrites"], one["interactions"],
             f"{one['seconds']:.1f}", one["stop"], f"{one['as_far']['seconds']:.1f}", one["as_far"]["interactions"],
         )
-        for model, methods in models.items()
+        for model, methods in figures["models"].items()
         for method, both in methods.items()
         for moves, one in both.items()
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def main() -> int:
     bench = Bench(parsed)
     models = {model: bench.compared(model) for model in parsed.model}
     if parsed.table:
-        print(table(models))
+        print(table({"models": models}))
         return 0
     blocks = {
         "single, 1 block": interactions_of_blocks(1, "single"),

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.cli.main import main as command_line
@@ -64,9 +64,9 @@ class Job:
         """What is not as in configs/default.yaml."""
         parsed = self.parsed
         if parsed.default:
-            return parsed.overrides
+            return [f"cost.threads={THREADS}", *parsed.overrides]
         return [
-            f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}",
+            f"cost.threads={THREADS}", f"cost.name={parsed.cost}", f"collect.episodes={parsed.episodes}",
             f"iterations.interactions={INTERACTIONS - ACTING}",
             f"iterations.count={parsed.iterations}", "eval.samples=1", "eval.seeds=[0]",
             f"eval.measure_seconds={parsed.measure_seconds}",

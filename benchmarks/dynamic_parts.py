@@ -4,14 +4,15 @@ import statistics
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import onnx
 
 from benchmarks.environment_step import milliseconds, play
+from benchmarks.exports.asked import Asked
 from benchmarks.exports.dynamic import DYNAMIC, Dynamic, Sizes, at, draw
 from benchmarks.exports.optimised import optimised
 from rlflow.common.errors import RLFlowError
@@ -29,19 +30,13 @@ STEPS = 1000
 LISTED = 10  # things that are listed of many
 
 
-class Case(NamedTuple):
-    """A model by one exporter, and how it is looked at: the arguments of the command."""
+@dataclass(frozen=True, kw_only=True)
+class Case(Asked):
+    """A model by one exporter, and how it is looked at."""
 
     model: str
     exporter: str
-    folder: Path
-    seed: int
     threads: int
-    seconds: float | None  # what `optimise` gets; None for its default
-    measure_seconds: float
-    sessions: int
-    overrides: tuple[str, ...]
-    exporter_python: str
 
     @property
     def subject(self) -> str:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.dynamic_parts import JOBS, PARTS, STEPPED, Case
+from benchmarks.exports.asked import asked
 from benchmarks.exports.dynamic import DYNAMIC, EXPORTERS
 from benchmarks.harness import bar, each, finish, markdown, parser, tried
 from benchmarks.judged import ENGINE
@@ -211,10 +212,7 @@ def main() -> int:
     for part in parsed.parts:
         for model in parsed.model or [STEPPED] if part == "step" else parsed.model or DYNAMIC:
             for exporter in parsed.exporter or EXPORTERS:
-                case = Case(
-                    model, exporter, parsed.folder, parsed.seed, parsed.threads, parsed.seconds,
-                    parsed.measure_seconds, parsed.sessions, tuple(parsed.overrides), parsed.exporter_python,
-                )  # fmt: skip
+                case = Case(model=model, exporter=exporter, threads=parsed.threads, **asked(parsed))
                 todo |= {f"{case.subject}-{name}": (JOBS[name], case) for name in PARTS[part]}
     each(list(todo), parsed.folder, lambda key: tried(*todo[key]))
     figures = kept(parsed.folder)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.collect.rollouts import collect
 from rlflow.env.rewriting import GraphRewriteEnv
@@ -34,7 +34,7 @@ from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.runs.config import load_config
 
-JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/encoding.py")
+JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/observation")
 
 MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
 WORLD_MODELS = ("edits", "mdn-rnn")
@@ -100,8 +100,8 @@ class Job:
         self.config = load_config((), overrides)
         env = self.config.env
         self.spec = EnvSpec(
-            name, cost=parsed.cost, reward=env.reward, alpha=env.alpha, beta=env.beta, max_locations=env.max_locations,
-            max_steps=env.max_steps,
+            name, cost=parsed.cost, threads=THREADS, reward=env.reward, alpha=env.alpha, beta=env.beta,
+            max_locations=env.max_locations, max_steps=env.max_steps,
         )  # fmt: skip
 
     @staticmethod

@@ -22,6 +22,7 @@ from rlflow.runs.folder import versions
 
 SHORT = 8  # digits of a hash, where people read it
 STARTED = time.monotonic()
+THREADS = 1  # of ONNX Runtime, in what is published and names no other number
 
 
 def parser(description: str, folder: str | None = None, seeded: bool = True) -> argparse.ArgumentParser:

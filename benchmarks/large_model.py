@@ -22,7 +22,7 @@ import onnx
 import psutil
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.harness import bar, finish, parser
+from benchmarks.harness import THREADS, bar, finish, parser
 from rlflow.common.files import file_hash, read_json
 from rlflow.deliver.validate import validate
 from rlflow.graph.onnx_reader import model_files
@@ -151,6 +151,7 @@ def optimise(folder: Path, gigabytes: float, seed: int, overrides: list[str]) ->
     size = write_model(model, gigabytes, seed)
     command = [
         sys.executable, "run.py", "optimise", str(model), "--out", str(out), "--run", str(run), "--seed", str(seed),
+        "--threads", str(THREADS),
     ]  # fmt: skip
     memory = watched([*command, *OPTIONS, *overrides])
     result = read_json(run / "eval.json")

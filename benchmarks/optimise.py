@@ -17,7 +17,7 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from rlflow.common.files import read_json
@@ -44,6 +44,7 @@ def optimise(name: str, parsed) -> dict:
     run, out = parsed.folder / f"{name}.run", parsed.folder / f"{name}.onnx"
     command = [
         sys.executable, "run.py", "optimise", name, "--out", str(out), "--run", str(run), "--seed", str(parsed.seed),
+        "--threads", str(THREADS),
     ]  # fmt: skip
     started = time.monotonic()
     done = subprocess.run(
@@ -56,9 +57,9 @@ def optimise(name: str, parsed) -> dict:
     if parsed.learn and "controller" not in result["candidates"]:
         return {"seconds": seconds, "error": "the time was up before a controller had learnt"}
     findings, same = validate(original, out, seeds=(100, 101, 102)), out.read_bytes() == original.read_bytes()
-    spec = EnvSpec(str(original), cost=result_cost(run), database=None)
+    spec = EnvSpec(str(original), cost=result_cost(run), threads=THREADS)
     cost, before = spec.make_task(), load_graph(original)
-    after = EnvSpec(str(out), cost=spec.cost).make_task()
+    after = EnvSpec(str(out), cost=spec.cost, threads=THREADS).make_task()
     return {
         "seconds": seconds,
         "stages": {s: read_json(run / f"{s}.json")["seconds"] for s in STAGES if (run / f"{s}.json").exists()},

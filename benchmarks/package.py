@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, finish, markdown, parser
 from tests.installation import ROOT, build_wheel
 
 JUDGES = ("setup.py", "rlflow/__init__.py", "rlflow/cli/library.py", "rlflow/cli/main.py", "rlflow/env/registration.py")
@@ -21,7 +21,7 @@ IMPORT_SECONDS, HELP_SECONDS = 0.5, 0.3
 MODEL = "light_squeezenet"
 LIBRARY = f"""
 import json, rlflow
-result = rlflow.optimise("{MODEL}", seconds=60, quiet=True)
+result = rlflow.optimise("{MODEL}", seconds=60, threads={THREADS}, quiet=True)
 result.save("library.onnx")
 print(json.dumps({{"ratio": result.ratio, "interval": result.interval, "verdict": result.verdict,
                   "estimated_gain_percent": result.estimated_gain_percent, "says": str(result)}}))
@@ -58,7 +58,7 @@ def installed(folder: Path) -> dict:
     install_seconds = time.perf_counter() - started
     site_packages = next(environment.glob("lib/python*/site-packages"))
     names = sorted(path.name for path in site_packages.iterdir() if ".dist-info" not in path.name)
-    bare = best_seconds(python, "-c", "pass")
+    bare, threads = best_seconds(python, "-c", "pass"), ("--threads", str(THREADS))
     modules, tensorflow = called(python, "-c", MODULES, folder=folder)["out"].split()
     return {
         "wheel_bytes": wheel.stat().st_size, "install_seconds": install_seconds, "site_packages": names,
@@ -66,7 +66,7 @@ def installed(folder: Path) -> dict:
         "bare_seconds": bare, "import_seconds": best_seconds(python, "-c", "import rlflow") - bare,
         "help_seconds": best_seconds(program, "--help") - bare,
         "imported_modules": int(modules), "tensorflow": tensorflow == "True",
-        "command": called(program, "optimise", MODEL, "--out", "x.onnx", "--seconds", "60", folder=folder),
+        "command": called(program, "optimise", MODEL, "--out", "x.onnx", "--seconds", "60", *threads, folder=folder),
         "library": called(python, "-c", LIBRARY, folder=folder),
         "validate": called(program, "validate", MODEL, "library.onnx", folder=folder),
         "search": called(program, "search", "--method", "beam", "--model", MODEL, "--out", "y.onnx", folder=folder),

@@ -1,4 +1,4 @@
-"""Writes docs/RESULTS.md, docs/results/*.md, the figures of README.md, and configs/default.yaml.
+"""Writes docs/RESULTS.md, docs/results/*.md, the figures of README.md and docs/IDIOMS.md, and configs/default.yaml.
 
     python -m benchmarks.pages            write them; exit with 1 if a result is stale, naming what renews it
     python -m benchmarks.pages --check    write nothing; exit with 1 if a page is not what would be written
@@ -173,23 +173,28 @@ def filled_page(text: str, results: dict[str, dict]) -> str:
     return filled
 
 
-def filled_readme(text: str, results: dict[str, dict]) -> str:
-    """Each of its blocks shows figures of a result, and says when that was made, and whether it is stale."""
+def with_figures(text: str, results: dict[str, dict], folder: str) -> str:
+    """A page of which each block shows figures of a result, and says when that was made, and whether it is stale.
+
+    folder: of the results' pages, as this page links to them.
+    """
 
     def fill(name: str, function: str) -> str:
         result = results[name]
         made = f"{result['made']}, **STALE**" if aged(result) else result["made"]
-        return f"{drawn_by(result, function)}\n\n([{name}](docs/results/{result['benchmark']}.md), {made})"
+        return f"{drawn_by(result, function)}\n\n([{name}]({folder}/{result['benchmark']}.md), {made})"
 
     return refilled(text, fill)
 
 
 def pages(docs: Path, results: dict[str, dict]) -> dict[Path, str]:
     """What the README and the pages of docs should hold."""
-    report, readme, made = docs / "RESULTS.md", docs.parent / "README.md", {}
+    report, made = docs / "RESULTS.md", {}
     blocks = {"summary": summary, "bars": overview}
     made[report] = refilled(report.read_text(encoding="utf-8"), lambda name, _: blocks[name](results))
-    made[readme] = filled_readme(readme.read_text(encoding="utf-8"), results)
+    for path, folder in ((docs.parent / "README.md", "docs/results"), (docs / "IDIOMS.md", "results")):
+        if path.exists():
+            made[path] = with_figures(path.read_text(encoding="utf-8"), results, folder)
     for benchmark in dict.fromkeys(result["benchmark"] for result in results.values()):
         path = docs / "results" / f"{benchmark}.md"
         own = {name: result for name, result in results.items() if result["benchmark"] == benchmark}

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import bar, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, finish, markdown, parser
 from rlflow.cli.outcome import write_up
 from rlflow.cli.wiring import check_names
 from rlflow.common.errors import RLFlowError
@@ -100,6 +100,7 @@ def made(folder: Path) -> Path:
     """The page of the run, written by the code of today."""
     if not (folder / "eval.json").exists():
         arguments = ["--config", CONFIG, "--run", str(folder), "--out", str(folder / "faster.onnx")]
+        arguments += ["--threads", str(THREADS)]
         subprocess.run([sys.executable, "run.py", "optimise", MODEL, *arguments], check=True, stdout=sys.stderr)
     run = RunFolder.open(folder, check=check_names)
     write_up(run, run.require("eval"))

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import THREADS, bar, each, finish, parser
 from benchmarks.judged import ENGINE
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
@@ -69,7 +69,7 @@ class Bench:
 
     def __init__(self, name: str, parsed):
         self.name, self.parsed = name, parsed
-        self.spec = EnvSpec(name, cost=parsed.cost)
+        self.spec = EnvSpec(name, cost=parsed.cost, threads=THREADS)
         self.options = load_config().search
 
     def step(self, step: str) -> dict:

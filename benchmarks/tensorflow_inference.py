@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import bar, each, finish, parser
+from benchmarks.harness import THREADS, bar, each, finish, parser
 from benchmarks.keras_models import NETWORKS, export, load_frozen
 from rlflow.common.system import peak_while, resident_memory
 from rlflow.costs.measured import ratio_of
@@ -56,7 +56,7 @@ def single(work: Callable, *arguments):
 
 
 def optimise(source: Path, target: Path, cost: str, seconds: float) -> dict:
-    task = EnvSpec(str(source), cost=cost).make_task()
+    task = EnvSpec(str(source), cost=cost, threads=THREADS).make_task()
     result = greedy(task.initial, 1000, seconds)
     save_graph(result.state.graph, target)
     before, after = task.initial.runtime_ms, result.state.runtime_ms

@@ -14,6 +14,9 @@ from worldmodel.boards import StageWriter
 from worldmodel.config import MDNRNNConfig
 from worldmodel.training import load, train
 
+# Tests run side by side, on machines of any size: by default one thread of ONNX Runtime each, their processes' too.
+os.environ["ORT_INTRA_OP_NUM_THREADS"] = "1"
+
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory) -> Path:

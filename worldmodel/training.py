@@ -55,16 +55,27 @@ def train(
       and what its training reports: at least "interactions" (real steps used, held-out ones included).
 
     Raises:
-      RLFlowError: a loss is not finite, or the folder's checkpoint belongs to another run.
+      RLFlowError: a loss is not finite, the folder's checkpoint belongs to another run, or the episodes hold graphs of
+        another version of the encoding.
     """
     from worldmodel.fidelity import fidelity
 
+    if not callable(source):
+        _refuse_other_version(source, spec)
     started = time.monotonic()
     trained = TRAININGS.get(config.name)(config, spec, source, folder, seed, log, progress)
     return {
         "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
         "fidelity": fidelity(trained.model, trained.held_out) if trained.held_out else None,
     }
+
+
+def _refuse_other_version(episodes: Sequence[Episode], spec: EncodingSpec) -> None:
+    others = sorted({episode.version for episode in episodes} - {spec.version})
+    if others:
+        raise RLFlowError(
+            f"the episodes hold observations of version {others[0]}, not {spec.version}; collect them in a new folder"
+        )
 
 
 def load(folder: Path | str, spec: EncodingSpec | None = None) -> WorldModel:

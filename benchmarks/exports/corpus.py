@@ -151,3 +151,10 @@ CORPUS: dict[str, Export] = {
 def of_half(half: str) -> list[str]:
     """The names of its files."""
     return [name for name, export in CORPUS.items() if export.half == half]
+
+
+# What is optimised twice, to see whether both runs end alike: every third file of each half.
+REPEATED = tuple(name for half in HALVES for name in of_half(half)[::3])
+
+# Files that are not in float32 throughout.
+LOW_PRECISION = ("distilbert_float16-dynamo", *(name for name, one in CORPUS.items() if one.exporter in MADE_FROM))

@@ -4,11 +4,12 @@ import filecmp
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from benchmarks.exports.corpus import CORPUS, MADE_FROM, Export
+from benchmarks.exports.asked import Asked
+from benchmarks.exports.corpus import CORPUS, MADE_FROM, REPEATED, Export
 from benchmarks.exports.dynamic import draw
 from benchmarks.exports.optimised import optimised
 from benchmarks.exports.peers import PEERS, attempted, optimised_by
@@ -20,19 +21,14 @@ from rlflow.deliver.validate import validate
 
 OURS, AGAIN, OPENVINO = "ours", "again", "openvino"  # the second: made once more, from another seed and no timings
 SEEDS = (100, 101, 102)  # of inputs that no run has seen
+WIDE = 0.02  # of an interval: once all that the bars ask for are narrower, measuring ends
 
 
-class Case(NamedTuple):
-    """A file of the corpus, and the arguments of the command."""
+@dataclass(frozen=True, kw_only=True)
+class Case(Asked):
+    """A file of the corpus, and what is asked of all."""
 
     name: str
-    folder: Path  # of this rule set
-    seed: int
-    seconds: float | None  # what `optimise` gets; None for its default
-    measure_seconds: float
-    sessions: int
-    overrides: tuple[str, ...]
-    exporter_python: str
 
     @property
     def declared(self) -> Export:
@@ -56,7 +52,7 @@ def exported(case: Case) -> Path:
         made = path.with_suffix(".part.onnx")
         command = [case.exporter_python, "-m", "benchmarks.exports.make", case.name, str(made)]
         if case.declared.exporter in MADE_FROM:
-            command += ["--source", str(exported(case._replace(name=case.declared.network)))]
+            command += ["--source", str(exported(replace(case, name=case.declared.network)))]
         result = attempted([*command, "--seed", str(case.seed)], made)
         if "error" in result:
             raise RLFlowError(f"{case.name} could not be exported: {result['error']}")
@@ -95,15 +91,26 @@ def measured(case: Case, threads: int) -> dict:
         if name not in same:
             contestants[name] = Contestant(path, "onnxruntime", sys.executable)
     inputs = draw(case.declared.inputs, {}, 1000 + case.seed)
-    result = together(contestants, inputs, threads, case.measure_seconds, case.sessions, case.seed)
+    result = together(contestants, inputs, threads, case.measure_seconds, case.sessions, case.seed, narrow)
     result.failed.update(failed)
     turns = [len(session) for session in result.seconds[ORIGINAL]]
     return {"turns": turns, "contestants": figures_of(result, same, case.seed)}
 
 
+def narrow(result: Together) -> bool:
+    """Whether our latency to that of the original, of each peer and of ours made again is known closely enough.
+
+    It asks for widths alone: to stop where an interval is clear would make chance look clear.
+    """
+    one = OURS if OURS in result.errors else ORIGINAL  # which has the same bytes, or ours has failed
+    others = result.errors.keys() - {one, OPENVINO}
+    intervals = [result.ratio(one, other, seed=0) for other in others]
+    return all(between.high - between.low <= WIDE * between.ratio for between in intervals)
+
+
 def written(case: Case, threads: int) -> tuple[dict[str, Path], dict[str, str]]:
     """Contestant → the file that earlier jobs wrote, or why there is none."""
-    jobs = {which: f"{which}-{threads}" for which in (OURS, AGAIN)} | {tool: tool for tool in PEERS}
+    jobs = {which: f"{which}-{threads}" for which in made_by_us(case.name)} | {tool: tool for tool in PEERS}
     files, failed = {}, {}
     for name, job in jobs.items():
         result = read_json(case.folder / f"{case.name}-{job}.json")
@@ -139,15 +146,18 @@ def ratio(result: Together, one: str, other: str, seed: int) -> dict:
     return {"ratio": between.ratio, "interval": [between.low, between.high], "verdict": between.verdict}
 
 
-def jobs_of(threads: Sequence[int]) -> dict[str, Callable[[Case], dict]]:
+def made_by_us(name: str) -> tuple[str, ...]:
+    return (OURS, AGAIN) if name in REPEATED else (OURS,)
+
+
+def jobs_of(name: str, threads: Sequence[int]) -> dict[str, Callable[[Case], dict]]:
     """All that is done with a file, in order: a measurement reads what the others wrote."""
     jobs: dict[str, Callable[[Case], dict]] = {"export": export}
     jobs |= {tool: partial(peer, tool=tool) for tool in PEERS}
     for count in threads:
-        jobs |= {f"{which}-{count}": partial(ours, which=which, threads=count) for which in (OURS, AGAIN)}
+        jobs |= {f"{which}-{count}": partial(ours, which=which, threads=count) for which in made_by_us(name)}
         jobs[f"measured-{count}"] = partial(measured, threads=count)
     return jobs
 
 
 THREADS = (1, 2)
-JOBS = jobs_of(THREADS)

@@ -21,6 +21,7 @@ def optimised(source: Path, out: Path, seconds: float | None, options: Sequence[
     folder = out.with_suffix(".run")
     command = [sys.executable, "run.py", "optimise", str(source), "--out", str(out), "--run", str(folder)]
     command += ["--seconds", str(seconds)] if seconds is not None else []
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed: going on with it would look faster
     started = time.monotonic()
     try:
         done = subprocess.run([*command, *options], stderr=subprocess.PIPE, text=True)

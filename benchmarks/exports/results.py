@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from benchmarks.exports.corpus import CORPUS, HALVES, JUDGEMENT, of_half
+from benchmarks.exports.corpus import CORPUS, HALVES, JUDGEMENT, LOW_PRECISION, REPEATED, of_half
 from benchmarks.exports.jobs import AGAIN, OPENVINO, OURS, THREADS
 from benchmarks.exports.peers import PEERS
 from benchmarks.harness import bar, markdown
@@ -13,11 +13,14 @@ Figures = Mapping[str, Mapping[str, dict]]  # file → job → what it gave
 NOT_RUN = {"error": "not run"}
 
 MEAN = 0.92  # of the judgement half, geometric
-FASTER, AHEAD, REPEATED = 60, 80, 90  # percent of the files
+FASTER, AHEAD, ALIKE = 60, 80, 90  # percent of the files
 CLOSE = 0.01  # between two runs
+SLOWER = 1  # where the interval begins above it, at least. Copies of one file miss 1 by up to 0.005 now and then
 SECONDS = 120  # without checks
 GROUPS = 25
-OTHER = 0.01  # relative error from which on a peer's file is another model, and nobody is compared with it
+# Relative error from which on a file is another model, and nobody is compared with it: two steps of uint8 are 0.015 of
+# the largest output, and ONNX Runtime's own optimisations were seen to move one of a quantised model by one.
+OTHER = 0.02
 NAMED = {  # largest ratio
     "vit_base-dynamo": 0.88, "bert_base-dynamo": 0.92, "gpt2-dynamo": 0.97, "densenet121-dynamo": 0.92,
     "shufflenet_v2-dynamo": 0.86, "nasnet_mobile-keras": 0.88, "efficientnet_b0-dynamo": 0.98,
@@ -36,7 +39,8 @@ def contestant(figures: Figures, name: str, threads: int, who: str = OURS) -> di
     measured = of(figures, name, f"measured-{threads}")
     if "error" in measured:
         return measured
-    one, why = measured["contestants"][who], why_not(measured["contestants"][who])
+    one = measured["contestants"].get(who, NOT_RUN)
+    why = None if one is NOT_RUN else why_not(one)
     return {"error": why} if why else one
 
 
@@ -48,13 +52,15 @@ def why_not(one: dict) -> str | None:
 
 
 def ahead(measured: dict) -> bool:
-    """Whether our latency is below that of every peer that gave a file."""
-    return all(one["ours"]["ratio"] < 1 for one in beside(measured))
+    """Whether our latency is below that of every peer that gave a file, and one did."""
+    peers = beside(measured)
+    return bool(peers) and all(one["ours"]["ratio"] < 1 for one in peers)
 
 
-def behind(measured: dict) -> float:
-    """The lower end of the interval of our latency to a peer's, where it is highest: above 1 we are behind it."""
-    return max((one["ours"]["interval"][0] for one in beside(measured)), default=0.0)
+def behind(measured: dict) -> float | None:
+    """The lower end of the interval of our latency to a peer's, where it is highest: above SLOWER we are behind it;
+    None where no peer gave a file."""
+    return max((one["ours"]["interval"][0] for one in beside(measured)), default=None)
 
 
 def beside(measured: dict) -> list[dict]:
@@ -85,13 +91,15 @@ def bars_of_all(figures: Figures, threads: int) -> list[dict]:
     of_all = [of(figures, name, f"measured-{threads}") for name in CORPUS]
     faster = percent([one.get("verdict") == "faster" for one in judged])
     in_front = percent([made_ours(one) and ahead(one) for one in of_all])
-    alike = percent([made_ours(one) and repeated(one) for one in of_all])
+    alike = percent([ended_alike(figures, name, threads) for name in REPEATED])
+    low = percent([through(figures, name, threads) for name in LOW_PRECISION])
     at = f"{threads} {'thread' if threads == 1 else 'threads'}"
     return [
         bar(f"{at}: mean ratio, judgement half", mean, without, f"≤ {MEAN}", mean is not None and mean <= MEAN),
         bar(f"{at}: faster, judgement half", faster, "% of the files", f"≥ {FASTER}", faster >= FASTER),
         bar(f"{at}: ahead of every peer", in_front, "% of all files", f"≥ {AHEAD}", in_front >= AHEAD),
-        bar(f"{at}: two runs within 1 %", alike, "% of all files", f"≥ {REPEATED}", alike >= REPEATED),
+        bar(f"{at}: two runs within 1 %", alike, f"% of {len(REPEATED)} files", f"≥ {ALIKE}", alike >= ALIKE),
+        bar(f"{at}: float16 and QDQ through", low, f"% of {len(LOW_PRECISION)} files", "≥ 100", low == 100),
     ]
 
 
@@ -103,9 +111,16 @@ def made_ours(measured: dict) -> bool:
     return "error" not in measured and not why_not(measured["contestants"][OURS])
 
 
-def repeated(measured: dict) -> bool:
-    one, again = (measured["contestants"][who] for who in (OURS, AGAIN))
-    return not why_not(again) and abs(again["ratio"] / one["ratio"] - 1) <= CLOSE
+def ended_alike(figures: Figures, name: str, threads: int) -> bool:
+    """Whether both runs came to the same measured ratio."""
+    one, again = (contestant(figures, name, threads, who) for who in (OURS, AGAIN))
+    return "error" not in one and "error" not in again and abs(again["ratio"] / one["ratio"] - 1) <= CLOSE
+
+
+def through(figures: Figures, name: str, threads: int) -> bool:
+    """Whether its result is equal, within its precision, and not shown to be slower."""
+    made, one = of(figures, name, f"{OURS}-{threads}"), contestant(figures, name, threads)
+    return made.get("equal", False) and one.get("verdict", "slower") != "slower"
 
 
 def bars_of_one(figures: Figures, name: str, threads: int) -> list[dict]:
@@ -122,10 +137,10 @@ def bars_of_one(figures: Figures, name: str, threads: int) -> list[dict]:
             bars.append(bar(f"{subject}: {what}", reached, unit, limit, reached is not None and reached <= most))
 
     ask("not equal", made, lambda one: int(not one["equal"]), "", "≤ 0", 0)
-    ask("lower end of the interval", against, lambda one: one["interval"][0], "", "≤ 1", 1)
+    ask("lower end of the interval", against, lambda one: one["interval"][0], "", f"≤ {SLOWER}", SLOWER)
     ask("without its checks", made, seconds_without_checks, "s", f"≤ {SECONDS}", SECONDS)
     ask("groups of rewrites", made, groups, "", f"≤ {GROUPS}", GROUPS)
-    ask("behind a peer, lower end", against if "error" in against else measured, behind, "", "≤ 1", 1)
+    ask("behind a peer, lower end", against if "error" in against else measured, behind, "", f"≤ {SLOWER}", SLOWER)
     if name in NAMED:
         ask("ratio of a named one", against, lambda one: one["ratio"], "", f"≤ {NAMED[name]}", NAMED[name])
     return bars
@@ -147,7 +162,10 @@ def groups(made: dict) -> int | None:
 
 def table(figures: Figures) -> str:
     """Ours, a line for each file: the judgement half, then the other."""
-    heads = ["file", "MB", "1 thread", "2 threads", "equal", "seconds", "original, ms: 1 thread", "2 threads"]
+    heads = [
+        "file", "MB", "1 thread", "2 threads", "equal", "seconds", "of which checks", "original, ms: 1 thread",
+        "2 threads",
+    ]  # fmt: skip
     rows = []
     for half in reversed(HALVES):
         rows.append([f"*{half}*", *[""] * (len(heads) - 1)])
@@ -159,6 +177,7 @@ def table(figures: Figures) -> str:
                 *(cell(contestant(figures, name, threads), of_ratio) for threads in THREADS),
                 both(made, lambda one: "yes" if one["equal"] else "**no**"),
                 both(made, lambda one: f"{one['optimise_seconds']:.0f}"),
+                both(made, lambda one: f"{one['check_seconds']:.0f}"),
                 *(cell(one, lambda one: f"{one['ms']:.1f}") for one in original),
             ])  # fmt: skip
     return markdown(heads, rows)

@@ -6,7 +6,7 @@ In every turn each runs once, in an order that is drawn, and is compared with th
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.exports.running import Running
 from rlflow.common.errors import RLFlowError
-from rlflow.costs.measured import MAX_PAIRS, MIN_PAIRS, Ratio, ratio_of
+from rlflow.costs.measured import MAX_PAIRS, MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, Ratio, ratio_of
 from rlflow.deliver.validate import relative_error
 
 ORIGINAL = "original"
@@ -58,8 +58,10 @@ def together(
     seconds: float,
     sessions: int,
     seed: int,
+    enough: Callable[[Together], bool],
 ) -> Together:
-    """contestants: ORIGINAL is among them.  seconds: of all turns of all sessions.  sessions: at least two.
+    """contestants: ORIGINAL is among them.  seconds: of all turns of all sessions.  sessions: at least two, at most so
+    many; `enough` ends it earlier, asked after every pair of sessions from MIN_SESSION_PAIRS on.
 
     Raises RLFlowError if the original fails, or any other later than at its beginning.
     """
@@ -68,7 +70,7 @@ def together(
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder, "inputs.npz")
         np.savez(given, **inputs)
-        for _ in range(sessions):
+        for number in range(1, sessions + 1):
             alive = {name: one for name, one in contestants.items() if name not in result.failed}
             with ExitStack() as stack:
                 running = started(alive, given, threads, stack, result.failed)
@@ -76,6 +78,9 @@ def together(
                     compare(running, Path(folder), result)
                 for name, taken in in_turns(running, seconds / sessions, random).items():
                     result.seconds.setdefault(name, []).append(taken)
+            pairs, rest = divmod(number, SESSION_PAIR)
+            if not rest and pairs >= MIN_SESSION_PAIRS and enough(result):
+                break
     return result
 
 

@@ -12,6 +12,7 @@ from onnx import helper
 
 from benchmarks.random_models.activation_motifs import ACTIVATION_MOTIFS
 from benchmarks.random_models.attention_motifs import ATTENTION_MOTIFS
+from benchmarks.random_models.channel_motifs import CHANNEL_MOTIFS
 from benchmarks.random_models.image_motifs import IMAGE_MOTIFS
 from benchmarks.random_models.join_motifs import JOIN_MOTIFS
 from benchmarks.random_models.matrix_motifs import MATRIX_MOTIFS
@@ -24,7 +25,8 @@ from benchmarks.random_models.window_motifs import WINDOW_MOTIFS
 
 # Motif → how often it is drawn, relative to the others.
 PLAIN = MOTIFS | JOIN_MOTIFS | MATRIX_MOTIFS | ACTIVATION_MOTIFS | NORM_MOTIFS | ATTENTION_MOTIFS | SLICE_MOTIFS
-ON_IMAGES = IMAGE_MOTIFS | WINDOW_MOTIFS
+WITH_SYMBOLS = IMAGE_MOTIFS | WINDOW_MOTIFS
+ON_IMAGES = WITH_SYMBOLS | CHANNEL_MOTIFS  # channels that are padded and cut are numbers
 OF_SHAPES = 1.0  # motifs of shape arithmetic for every other one, where sizes are symbols
 
 
@@ -36,7 +38,8 @@ def random_model(seed: int) -> onnx.ModelProto:
 def drawn(sketch: Sketch) -> onnx.ModelProto:
     """The model that chance makes of a sketch."""
     # ONNX Runtime has no float64 kernels for images on the CPU.
-    weights = PLAIN | (ON_IMAGES if sketch.float != np.float64 else {})
+    on_images = WITH_SYMBOLS if sketch.symbols else ON_IMAGES
+    weights = PLAIN | (on_images if sketch.float != np.float64 else {})
     if sketch.symbols:
         share = OF_SHAPES * sum(weights.values()) / sum(SHAPE_MOTIFS.values())
         weights |= {motif: share * weight for motif, weight in SHAPE_MOTIFS.items()}

@@ -145,6 +145,24 @@ def mask(s: Sketch, x: Tensor) -> Tensor:
     return s.op("Where", later, scalar(s, x, -8.0), scalar(s, x, 0.0), bound=8)
 
 
+def guarded_scores(s: Sketch) -> None:
+    """The softmax of an attention's scores and the guard behind it; a mask chosen or stored now and then."""
+    if s.opset < 9:
+        raise Misfit
+    mask = s.pick(["none", "chosen", "stored"])
+    length = s.symbols.get("seq", 3) if mask == "none" else 3  # a stored mask is of one size
+    q, k = s.input((s.pick([1, 2]), 2, length, 4)), s.input((s.pick([1, 2]), 2, 4, length))
+    z = s.op("MatMul", q, k, bound=16)
+    chosen = s.rng.random((1, 1, s.pick([1, length]), length)) < 0.5
+    match mask:
+        case "chosen":
+            z = s.op("Add", z, s.op("Where", s.constant(chosen), scalar(s, z, 0.0), scalar(s, z, -8.0), bound=8))
+        case "stored":
+            z = s.op("Add", z, s.constant(np.where(chosen, 0, -8).astype(z.dtype)), bound=8)
+    p = s.op("Softmax", z, axis=s.pick([-1, 3]) if s.opset >= 11 else 3, bound=1)
+    s.op("Where", s.op("IsNaN", p), scalar(s, p, s.pick([0.0, 0.0, 0.5])), p, bound=1)
+
+
 def positions_added(s: Sketch) -> None:
     """Positions, as numbers, added to a tensor; or its causal mask alone."""
     x = states(s)
@@ -228,5 +246,5 @@ def mean_by_count(s: Sketch) -> None:
 
 SHAPE_MOTIFS = {  # → how often, as in MOTIFS
     computed_reshapes: 4, computed_attention: 3, positions_added: 2, expanded: 3, filled: 1.5, cut_by_size: 3,
-    cached: 2, mean_by_count: 1.5,
+    cached: 2, mean_by_count: 1.5, guarded_scores: 1.5,
 }  # fmt: skip

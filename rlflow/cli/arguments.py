@@ -2,6 +2,8 @@
 
 import argparse
 
+from rlflow.common.errors import RLFlowError
+
 ITERATIONS = """.
 
 --iterations N: random play seldom comes where a controller goes, and a dream that promises too much there misleads it.
@@ -46,6 +48,23 @@ def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:
 def add_sizes(command: argparse.ArgumentParser, example: str = "") -> None:
     add_shapes(command, example)
     command.add_argument("--fix", action="store_true", help="freeze these sizes: the model takes no others then")
+
+
+def add_threads(command: argparse.ArgumentParser, text: str = "") -> None:
+    """text: of which option it is, or what more is to be said."""
+    default = "of ONNX Runtime (default: as many as it takes by itself, of the cores that this process may use)"
+    command.add_argument("--threads", type=int, metavar="N", help=default + text)
+
+
+def threads_of(parsed) -> int:
+    """What --threads says. Raises RLFlowError if it is no number above 0."""
+    from rlflow.common.system import usable_cores
+
+    if parsed.threads is None:
+        return usable_cores()
+    if parsed.threads < 1:
+        raise RLFlowError("--threads is at least 1")
+    return parsed.threads
 
 
 def chosen_sizes(parsed) -> list[str]:

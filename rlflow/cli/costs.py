@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlflow.cli.arguments import add_command, add_sizes
+from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
 from rlflow.cli.ending import EXAMPLE, counted, ending
 from rlflow.common.errors import RLFlowError
 
@@ -33,7 +33,7 @@ def add(commands) -> None:
     add_choice(show)
     record = add_database_command(commands, "record", run_record, RECORD, RECORD_PAGE)
     record.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
-    record.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    add_threads(record)
     seconds = "for what rewrites need (default: 300); the model's own kernels are all timed, however long that takes"
     record.add_argument("--seconds", type=float, default=300.0, metavar="S", help=seconds)
     add_sizes(record)
@@ -47,7 +47,7 @@ def add(commands) -> None:
     add_choice(clear)
     clear.add_argument("--yes", action="store_true", help="all of them, where neither --threads nor --machine chooses")
     calibrate = add_database_command(commands, "calibrate", run_calibrate, CALIBRATE)
-    calibrate.add_argument("--threads", type=int, default=1, metavar="N", help="with N threads")
+    add_threads(calibrate)
     fit = add_database_command(commands, "fit", run_fit, FIT)
     measurements = "what `python -m benchmarks.cost_trust --json FILE` wrote on this machine"
     fit.add_argument("measurements", metavar="FILE", help=measurements)
@@ -117,23 +117,23 @@ def run_record(parsed) -> dict:
     from rlflow.costs.calibrate import calibrate, calibrated
     from rlflow.costs.database import TimingDatabase
 
-    if parsed.threads < 1 or not parsed.seconds > 0:
-        raise RLFlowError("--threads is at least 1, --seconds above 0")
-    database = TimingDatabase(parsed.database)
+    if not parsed.seconds > 0:
+        raise RLFlowError("--seconds is above 0")
+    database, threads = TimingDatabase(parsed.database), threads_of(parsed)
     database.check_here()
-    before = len(database.rows(parsed.threads))
-    if calibrated(database, parsed.threads) is None:
-        calibrate(database, parsed.threads)
-    stopped = _search(parsed, database.path)
-    known = len(database.rows(parsed.threads))
-    lines = {"result": f"{counted(known - before, 'kernel')} timed, {known} known with threads={parsed.threads}"}
+    before = len(database.rows(threads))
+    if calibrated(database, threads) is None:
+        calibrate(database, threads)
+    stopped = _search(parsed, threads, database.path)
+    known = len(database.rows(threads))
+    lines = {"result": f"{counted(known - before, 'kernel')} timed, {known} known with threads={threads}"}
     if stopped:
         lines["sure"] = f"rewrites may need more than is known: {stopped}"
     ending(lines | {"file": database.path}, *following_of(parsed, "export"), "target.json")
     return {"new": known - before, "timings": known, "stopped": stopped}
 
 
-def _search(parsed, database: Path) -> str | None:
+def _search(parsed, threads: int, database: Path) -> str | None:
     """Searches as `optimise` does, so that all kernels are timed that it asks for. What stopped that, if anything."""
     from rlflow.cli.wiring import zoo_or_path
     from rlflow.deliver.anytime import search_all
@@ -143,7 +143,7 @@ def _search(parsed, database: Path) -> str | None:
     from rlflow.runs.config import load_config, parse_shapes
 
     sizes = {name: tuple(size) if isinstance(size, list) else size for name, size in parse_shapes(parsed.shape).items()}
-    spec = EnvSpec("", tuple(sizes.items()), fix=parsed.fix, threads=parsed.threads, database=str(database))
+    spec = EnvSpec("", tuple(sizes.items()), fix=parsed.fix, threads=threads, database=str(database))
     config = load_config()
     with TemporaryDirectory() as folder:
         best = BestSoFar(spec.open(zoo_or_path(parsed.model)), Path(folder) / FILE)
@@ -169,12 +169,12 @@ def run_calibrate(parsed) -> dict:
     from rlflow.costs.calibrate import calibrate
     from rlflow.costs.database import TimingDatabase
 
-    database = TimingDatabase(parsed.database)
-    result = calibrate(database, parsed.threads)
+    database, threads = TimingDatabase(parsed.database), threads_of(parsed)
+    result = calibrate(database, threads)
     text = f"{result.flop} ps a FLOP, {result.byte} ps a byte, {result.launch} ps a launch"
-    lines = {"result": f"{text}, with {parsed.threads} threads", "file": database.path}
-    ending(lines, *optimise_with(parsed, "roofline", parsed.threads))
-    return {"threads": parsed.threads, **result._asdict()}
+    lines = {"result": f"{text}, with {counted(threads, 'thread')}", "file": database.path}
+    ending(lines, *optimise_with(parsed, "roofline", threads))
+    return {"threads": threads, **result._asdict()}
 
 
 def run_fit(parsed) -> dict:

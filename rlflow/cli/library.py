@@ -154,7 +154,8 @@ def optimise(
     Args:
       model: the path of an ONNX file, a zoo name (`rlflow zoo` lists them) or a model in memory, which stays as it is.
       seconds: for all of it; by default 120, and 900 where it learns. A check that has begun is finished.
-      threads: of ONNX Runtime inside one operator, in estimates and measurements; by default 1.
+      threads: of ONNX Runtime inside one operator, in estimates and measurements; by default as many as it takes by
+        itself, of the cores that this process may use.
       shapes: typical sizes of symbolic dimensions, at which the model is measured: {"seq": 128}, or several
         {"seq": (16, 128)}, to be slower at none; or those of an input's axes {"input_ids": (1, 128)}. By default 1 of
         each first axis, 224 of the sides of images, 128 of all else. The result takes every size that the model takes.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rlflow.cli.arguments import add_command, add_shapes
+from rlflow.cli.arguments import add_command, add_shapes, add_threads, threads_of
 from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -26,7 +26,7 @@ def add(commands) -> None:
     command = add_command(commands, "measure", run, TEXT, PAGE)
     command.add_argument("original", metavar="A.onnx", help="what the other is measured against: a path or a zoo name")
     command.add_argument("candidate", metavar="B.onnx", help="a path or a zoo name")
-    command.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    add_threads(command)
     command.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="for all runs, at most; sessions on top (default: 20)"
     )
@@ -37,20 +37,24 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     from rlflow.costs.measured import measure
+    from rlflow.deliver.validate.models import Model
+    from rlflow.deliver.validate.precision import is_low
     from rlflow.graph.typical import inputs_at, typical_sizes
     from rlflow.runs.config import parse_shapes
 
-    if parsed.threads < 1 or parsed.sessions < 1 or not parsed.seconds > 0 or parsed.seed < 0:
-        raise RLFlowError("--threads and --sessions are at least 1, --seconds is above 0, --seed at least 0")
+    if parsed.sessions < 1 or not parsed.seconds > 0 or parsed.seed < 0:
+        raise RLFlowError("--sessions is at least 1, --seconds is above 0, --seed at least 0")
+    threads = threads_of(parsed)
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     interface, shapes = _interface(original), parse_shapes(parsed.shape)
     sizes = typical_sizes(interface, shapes)
     _check_same_interface(original, candidate, sizes)
     inputs = inputs_at(interface, sizes)
-    error = largest_error(original, candidate, list(inputs.values()), parsed.threads)
+    error = largest_error(original, candidate, list(inputs.values()), threads)
     say(f"measuring for {parsed.seconds:g} s, at most")
-    result = measure(original, candidate, parsed.threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
+    result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
     result["largest_relative_error"] = error
+    result["low_precision"] = is_low(Model.read(original).proto)
     _end_with(parsed, result, len(inputs), shape_words(shapes, False))
     return result
 
@@ -113,7 +117,10 @@ def _end_with(parsed, result: dict, sizes: int, shapes: list[str]) -> None:
 
     error, tolerance = result["largest_relative_error"], EvalOptions.tolerance
     outputs = f"outputs compared on {counted(len(SEEDS) * sizes, 'random input')}, largest relative error {error:.1e}"
-    apart = f", more than {tolerance:g}: the two do not compute the same" if error > tolerance else ""
+    apart = ""
+    if error > tolerance:
+        low, other = "in low precision `validate` tells if that is too much", "the two do not compute the same"
+        apart = f", more than {tolerance:g}: {low if result['low_precision'] else other}"
     runs = f"{counted(result['pairs'], 'pair')} of runs in {counted(result['sessions'], 'session')}"
     where = f"{counted(result['threads'], 'thread')}, {result['machine']}, ONNX Runtime {result['onnxruntime']}"
     lines = {
@@ -124,4 +131,4 @@ def _end_with(parsed, result: dict, sizes: int, shapes: list[str]) -> None:
         ending(lines, "validate", parsed.original, parsed.candidate, *shapes)
     else:
         out = "faster.onnx"
-        ending(lines, "optimise", parsed.original, "--out", out, "--threads", parsed.threads, *shapes)
+        ending(lines, "optimise", parsed.original, "--out", out, "--threads", result["threads"], *shapes)

@@ -1,5 +1,6 @@
 """Searches and, where wanted, the stages of learning under one time budget; stopped, it writes the best so far."""
 
+import time
 from pathlib import Path
 
 from controllers.config import controller_config
@@ -7,8 +8,20 @@ from rlflow.cli.ending import ending
 from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
+from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.contenders import Contender, contenders, different, tidied, without_what_does_not_pay
+from rlflow.deliver.contest import Contest, compete
+from rlflow.deliver.delivery import sizes_to_measure
+from rlflow.deliver.shares import measured_families
+
+PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where they take all that is theirs
+TIDYING = 3.0  # seconds
+CHECKED = 4  # candidates, at most: the best ones
+CONTEST = 5 / 8  # of what is left then: a quarter
 
 
 def optimise(run, out: Path, started: float) -> dict:
@@ -52,15 +65,15 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
             if options.learn:
                 results |= _learn(run, best)
             else:
-                seconds = max(budget.left / 2, anytime.SHORT_MEASUREMENT)
-                results["eval"] = _choose(run, best, seconds, anytime.until_faster(budget))
+                results["eval"] = run.stage("eval", lambda: _choose(run, best, budget))
             _copy_out(results["eval"], out)
     except KeyboardInterrupt as stop:
         reason = f"stopped ({str(stop) or 'interrupted'})"
         go_on = ("optimise", config.model, "--out", out or run.path / "optimised.onnx", "--run", run.path)
         if run.task.cost_is_known:
             say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
-            results["eval"] = _choose(run, best, anytime.SHORT_MEASUREMENT, anytime.first_equal)
+            short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
+            results["eval"] = run.stage("eval", lambda: _deliver(run, best.candidates(), **short))
         else:
             results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
         _copy_out(results["eval"], out)
@@ -80,15 +93,35 @@ def _learn(run, best) -> dict:
     return learn(run, best)
 
 
-def _choose(run, best, measure_seconds: float, go_on) -> dict:
-    """The stage `eval` without a controller. go_on: see `deliver`."""
+def _choose(run, best, budget: Budget) -> dict:
+    """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
+    candidates = without_what_does_not_pay(best, PRUNING * budget.left)
+    options = {"go_on": anytime.until_faster(budget), "ablation_until": budget.end}
+    if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
+        return _deliver(run, candidates, 0.0, **options)
+    threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
+    known = database.families(threads)
+    entered = contenders(run.task, candidates, best.candidates(), known)
+    contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
+    winner, *others = contest.ranked or candidates
+    ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
+    outcome = _deliver(run, ranked, max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), **options)
+    for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
+        database.keep_family(family, threads, *ratio)
+    used = {one.without: known[one.without] for one in entered if one.without in known}
+    return outcome | {"contest": contest.table, "known_families": used}
+
+
+def _compete(run, entered: list[Contender], end: float) -> Contest:
+    sizes = sizes_to_measure(run.task, dict(run.spec.shapes))
+    return compete(run.source, entered, sizes, run.config.cost.threads, run.config.seed, end)
+
+
+def _deliver(run, candidates: list[Candidate], measure_seconds: float, **options) -> dict:
+    """options: see `rlflow.deliver.delivery.deliver`."""
     seconds = min(run.config.eval.measure_seconds, measure_seconds)
-
-    def work() -> dict:
-        folder, options = run.path / "eval", {"measure_seconds": seconds, "go_on": go_on}
-        return run.spec.deliver(run.task, best.candidates(), folder, run.config, **options) | {"dreamt": []}
-
-    return run.stage("eval", work)
+    outcome = run.spec.deliver(run.task, candidates, run.path / "eval", run.config, seconds, **options)
+    return outcome | {"dreamt": []}
 
 
 def _copy_out(outcome: dict, out: Path | None) -> None:

@@ -9,6 +9,7 @@ from rlflow.cli.arguments import (
     add_command,
     add_iterations,
     add_options,
+    add_threads,
     chosen_accept,
     chosen_iterations,
 )
@@ -17,17 +18,23 @@ from rlflow.cli.wiring import open_run
 TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
 PAGE = """\
 Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, then greedy,
-beam and annealing), checks that the result is equal, measures it against the original and writes what is shown to be
-faster. Where nothing is shown either way it writes the original, unless another figure is shown to be better (memory,
-file size) or --accept equal takes the result as it is; a file that is measured to be slower than the original never.
+beam and annealing), takes back what does not pay, lets what differs compete, checks that the result is equal, measures
+it against the original and writes what is shown to be faster. Where nothing is shown either way it writes the original,
+unless another figure is shown to be better (memory, file size) or --accept equal takes the result as it is; a file that
+is measured to be slower than the original never.
 
---seconds S is for the whole command (default: 120, and 900 where it learns). Ctrl-C or SIGTERM writes the best so far,
-checked and measured in short; once more leaves at once. What is known lies in DIR/best-so-far.json, so that the same
-command goes on after whatever happened, and with more seconds looks further.
+All of that holds with --threads N threads. How the delivered file does with one thread is measured too, more shortly,
+and said; it decides nothing.
+
+--seconds S is for the whole command (default: 120, and 900 where it learns): half for the searches, a tenth to take
+back what does not pay, a quarter for candidates that compete end to end, the rest for the last measurement; checks that
+have begun are finished. Ctrl-C or SIGTERM writes the best so far, checked and measured in short; once more leaves at
+once. What is known lies in DIR/best-so-far.json, so that the same command goes on after whatever happened, and with
+more seconds looks further.
 
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of
-these stages, say so too."""
+these stages, say so too"""
 LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # groups of options that say that it learns
 
 
@@ -38,8 +45,7 @@ def add(commands) -> None:
     command.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")
     command.add_argument("--run", metavar="DIR", help="folder of the run (default: FILE without suffix, plus .run)")
     command.add_argument("--seconds", type=float, metavar="S", help="for the whole command (optimise.seconds)")
-    threads = "of ONNX Runtime, as the model will run with; it is timed with so many (cost.threads; default: 1)"
-    command.add_argument("--threads", type=int, metavar="N", help=threads)
+    add_threads(command, "; say as many as the model will run with (cost.threads)")
     learn = "a controller learns in the dream, too (optimise.learn=true)"
     command.add_argument("--learn", action="store_true", help=learn)
     add_accept(command)

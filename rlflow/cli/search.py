@@ -66,7 +66,8 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     config, options = run.config, run.config.search
     limits = Limits(options.seconds, options.interactions, options.memory_mb * 2**20)
     with progress_bar(None, method, " rewrites") as bar:
-        answer = run_search(method, start_of(run.task), limits, config.seed, bar, **options[method])
+        start = start_of(run.task, options.moves)
+        answer = run_search(method, start, limits, config.seed, bar, **options[method])
     candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
     seconds = config.eval.measure_seconds if measure else 0.0
     outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)

@@ -1,6 +1,6 @@
 """`validate`: whether two models are the same."""
 
-from rlflow.cli.arguments import add_command, add_sizes
+from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import zoo_or_path
 from rlflow.common.errors import RLFlowError
@@ -27,7 +27,7 @@ def add(commands) -> None:
     )
     command.add_argument("--tolerance", type=float, default=1e-4, metavar="X", help=TOLERANCE)
     command.add_argument("--exact", action="store_true", help="equal bit for bit, ONNX Runtime's own optimisations off")
-    command.add_argument("--threads", type=int, default=1, metavar="N", help="of ONNX Runtime (default: 1)")
+    add_threads(command)
     command.add_argument("--all", action="store_true", help="show every finding, not only those that failed")
     add_sizes(command)
 
@@ -38,14 +38,14 @@ def run(parsed) -> dict:
     from rlflow.runs.config import parse_shapes
 
     seeds = parsed.seed or (0, 1, 2)
-    if min(seeds) < 0 or not parsed.tolerance >= 0 or parsed.threads < 1:
-        raise RLFlowError("--seed and --tolerance are at least 0, --threads at least 1")
+    if min(seeds) < 0 or not parsed.tolerance >= 0:
+        raise RLFlowError("--seed and --tolerance are at least 0")
     original, candidate = map(zoo_or_path, (parsed.original, parsed.candidate))
     receipt = read_json(parsed.receipt) if parsed.receipt else None
     bound, typical = (shapes_of(receipt), sizes_of(receipt)) if parsed.receipt else ({}, {})
     shapes, fix = bound | typical | parse_shapes(parsed.shape), parsed.fix or bool(bound)
     result = validate(
-        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, parsed.threads,
+        original, candidate, seeds, 0.0 if parsed.exact else parsed.tolerance, shapes, threads_of(parsed),
         not parsed.exact, receipt, fix=fix,
     )  # fmt: skip
     print(result if parsed.all else result.in_short())

@@ -70,7 +70,7 @@ def check_single_moves(run) -> None:
     """Raises RLFlowError if an action of the run is several rewrites: dreams and controllers choose single ones."""
     if run.config.env.moves != "single":
         raise RLFlowError(
-            f"env.moves={run.config.env.moves} is for searches and the real environment; "
+            f"env.moves={run.config.env.moves} is for random play in the real environment; "
             "dreams and controllers choose single rewrites: env.moves=single"
         )
 

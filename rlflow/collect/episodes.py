@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from rlflow.collect.graphs import KeptGraph, Tables, kept
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
-from rlflow.env.encoding import GraphArrays
+from rlflow.tasks.base import GraphArrays
+
+BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")  # of KeptGraph: as long as these
 
 
 @dataclass
@@ -24,11 +27,12 @@ class Episode:
       terminated, truncated: bool [T]; only the last step may be true.
       costs: float64 [T + 1], estimated runtime in ms.
       counts: int32 [T + 1, N], locations per rule, at most max_locations.
-      graphs: T + 1 GraphArrays.
+      graphs: T + 1 graphs, each a GraphArrays, or a KeptGraph, which is read in the same way.
       index: position in the collection; with the run's seed it determines the episode.
       matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
       copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
+      version: of the observation that the graphs are (`EncodingSpec.version`).
     """
 
     actions: np.ndarray
@@ -37,11 +41,12 @@ class Episode:
     truncated: np.ndarray
     costs: np.ndarray
     counts: np.ndarray
-    graphs: list[GraphArrays]
+    graphs: list[GraphArrays | KeptGraph]
     index: int = 0
     matched: list[np.ndarray] | None = None
     edits: np.ndarray | None = None
     copied: int = 0
+    version: int = 1
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -54,18 +59,20 @@ class Episode:
 
 def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     """Writes the episodes atomically. Equal episodes give equal bytes."""
-    graphs = [graph for episode in episodes for graph in episode.graphs]
+    graphs = kept([graph for episode in episodes for graph in episode.graphs])
     arrays = {
         "index": np.array([episode.index for episode in episodes], np.int64),
         "steps": np.array([len(episode) for episode in episodes], np.int64),
         "copied": np.array([episode.copied for episode in episodes], np.int64),
+        "version": np.array([episode.version for episode in episodes], np.int64),
         "n_node": np.array([len(graph.ops) for graph in graphs], np.int64),
         "n_edge": np.array([len(graph.senders) for graph in graphs], np.int64),
     }
     for name in ("actions", "rewards", "terminated", "truncated", "costs", "counts"):
         arrays[name] = np.concatenate([getattr(episode, name) for episode in episodes])
-    for name in ("ops", "nodes", "edges", "senders", "receivers"):
+    for name in (*BY_NODE, *BY_EDGE):
         arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
+    arrays |= graphs[0].tables._asdict()
     for name in ("matched", "edits"):
         parts = [part for episode in episodes for part in _parts(episode, name)]
         arrays[name] = np.concatenate(parts)
@@ -88,11 +95,11 @@ def read_shard(path: Path | str) -> list[Episode]:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
         arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
         for names, length in (
-            (("index", "copied"), len(steps)),
+            (("index", "copied", "version"), len(steps)),
             (("actions", "rewards", "terminated", "truncated"), steps.sum()),
             (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
-            (("ops", "nodes"), n_node.sum()),
-            (("edges", "senders", "receivers"), n_edge.sum()),
+            (BY_NODE, n_node.sum()),
+            (BY_EDGE, n_edge.sum()),
             (("n_matched",), steps.sum()),
             (("matched",), arrays["n_matched"].sum()),
             (("n_edits",), len(steps)),
@@ -103,21 +110,18 @@ def read_shard(path: Path | str) -> list[Episode]:
                     raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
         if ((arrays["copied"] < 0) | (arrays["copied"] > steps)).any():
             raise ValueError("more steps were copied than there are")
-        by_node = {name: np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in ("ops", "nodes")}
-        by_edge = {
-            name: np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in ("edges", "senders", "receivers")
-        }
-        graphs = [
-            GraphArrays(*fields)
-            for fields in zip(
-                by_node["ops"], by_node["nodes"], by_edge["edges"], by_edge["senders"],
-                by_edge["receivers"], arrays["globals"], strict=True,
-            )
-        ]
+        for rows, table in (("node_rows", "nodes"), ("edge_rows", "edges")):
+            if not ((arrays[rows] >= 0) & (arrays[rows] < len(arrays[table]))).all():
+                raise ValueError(f"{rows} names a row that is not among {table}")
+        tables = Tables(arrays["nodes"], arrays["edges"])
+        fields = [np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in BY_NODE]
+        fields += [np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in BY_EDGE]
+        graphs = [KeptGraph(*parts, tables) for parts in zip(*fields, arrays["globals"], strict=True)]
         matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
         edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
-        for index, length, edit, copied in zip(arrays["index"], steps, edits, arrays["copied"], strict=True):
+        of_episodes = zip(arrays["index"], steps, edits, arrays["copied"], arrays["version"], strict=True)
+        for index, length, edit, copied, version in of_episodes:
             last_step, last_state = step + length, state + length + 1
             episodes.append(
                 Episode(
@@ -132,6 +136,7 @@ def read_shard(path: Path | str) -> list[Episode]:
                     matched=matched[step:last_step],
                     edits=edit if len(edit) else None,
                     copied=int(copied),
+                    version=int(version),
                 )
             )
             step, state = last_step, last_state

@@ -16,6 +16,7 @@ import numpy as np
 from rlflow.collect.edits import NOTHING, edit_between, first_edit, match_record, pack
 from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_shard
 from rlflow.collect.executors import Job, Workers
+from rlflow.collect.graphs import kept
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.env.alike import start_of
@@ -82,7 +83,7 @@ def record(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
         np.array([state.objective / task.per_unit for state in states], np.float64),
         np.array([state.counts for state in states], np.int32),
-        [state.arrays() for state in states], index, matched, edits, copied,
+        kept([state.arrays() for state in states]), index, matched, edits, copied, task.encoding_spec.version,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 | what | Linux | macOS | Windows |
 | --- | --- | --- | --- |
 | `processor` | its name, where /proc/cpuinfo has one | its name | family, model and stepping |
+| `usable_cores` | looks at affinity and quota | neither | looks at affinity |
 | `interruptions` | counted | counted | None |
 | `peak_memory` | counted | counted | counted |
 | `largest_process` | counted | counted | None |
@@ -33,6 +34,7 @@ from filelock import lock_descriptor
 
 LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
 LOCK_SECONDS = 0.002  # between two looks at another's lock: some are held for little longer, again and again
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: µs of all cores together, in a period of so many
 ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `alarm` raises
 
 
@@ -51,6 +53,26 @@ def processor() -> str:
             command = ["sysctl", "-n", "machdep.cpu.brand_string"]
             name = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return name or platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """How many threads ONNX Runtime would take by itself, of the cores that this process may use.
+
+    By itself it takes what ORT_INTRA_OP_NUM_THREADS says, or one a physical core of the machine, even where a container
+    or `taskset` leaves it fewer. That is not followed: threads without a core of their own wait for each other.
+    """
+    import psutil
+
+    wished = os.environ.get("ORT_INTRA_OP_NUM_THREADS", "")
+    if wished.isdecimal() and int(wished) > 0:
+        return int(wished)
+    counts = [psutil.cpu_count(logical=False) or os.cpu_count() or 1]
+    if hasattr(psutil.Process, "cpu_affinity"):
+        counts.append(len(psutil.Process().cpu_affinity()))
+    with suppress(OSError, ValueError):  # no such file, or "max": no quota
+        quota, period = map(int, CPU_QUOTA.read_text(encoding="ascii").split())
+        counts.append(-(-quota // period))
+    return min(counts)
 
 
 def interruptions() -> int | None:

@@ -7,6 +7,8 @@ A cost model has
     open(threads, database) -> model     how a config makes one (a class method)
     node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
     deadline: float                      optional, what `timing_until` sets, for one that times operators
+    spread(graph, node) -> Spread        optional, by how much node_cost may be off: `rlflow.costs.spread`
+    time_again(timing)                   optional, of one that times: takes a timing that its spread names once more
     target: Target or None               optional, the other machine that it estimates for: `rlflow.costs.target`
 
 and one line in `COSTS`. Costs are integers, so that a total that is updated by difference after a rewrite

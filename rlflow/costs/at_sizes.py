@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from rlflow.costs import CostModel, NodeCost, graph_cost
+from rlflow.costs.spread import EXACT, Spread, node_spread
 from rlflow.costs.target import Target, target_of
 from rlflow.graph.model import Graph, Node
 
@@ -55,6 +56,16 @@ class AtSizes:
         runtime = sum(weight * cost.runtime_ps for weight, cost in zip(self._weights, costs, strict=True))
         others = [round(sum(column) / len(costs)) for column in list(zip(*costs, strict=True))[1:]]
         return NodeCost(round(runtime / len(costs)), *others)
+
+    def spread(self, graph: Graph, node: Node) -> Spread:
+        """By how much `node_cost` may be off."""
+        result, views = EXACT, self._views(graph)
+        for view, weight in zip(views, self._weights if len(views) > 1 else [1.0], strict=True):
+            result = result.plus(node_spread(self.model, view, node), weight / len(views))
+        return result
+
+    def time_again(self, timing: str) -> None:
+        self.model.time_again(timing)
 
     @cached_property
     def _weights(self) -> list[float]:

@@ -22,6 +22,7 @@ from rlflow.common.files import read_json, write_json
 from rlflow.costs import FREE, CostModel, NodeCost
 from rlflow.costs.database import default_path
 from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.spread import EXACT, Spread, node_spread
 from rlflow.graph import contrib
 from rlflow.graph.model import Graph, Node
 from rlflow.graph.onnx_runtime import machine
@@ -90,12 +91,15 @@ class Correction:
     machine: str = field(default_factory=machine)
     onnxruntime: str = onnxruntime.__version__
 
+    def factor(self, kind: str) -> float:
+        return self.factors.get(kind, self.common)
+
     def node_ps(self, kind: str, estimate_ps: int, launches: int) -> int:
-        return round(self.factors.get(kind, self.common) * estimate_ps + self.overhead_ps * launches)
+        return round(self.factor(kind) * estimate_ps + self.overhead_ps * launches)
 
     def milliseconds(self, parts_ps: Mapping[str, int], launches: int) -> float:
         """The corrected latency of a whole graph, see `parts`."""
-        scaled = sum(self.factors.get(kind, self.common) * estimate for kind, estimate in parts_ps.items())
+        scaled = sum(self.factor(kind) * estimate for kind, estimate in parts_ps.items())
         return (scaled + self.overhead_ps * launches) / 1e9
 
     def error_on(self, measurements: Sequence[Measurement]) -> np.ndarray:
@@ -163,6 +167,14 @@ class CorrectedCost:
         if cost == FREE:
             return FREE
         return cost._replace(runtime_ps=self.correction.node_ps(kind_of(graph, node), cost.runtime_ps, cost.launches))
+
+    def spread(self, graph: Graph, node: Node) -> Spread:
+        """By how much `node_cost` may be off."""
+        spread = node_spread(self.estimate, graph, node)
+        return EXACT.plus(spread, self.correction.factor(kind_of(graph, node))) if spread else EXACT
+
+    def time_again(self, timing: str) -> None:
+        self.estimate.time_again(timing)
 
 
 def correction_path(threads: int, database: Path | str | None = None) -> Path:

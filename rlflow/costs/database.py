@@ -2,11 +2,14 @@
 
 A SQLite file that several processes may share; it is a cache, so that a file of an older format is emptied.
 
+Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`).
+
 A database answers with the timings of one machine: this one, or that of which somebody took timings into it from a file
 (`rlflow.costs.portable`). Then it is that machine's for good, and nothing is timed into it elsewhere.
 """
 
 import contextlib
+import math
 import os
 import re
 import sqlite3
@@ -23,13 +26,17 @@ from rlflow.common.system import locked
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
-VERSION = 2  # of the format below and of what a signature means: timings of another version are of other things
+VERSION = 4  # of the format below and of what a signature means: timings of another version are of other things
 COLUMNS = ("signature", "threads", "machine", "onnxruntime", "date", "median_ns", "low_ns", "high_ns", "repeats")
 TABLE = """CREATE TABLE IF NOT EXISTS timings (
     signature TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     median_ns REAL, low_ns REAL, high_ns REAL, repeats INTEGER,
     PRIMARY KEY (signature, threads, machine, onnxruntime))"""
+# What a family of rules did to files on this machine: their latency with its rewrites, of that without them.
+FAMILIES = """CREATE TABLE IF NOT EXISTS families (
+    family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row where the database is another machine's
+LEAST_WIDTH = 0.005  # of an interval: no measurement is surer
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
 
 
@@ -57,6 +64,7 @@ class TimingDatabase:
             self._renew(tables > 0)
         with self.connected() as connection:
             connection.execute(TARGET)
+            connection.execute(FAMILIES)
             target = connection.execute("SELECT machine FROM target").fetchone()
         self.machine = target[0] if target else machine()
 
@@ -134,10 +142,31 @@ class TimingDatabase:
         return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
-        """Deletes what `rows` would give; returns how many."""
+        """Deletes what `rows` would give, and what families did there; returns how many timings."""
         where, values = _where(threads, machine)
         with self.lock(), self.connected() as connection:
+            connection.execute(f"DELETE FROM families{where}", values)
             return connection.execute(f"DELETE FROM timings{where}", values).rowcount
+
+    def keep_family(self, family: str, threads: int, ratio: float, low: float, high: float) -> None:
+        """Keeps what a family of rules was measured to do to a file: its latency with them, of that without."""
+        self.check_here()
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        row = (family, threads, self.machine, onnxruntime.__version__, date, ratio, low, high)
+        with self.connected() as connection:
+            connection.execute(f"INSERT INTO families VALUES ({','.join('?' * len(row))})", row)
+
+    def families(self, threads: int) -> dict[str, float]:
+        """Family → the geometric mean of what it was measured to do; what is surer counts more, as its square."""
+        query = "SELECT family, ratio, low, high FROM families WHERE threads=? AND machine=? AND onnxruntime=?"
+        with self.connected() as connection:
+            rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
+        sums: dict[str, tuple[float, float]] = {}
+        for family, ratio, low, high in rows:
+            weight = 1 / max(math.log(high / low), LEAST_WIDTH) ** 2
+            total, weights = sums.get(family, (0.0, 0.0))
+            sums[family] = total + weight * math.log(ratio), weights + weight
+        return {family: math.exp(total / weights) for family, (total, weights) in sorted(sums.items())}
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:
@@ -210,4 +239,3 @@ def summary_table(result: list[dict]) -> str:
         )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, shown))} |")
     return "\n".join(lines)
-

@@ -7,6 +7,7 @@ bound: transposes that move through a graph, and equal expressions that are comp
 
 from collections.abc import Iterator
 
+from rlflow.costs import quantised
 from rlflow.costs.layout import (
     CARRIERS,
     CONVOLUTIONS,
@@ -45,6 +46,8 @@ class Groups:
         if node.op == "Slice" and node.domain == "":
             parts = self._slices(node)
             return parts if node in parts[:1] else ()
+        if node.op in quantised.BORDERS and quantised.is_inside(self.graph, node):
+            return ()
         if node.op in INNER and node.domain == "" and any(node in self._group(a) for a in self._anchors_near(node)):
             return ()
         return self._group(node)
@@ -65,7 +68,8 @@ class Groups:
         result = self._anchored.get(anchor.id)
         if result is None:
             grow = _GROW.get(anchor.op)
-            result = self._anchored[anchor.id] = tuple(grow(self, anchor)) if grow else (anchor,)
+            nodes = tuple(grow(self, anchor)) if grow else (anchor,)
+            result = self._anchored[anchor.id] = quantised.with_borders(self.graph, nodes)
         return result
 
     def _anchors_near(self, node: Node) -> Iterator[Node]:

@@ -12,9 +12,11 @@ from functools import cache
 
 from onnx import ModelProto, TensorProto, helper
 
+from rlflow.costs import quantised
 from rlflow.costs.optimised import optimised
 from rlflow.graph import contrib
 from rlflow.graph.model import ABSENT, Graph, Node, TensorType
+from rlflow.graph.shapes import shape_value
 
 DEPTH = 2
 BY_FOUR = 4  # channels that a reorder and a depthwise kernel take at once
@@ -24,13 +26,14 @@ ALIGNED = frozenset(("Concat", "GlobalAveragePool", "GlobalMaxPool"))  # carrier
 SUMS = frozenset(("Add", "Sum", "Mul"))
 REMOVED = frozenset(("Identity", "Dropout"))
 CARRIERS = ALIGNED | SUMS | REMOVED | frozenset((
-    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization",
+    "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "QuickGelu", "BatchNormalization", "Resize",
 ))  # fmt: skip
 FUSED = frozenset(("LeakyRelu", "Clip"))  # in blocks only as part of a convolution
 FOLDED = frozenset(("BatchNormalization", "Mul", "Add"))  # with constants: into the convolution before
 FOLDS = 3  # operators that are looked at, at most, whether they fold into one convolution
 NHWC = (0, 2, 3, 1)
-_KINDS = CONVOLUTIONS | POOLS | CARRIERS | FUSED
+_WINDOWED = CONVOLUTIONS | POOLS
+_KINDS = _WINDOWED | CARRIERS | FUSED
 
 
 @cache
@@ -114,7 +117,16 @@ def pads(graph: Graph, node: Node) -> Node | None:
     ):
         return None
     same = node.attribute("mode", b"constant") == b"constant" and len(varying(graph, node)) == 1
-    return reader if same and reader.inputs[0] == node.outputs[0] else None
+    return reader if same and reader.inputs[0] == node.outputs[0] and _pads_positions(graph, node) else None
+
+
+def _pads_positions(graph: Graph, node: Node) -> bool:
+    """Whether a Pad adds places alone: no channels, nothing cut away."""
+    widths = shape_value(graph, node.inputs[1])
+    if widths is None:
+        return False
+    ends = widths.reshape(2, -1)
+    return bool((ends >= 0).all() and not ends[:, :2].any())
 
 
 def _each_channel(graph: Graph, node: Node, data: int) -> bool:
@@ -202,6 +214,8 @@ class Layout:
         graph = self.graph
         if node.constant or not block() or not _is_image(graph.types.get(node.outputs[0])):
             return False
+        if node.op in _WINDOWED and quantised.borders_before(graph, (node,)):
+            return False
         if node.op in CONVOLUTIONS:
             return self._is_blocked_convolution(node)
         if node.domain not in ("", contrib.DOMAIN):
@@ -235,6 +249,8 @@ class Layout:
         """Whether the operator stays in blocks if all its varying inputs `data` come in blocks."""
         if node.op in ALIGNED and not all(map(self._is_aligned, data)):
             return False
+        if node.op == "Resize" and not _repeats(node):
+            return False
         if node.op == "Concat":
             return node.attribute("axis", None) == 1 and len(data) == len(node.inputs)
         if node.op in SUMS and len(data) == len(node.inputs):
@@ -267,6 +283,13 @@ class Layout:
     def _is_aligned(self, tensor: int) -> bool:
         kind = self.graph.types.get(tensor)
         return _is_image(kind) and kind.shape[1] % block() == 0
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a Resize repeats each place; ONNX Runtime has a blocked kernel for that, and for no other but some."""
+    wanted = (b"nearest", b"asymmetric", b"floor")
+    names = ("mode", "coordinate_transformation_mode", "nearest_mode")
+    return tuple(node.attribute(name, b"") for name in names) == wanted
 
 
 def _is_image(kind: TensorType | None) -> bool:

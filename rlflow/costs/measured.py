@@ -163,6 +163,27 @@ def measure(
     }
 
 
+def ratios_in_turns(
+    original: Path | str,
+    candidates: Sequence[Path | str],
+    inputs: Sequence[dict[str, np.ndarray]],
+    threads: int,
+    seconds: float,
+    first: int,
+) -> list[float]:
+    """For each candidate its share of the original's latency, in one session of each, all of which live at once.
+
+    Args:
+      inputs: one for each size; the ratios are geometric means over them.  seconds: for the runs at each of them.
+      first: which session is made, and then run, first: 0 is the original's; the others follow in turn.
+
+    Raises RLFlowError if ONNX Runtime refuses a model.
+    """
+    made = _side_by_side((original, *candidates), inputs, threads, seconds, first)
+    medians = [np.median(_pairs(sides), axis=0) for sides in made]
+    return np.exp(np.mean([np.log(one[1:] / one[0]) for one in medians], axis=0)).tolist()
+
+
 def _ratios(times: list[list[np.ndarray]], seed: int) -> tuple[Ratio, list[Ratio]]:
     """Over all sizes, and at each of them."""
     there = [ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in one_size], seed) for one_size in zip(*times, strict=True)]
@@ -234,24 +255,29 @@ class Run(NamedTuple):
 def _side_by_side(
     models, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """For each of the inputs alternating runs of both models, as many of each, in one session a model.
+    """For each of the inputs runs of the models in turns, as many of each, in one session a model.
 
     `first` is made, and then run, first; `seconds` are for each of the inputs.
     """
-    running = [None, None]
-    for side in (first, 1 - first):
+    running = [None] * len(models)
+    for side in _in_order(first, len(models)):
         running[side] = _warm(models[side], inputs, threads)
     return [_in_turns(running, one, threads, seconds, first) for one in inputs]
 
 
 def _in_turns(running, inputs: dict[str, np.ndarray], threads: int, seconds: float, first: int) -> list[list[Run]]:
-    runs: list[list[Run]] = [[], []]
+    runs: list[list[Run]] = [[] for _ in running]
     end = time.perf_counter() + seconds
-    while _goes_on(runs[1], end):
-        for side in (first, 1 - first):
+    while _goes_on(runs[0], end):
+        for side in _in_order(first, len(running)):
             runs[side].append(_run(running[side], inputs, threads))
-        first = 1 - first
+        first += 1
     return runs
+
+
+def _in_order(first: int, count: int) -> list[int]:
+    """All sides, from the first on."""
+    return [(first + k) % count for k in range(count)]
 
 
 def _one_after_the_other(
@@ -272,7 +298,7 @@ def _one_after_the_other(
 
 
 def _pairs(runs: list[list[Run]]) -> np.ndarray:
-    """Seconds of the k-th calm run of each side, [pairs, 2]; of the k-th of all runs, where too few are calm."""
+    """Seconds of the k-th calm run of each side, [pairs, sides]; of the k-th of all runs, where too few are calm."""
     kept = [[run.seconds for run in side if run.calm] for side in runs]
     if min(map(len, kept)) < MIN_PAIRS:
         kept = [[run.seconds for run in side] for side in runs]

@@ -7,12 +7,22 @@ from rlflow.common.options import option
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What a graph costs."""
+    """What a graph costs.
+
+    One number of threads holds for all stages of a run: a controller learns from what costs promise, and what it comes
+    to is delivered by what the same number of threads shows. Timings with several threads want the machine to
+    themselves, which several workers of `collect` do not leave it: a search before it has timed most kernels (that is
+    how `optimise --learn` goes), or `costs record`. The analytic cost is the same for any number.
+    """
 
     name: str = option(
         "profiled",
         "analytic (a roofline, the same everywhere), roofline (of this machine: `costs calibrate`), profiled "
         "(operators timed on this machine) or corrected (that one, corrected by measurements: `costs fit`)",
     )
-    threads: int = option(1, "ONNX Runtime's threads, for profiling and for measuring whole models")
+    threads: int | None = option(
+        None,
+        "ONNX Runtime's threads, in estimates and measurements; null: as many as it would take by itself, of the cores "
+        "that this process may use; a run keeps the number",
+    )
     database: str | None = option(None, "SQLite file of the profiled cost; null for ~/.cache/rlflow/costs.sqlite")

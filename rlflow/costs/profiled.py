@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
-from rlflow.costs import FREE, NodeCost, TimeIsUp
+from rlflow.costs import FREE, NodeCost, TimeIsUp, quantised
 from rlflow.costs.analytic import VIEWS, AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.database import TimingDatabase
@@ -23,14 +24,31 @@ from rlflow.costs.groups import PASSES, Groups
 from rlflow.costs.layout import Layout, is_removed
 from rlflow.costs.optimised import NoTimingOfItsOwn
 from rlflow.costs.signature import group_signature, text
+from rlflow.costs.spread import EXACT, Spread
 from rlflow.costs.target import Target
-from rlflow.costs.timing import Timed, empty_model, group_model, in_blocks, known_inputs, reorder_model, time_model
-from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.costs.timing import (
+    Timed,
+    Timing,
+    empty_model,
+    group_model,
+    in_blocks,
+    known_inputs,
+    reorder_model,
+    time_model,
+)
+from rlflow.graph.model import ABSENT, Graph, Node, TensorType
 
 FLOOR_PS = 100_000  # an operator that is lost in the noise of a session's overhead still costs 0.1 µs
 VIEW_PS = 200_000  # ONNX Runtime starts a Reshape and lets it share its input's memory
 OVERHEAD = "session"  # the row that holds the time of a run of an empty graph
 GRAPHS = 16  # whose groups are remembered: as many as one graph has views at typical sizes
+
+
+class Kernel(NamedTuple):
+    """What a kernel costs, and by how much that may be off."""
+
+    cost: NodeCost
+    spread: Spread = EXACT
 
 
 class ProfiledCost:
@@ -57,7 +75,8 @@ class ProfiledCost:
         self.deadline = math.inf
         self.target = Target.of(self.database, threads)
         self._analytic = AnalyticCost()
-        self._memo: dict[tuple, NodeCost] = {}
+        self._memo: dict[tuple, Kernel] = {}
+        self._again: set[str] = set()  # names of timings to be taken once more
         self._groups: dict[Graph, Groups] = {}  # of the last graphs asked about
 
     @classmethod
@@ -65,13 +84,26 @@ class ProfiledCost:
         return cls(database, threads)
 
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
-        if node.constant:
-            return FREE
-        groups = self._groups_of(graph)
-        group = groups.of(node)
-        if not group:
-            return FREE
-        return self._with_reorders(self._kernel(groups, group), groups, group)
+        kernels = self._kernels(graph, node)
+        if len(kernels) == 1:
+            return kernels[0].cost
+        cost = FREE
+        for kernel in kernels:
+            cost = NodeCost(*[a + b for a, b in zip(cost, kernel.cost, strict=True)])
+        return cost
+
+    def spread(self, graph: Graph, node: Node) -> Spread:
+        """By how much `node_cost` may be off, by the names of the timings that it is made of."""
+        result = EXACT
+        for kernel in self._kernels(graph, node):
+            result = result.plus(kernel.spread, 1)
+        return result
+
+    def time_again(self, timing: str) -> None:
+        """Has a timing that `spread` names taken once more when it is asked for next; both together count then."""
+        self._again.add(timing)
+        for key in [key for key, kernel in self._memo.items() if timing in kernel.spread]:
+            del self._memo[key]
 
     def __getstate__(self) -> dict:
         return self.__dict__ | {"_groups": {}}  # a graph need not travel to other processes
@@ -86,64 +118,74 @@ class ProfiledCost:
 
     # -- kernels -----------------------------------------------------------------------------------
 
-    def _kernel(self, groups: Groups, group: tuple[Node, ...]) -> NodeCost:
+    def _kernels(self, graph: Graph, node: Node) -> list[Kernel]:
+        """What is paid for at the node: its group's kernel and the reorders around it, if it is the anchor."""
+        if node.constant:
+            return []
+        groups = self._groups_of(graph)
+        group = groups.of(node)
+        if not group:
+            return []
+        return [self._kernel(groups, group), *[self._reorder(op, kind) for op, kind in groups.reorders(group)]]
+
+    def _kernel(self, groups: Groups, group: tuple[Node, ...]) -> Kernel:
         graph, first = groups.graph, group[0]
         if len(group) == 1 and first.domain == "":
             if is_removed(graph, first):
-                return FREE
+                return Kernel(FREE)
             if first.op in VIEWS:
-                return NodeCost(VIEW_PS, 0, 0, 1)
+                return Kernel(NodeCost(VIEW_PS, 0, 0, 1))
         blocked = groups.blocked_inputs(group)
         key = (
             group_signature(graph, group),
             tuple([tensor in blocked for node in group for tensor in node.inputs]) if blocked else (),
         )
-        cost = self._memo.get(key)
-        if cost is None:
-            cost = self._memo[key] = self._timed(groups, group, blocked, text(key))
-        return cost
+        kernel = self._memo.get(key)
+        if kernel is None:
+            kernel = self._memo[key] = self._timed(groups, group, blocked, text(key))
+        return kernel
 
-    def _timed(self, groups: Groups, group: tuple[Node, ...], blocked: frozenset[int], name: str) -> NodeCost:
+    def _timed(self, groups: Groups, group: tuple[Node, ...], blocked: frozenset[int], name: str) -> Kernel:
         graph = groups.graph
         estimates = [self._analytic.node_cost(graph, node) for node in group]
         blocks = bool(blocked) or any(map(groups.layout.runs_blocked, group))
 
         def build() -> Timed:
             model, known = group_model(graph, group), known_inputs(graph, group)
+            if quantised.is_quantised(group):
+                return Timed(quantised.in_channels_last(model), False, known)
             if not blocks:
                 return Timed(model, given=known)
             return Timed(in_blocks(model, {f"t{t}": graph.types[t] for t in blocked}), False, known)
 
         try:
-            runtime_ps = self._runtime_ps(name, build)
+            runtime_ps, spread = self._runtime(name, build)
         except NoTimingOfItsOwn as error:
             self.fallbacks[name] = str(error)
-            runtime_ps = sum(self._calibrated.node_cost(graph, node).runtime_ps for node in group)
-        return NodeCost(runtime_ps, sum(e.flops for e in estimates), _moved(graph, group), 1)
+            runtime_ps, spread = sum(self._calibrated.node_cost(graph, node).runtime_ps for node in group), EXACT
+        return Kernel(NodeCost(runtime_ps, sum(e.flops for e in estimates), _moved(graph, group), 1), spread)
 
     @cached_property
     def _calibrated(self) -> RooflineCost:
         return RooflineCost.open(self.threads, self.database.path)
 
-    # -- reorders ----------------------------------------------------------------------------------
-
-    def _with_reorders(self, cost: NodeCost, groups: Groups, group: tuple[Node, ...]) -> NodeCost:
-        for op, kind in groups.reorders(group):
-            key = (op, kind)
-            result = self._memo.get(key)
-            if result is None:
-                runtime = self._runtime_ps(text(key), lambda op=op, kind=kind: Timed(reorder_model(op, kind), False))
-                result = self._memo[key] = NodeCost(runtime, 0, 2 * kind.nbytes, 1)
-            cost = NodeCost(*[a + b for a, b in zip(cost, result, strict=True)])
-        return cost
+    def _reorder(self, op: str, kind: TensorType) -> Kernel:
+        key = (op, kind)
+        kernel = self._memo.get(key)
+        if kernel is None:
+            runtime_ps, spread = self._runtime(text(key), lambda: Timed(reorder_model(op, kind), False))
+            kernel = self._memo[key] = Kernel(NodeCost(runtime_ps, 0, 2 * kind.nbytes, 1), spread)
+        return kernel
 
     # -- timings -----------------------------------------------------------------------------------
 
-    def _runtime_ps(self, name: str, build: Callable[[], Timed]) -> int:
-        overhead = self._median_ns(OVERHEAD, lambda: Timed(empty_model()))
-        return max(FLOOR_PS, round(1000 * (self._median_ns(name, build) - overhead)))
+    def _runtime(self, name: str, build: Callable[[], Timed]) -> tuple[int, Spread]:
+        """Picoseconds, and by how much they may be off."""
+        overhead, timing = self._timing(OVERHEAD, lambda: Timed(empty_model())), self._timing(name, build)
+        spread = EXACT.plus({name: timing.off, OVERHEAD: -overhead.off}, 1000)
+        return max(FLOOR_PS, round(1000 * (timing.median - overhead.median))), spread
 
-    def _median_ns(self, name: str, build: Callable[[], Timed]) -> float:
+    def _timing(self, name: str, build: Callable[[], Timed]) -> Timing:
         """The stored time of a run of what `build` makes; times it first where none is stored."""
         result = self.database.look_up(name, self.threads)
         if result is None and self.target is not None:
@@ -152,12 +194,19 @@ class ProfiledCost:
             with self.database.lock():
                 result = self.database.look_up(name, self.threads)  # another process may have timed it while we waited
                 if result is None:
-                    if time.monotonic() >= self.deadline:
-                        raise TimeIsUp
-                    timed = build()
-                    result = time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
+                    result = self._time(build())
                     self.database.store(name, self.threads, result)
-        return result.median
+        elif name in self._again:
+            self._again.remove(name)
+            with self.database.lock():
+                result = result.and_again(self._time(build()))
+                self.database.replace(name, self.threads, result)
+        return result
+
+    def _time(self, timed: Timed) -> Timing:
+        if time.monotonic() >= self.deadline:
+            raise TimeIsUp
+        return time_model(timed.model, self.threads, self.budget_ms, timed.optimise, timed.given)
 
 
 def _moved(graph: Graph, group: tuple[Node, ...]) -> int:

@@ -13,7 +13,8 @@ begun is finished. Each search begins at the original, as annealing from an opti
 stands in best-so-far.json as soon as it is known; a search that ended is not repeated, one that was cut is repeated
 from its start, so a kill changes nothing.
 
-Candidates are checked cheapest first; the first that is measured to be faster is the one that full checks would choose.
+What they came to is pruned and competes (`rlflow.deliver.contenders`, `rlflow.deliver.contest`). Candidates are checked
+as they are ranked then; the first that is measured to be faster is delivered.
 A signal is an exception in the block that looks; what follows measures in short, and where that shows nothing the
 original is delivered, too: what was found stays on disk for a longer look. Options of learning imply it, so none does
 nothing.
@@ -96,7 +97,7 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
     with progress_bar(None, "optimise", " rewrites") as bar:
         _count_cost(best.task, deadline)
         for k, name in enumerate(names):
-            asked = {"seconds": seconds, **limits, **options[name]}
+            asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
             if not best.ended(name, asked):
                 left = end - time.monotonic()
                 share = left if name == "descent" else left / (len(names) - k)
@@ -130,7 +131,7 @@ def _search(
         return SEARCHES.get(name)(search, **options)
 
     with timing_until(best.task.cost, time.monotonic() + limits.seconds):
-        result = run_search(watched, start_of(best.task), limits, seed, watch)
+        result = run_search(watched, start_of(best.task, asked["moves"]), limits, seed, watch)
     candidate = Candidate(name, result.state, result.actions, result.interactions, result.seconds)
     best.offer(candidate, result.stop, asked)
     return result.stop

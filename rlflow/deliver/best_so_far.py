@@ -24,9 +24,13 @@ class BestSoFar:
         self.task, self.file = task, file
         self.records: dict[str, dict] = read_json(file) if file.exists() else {}
         try:
-            self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
+            self.recount()
         except (KeyError, TypeError, ValueError, AttributeError, RLFlowError) as error:
             raise RLFlowError(f"{file} is damaged ({error}); delete it, and what it held is searched again") from error
+
+    def recount(self) -> None:
+        """Follows all of them again, since the task's costs are others than they were."""
+        self._candidates = {name: self._read(name, record) for name, record in self.records.items()}
 
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]

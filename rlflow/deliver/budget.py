@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from rlflow.common.system import ALARM, alarm
 
+SEARCHES = 1 / 2  # of the seconds, where nothing is learnt; the rest is to prune, compete and measure
+
 
 class Budget(NamedTuple):
     """What the seconds of one command are for; checks that have begun are finished.
@@ -29,7 +31,7 @@ class Budget(NamedTuple):
         clock was so."""
         seconds = seconds or (900.0 if learn else 120.0)
         end = started + seconds
-        return cls(seconds / 30, 0.9 * seconds, end) if learn else cls(seconds * 2 / 3, None, end)
+        return cls(seconds / 30, 0.9 * seconds, end) if learn else cls(seconds * SEARCHES, None, end)
 
     @property
     def left(self) -> float:

@@ -1,5 +1,7 @@
 """From candidates to a delivered file: check, measure, choose, and say honestly what came out."""
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -7,13 +9,14 @@ from pathlib import Path
 from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import NodeCost, peak_memory, runtime_ms
-from rlflow.costs.measured import measure
+from rlflow.costs.measured import MIN_PAIRS, MIN_SESSION_PAIRS, SESSION_PAIR, measure
 from rlflow.costs.target import target_of
 from rlflow.deliver.candidates import Candidate, improvement, states_along
 from rlflow.deliver.choice import FAULT_REPORT, choose
 from rlflow.deliver.options import EvalOptions
 from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
+from rlflow.deliver.shares import measure_shares, shares
 from rlflow.deliver.validate import Comparison, Findings
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
@@ -22,7 +25,10 @@ from rlflow.graph.onnx_runtime import machine
 from rlflow.graph.onnx_writer import save_graph
 from rlflow.graph.typical import inputs_at
 
+ONE_THREAD = 1 / 3  # of the seconds of a measurement, for the one that decides nothing
 CHECKS = ("equal", "max_relative_error", "findings", "measured", "file_bytes", "left_out")
+ABLATION_SESSIONS = SESSION_PAIR * MIN_SESSION_PAIRS
+ABLATION_RUNS = ABLATION_SESSIONS * (MIN_PAIRS + 3)  # of each file, at each of the sizes; making a session takes one
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ class DeliveryOptions:
 def deliver(
     task: Task, source: Path, candidates: Sequence[Candidate], folder: Path, options: DeliveryOptions,
     shapes: dict, families: list[str], go_on: Callable[[dict], bool] = lambda result: True,
-) -> dict:
+    ablation_until: float = -math.inf,
+) -> dict:  # fmt: skip
     """Checks and measures the candidates, writes the best one with its receipt into the folder.
 
     A candidate that is not equal to the original loses the rewrites after which it is not (`rlflow.deliver.repair`);
@@ -53,11 +60,13 @@ def deliver(
     Args:
       go_on: asked before every candidate but the first, with what is known of the earlier ones; if it says no, this
         one and those after it are left out.
+      ablation_until: the clock (time.monotonic()) until which groups of rewrites are measured one by one.
 
     Returns: a JSON-able dict: `original`, `candidates` (by name), `actions` (of each), `delivered` (a name or
       "original"), `reason`, `target` (the other machine that is estimated for, where nothing is measured; or None),
-      `optimised`, the path of the delivered file, and `fault_report`, that of the report if
-      there is one.
+      `shares` (of the groups of its rewrites: `rlflow.deliver.shares`), `optimised`, the path of the delivered file,
+      `measured_one_thread`, how that does with one thread where it was measured with more, and `fault_report`, the path
+      of the report if there is one.
     """
     target = target_of(task.cost)
     if target is not None:
@@ -69,17 +78,20 @@ def deliver(
         say(f"rewrites after which outputs part were left out: {report}")
     original = _describe_original(task, source)
     name, reason = choose(original, list(checked.values()), result, options.accept, target and target.machine)
-    path = Path(source)
+    path, one_thread, groups = Path(source), None, []
     if name != "original":
         path = folder / "optimised.onnx"
         bound = shapes if options.fix else {}
-        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options.exact)
+        receipt = _receipt(task, checked[name], result[name]["measured"], families, bound, options)
         write_json(folder / "receipt.json", receipt)
         save_graph(checked[name].state.graph, path)
+        if result[name]["measured"] is not None and options.threads > 1:
+            one_thread = _measure_one_thread(task, source, path, options, shapes)
+        groups = _shares(task, checked[name], result[name]["measured"], path, options, shapes, ablation_until)
     return {
         "original": original, "candidates": result, "delivered": name, "reason": reason,
-        "target": target and target.machine,
-        "optimised": str(path),
+        "target": target and target.machine, "shares": groups,
+        "optimised": str(path), "measured_one_thread": one_thread,
         "actions": {one.name: [[int(x), int(k)] for x, k in one.actions] for one in checked.values()},
         "fault_report": report and str(report),
     }  # fmt: skip
@@ -112,16 +124,46 @@ def _check_all(
     return checked, result
 
 
+def _shares(
+    task: Task, delivered: Candidate, measured: dict | None, path: Path, options: DeliveryOptions, shapes: dict,
+    until: float,
+) -> list[dict]:  # fmt: skip
+    """Of the groups of rewrites of the delivered file, measured as time allows where the file was measured itself."""
+    known, without, sizes = shares(task, delivered), path.with_name("without.onnx"), sizes_to_measure(task, shapes)
+
+    def ablation(state: RewriteState, seconds: float) -> dict:
+        save_graph(state.graph, without)
+        try:
+            seconds = min(seconds, options.measure_seconds)
+            return measure(
+                without, path, options.threads, seconds, ABLATION_SESSIONS, options.seed, sizes, memory=False
+            )
+        finally:
+            _remove(without)
+
+    if measured is not None and time.monotonic() < until:
+        needed = ABLATION_RUNS * len(sizes) * (measured["original_ms"] + measured["candidate_ms"]) / 1e3
+        measure_shares(known, ablation, needed, until)
+    return [share for share, _ in known]
+
+
+def _remove(path: Path) -> None:
+    """A model and its external weights."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+
+
 def _receipt(
-    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, exact: bool
+    task: Task, chosen: Candidate, measured: dict | None, families: list[str], bound: dict, options: DeliveryOptions
 ) -> dict:
     costs = {
+        "threads": options.threads,
         "estimated": {"original_ms": runtime_ms(task.original_cost), "optimised_ms": chosen.state.runtime_ms},
         "measured": measured,
     }
     actions = (*task.preparation, *chosen.actions)
     return make_receipt(
-        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, exact, task.sizes
+        task.original, task.rules, families, actions, chosen.state.graph, costs, bound, options.exact, task.sizes
     )
 
 
@@ -171,13 +213,12 @@ def _check(
             _say_left_out(candidate.name, left_out)
         measured, on_disk = None, file_bytes(path)
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
-            sizes = _to_measure(task, shapes)
+            sizes = sizes_to_measure(task, shapes)
             measured = measure(
                 source, path, options.threads, options.measure_seconds, options.sessions, options.seed, sizes
             )
     finally:
-        path.unlink(missing_ok=True)
-        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+        _remove(path)
     return candidate, {
         "equal": findings.ok,
         "max_relative_error": findings.to_dict()["max_error"],
@@ -188,7 +229,13 @@ def _check(
     }
 
 
-def _to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
+def _measure_one_thread(task: Task, source: Path, path: Path, options: DeliveryOptions, shapes: dict) -> dict:
+    """Latency of the delivered file beside the original's, for whoever runs it with one thread."""
+    seconds, sizes = ONE_THREAD * options.measure_seconds, sizes_to_measure(task, shapes)
+    return measure(source, path, 1, seconds, options.sessions, options.seed, sizes, memory=False)
+
+
+def sizes_to_measure(task: Task, shapes: Mapping) -> dict[str, Mapping]:
     """What the typical sizes are called → how they bind the inputs."""
     if not any(task.sizes):
         return {"": shapes}
@@ -216,4 +263,3 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "seconds": candidate.seconds,
         "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }
-

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from rlflow.common.files import write_text
 from rlflow.deliver.validate.findings import Findings
 from rlflow.deliver.validate.known_faults import ONNXRUNTIME, known_faults, named
+from rlflow.deliver.without import Chain, Rewrites
 from rlflow.env.state import RewriteState, Task
 from rlflow.rules.language import RuleSet
-from rlflow.rules.match import Match
 
 MOST = 8  # rewrites that are found by runs; then what is known to be equal is kept
 TWICE = 2  # so often a rule is to blame before its other rewrites are left out too
@@ -84,66 +84,17 @@ def repaired(task: Task, actions: Sequence[tuple[int, int]], compare: Callable[[
     return repair.result(findings)
 
 
-class _Chain(NamedTuple):
-    """Rewrites of the candidate that can be made without those that are left out, and the states along them."""
-
-    steps: list[int]  # positions in the candidate
-    actions: list[tuple[int, int]]
-    states: list[RewriteState]  # one more
-
-
 class _Repair:
     def __init__(self, task: Task, actions: Sequence[tuple[int, int]]):
-        self.task, self.actions = task, [(int(xfer_id), int(location)) for xfer_id, location in actions]
-        self.matches: list[Match] = []
-        self.first_ids: list[int] = []  # of what each rewrite makes
+        self.task, self.rewrites = task, Rewrites(task, actions)
         self.out: dict[int, LeftOut] = {}
         self.known = known_faults(task.graph, task.sizes)
-        state = task.initial
-        for xfer_id, location in self.actions:
-            self.matches.append(state.table.location(xfer_id, location))
-            self.first_ids.append(state.graph.next_id)
-            state = state.follow(self.matches[-1])
 
-    def chain(self) -> _Chain:
-        """The candidate without what is left out, and without what matched something that is not made any more."""
-        chain = _Chain([], [], [self.task.initial])
-        now: dict[int, int] = {}  # id of a node or tensor that the candidate made → its id here
-        for step, match in enumerate(self.matches):
-            if step in self.out:
-                continue
-            state = chain.states[-1]
-            number = self._same_match(state, match, now)
-            if number is None or not state.is_valid(match.xfer_id, number):
-                continue
-            here, first = state.table.location(match.xfer_id, number), state.graph.next_id
-            if here.plan.n_new == match.plan.n_new:
-                now |= {self.first_ids[step] + k: first + k for k in range(match.plan.n_new)}
-            chain.steps.append(step)
-            chain.actions.append((match.xfer_id, number))
-            chain.states.append(state.follow(here))
-        return chain
+    def chain(self) -> Chain:
+        """The candidate without what is left out."""
+        return self.rewrites.without(self.out)
 
-    def _same_match(self, state: RewriteState, match: Match, now: dict[int, int]) -> int | None:
-        """The location at which the match is found in a state of other ids."""
-        made_by_rules = self.task.graph.next_id
-
-        def here(number: int) -> int | None:
-            return now.get(number) if number >= made_by_rules else number
-
-        def bound(name: str, value):
-            if name not in self.task.rules[match.xfer_id].tensor_names:
-                return value
-            return tuple(map(here, value)) if isinstance(value, tuple) else here(value)
-
-        nodes = tuple(map(here, match.nodes))
-        bindings = {name: bound(name, value) for name, value in match.bindings.items()}
-        for number, other in enumerate(state.table.of_rule(match.xfer_id)):
-            if other.nodes == nodes and other.bindings == bindings:
-                return number
-        return None
-
-    def without_known_faults(self) -> _Chain:
+    def without_known_faults(self) -> Chain:
         """The chain whose last graph triggers no known fault more often than the original does."""
         while True:
             chain = self.chain()
@@ -161,28 +112,27 @@ class _Repair:
     def blame(self, step: int, blame: str, message: str) -> None:
         """Leaves out a rewrite, and every other one of its rule if that is to blame again and again."""
         self._leave_out(step, blame, message)
-        xfer_id = self.actions[step][0]
-        blamed = sum(
-            self.actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items()
-        )
+        actions = self.rewrites.actions
+        xfer_id = actions[step][0]
+        blamed = sum(actions[other][0] == xfer_id and result.message != SAME_RULE for other, result in self.out.items())
         if blamed >= TWICE:
-            for other, (rule, _) in enumerate(self.actions):
+            for other, (rule, _) in enumerate(actions):
                 if rule == xfer_id and other not in self.out:
                     self._leave_out(other, blame, SAME_RULE)
 
-    def keep(self, count: int, chain: _Chain, message: str) -> None:
+    def keep(self, count: int, chain: Chain, message: str) -> None:
         """Leaves out all but the first rewrites of a chain."""
         for step in chain.steps[count:]:
             if step not in self.out:
                 self._leave_out(step, "needed", message)
 
     def _leave_out(self, step: int, blame: str, message: str) -> None:
-        xfer_id, location = self.actions[step]
+        xfer_id, location = self.rewrites.actions[step]
         self.out[step] = LeftOut(step, self.task.rules[xfer_id].name, location, blame, message)
 
     def result(self, findings: Findings) -> Repaired:
         chain = self.chain()
-        for step in range(len(self.actions)):
+        for step in range(len(self.rewrites.actions)):
             if step not in chain.steps and step not in self.out:
                 self._leave_out(step, "needed", "what it matched is not made any more")
         return Repaired(chain.actions, chain.states[-1], findings, [self.out[step] for step in sorted(self.out)])

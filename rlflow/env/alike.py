@@ -7,7 +7,8 @@ share a node are never alike: of (q, k), (k, v) and (q, v) in every block, each 
 A *move* is all matches of a state that are alike. It makes them one after another in canonical order, each if it still
 is a match after those before it; a match that has none like it is a move of one, which is the single rewrite. What a
 move gains is the difference of the costs before and after all of it. Alike matches gain alike, so what the first one
-gains says which move to try, and one match is carried out to know it, not twelve.
+gains says which move to try, and one match is carried out to know it, not twelve. Where nothing that one match depends
+on is part of another, which is nearly everywhere, all are made at once: the graph is copied, matched and counted once.
 
 The moves of a rule are numbered by how many matches they have, the most first, then as their first matches are; so
 masks stay prefixes. A search takes the first of equal gains: all blocks with their first and last ones, before another
@@ -31,7 +32,7 @@ from rlflow.costs import NodeCost
 from rlflow.env.neighbourhoods import Neighbourhoods
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
-from rlflow.rules.apply import apply, match_signature, operands
+from rlflow.rules.apply import apply, apply_all, independent, match_signature, operands
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.match import Match
 from rlflow.tasks.base import GraphArrays, LocalState, State, valid_actions
@@ -41,9 +42,12 @@ ALIKE = "alike"  # of `env.moves`
 DISTANCE = 0  # edges
 
 
-def start_of(task: AnyTask) -> State:
-    """Where episodes and searches of a task begin, which offers the moves that `env.moves` says."""
-    alike = isinstance(task, Task) and task.moves == ALIKE
+def start_of(task: AnyTask, moves: str | None = None) -> State:
+    """Where episodes and searches of a task begin.
+
+    moves: which it offers: those of `search.moves`; by default of `env.moves`.
+    """
+    alike = isinstance(task, Task) and (moves or task.moves) == ALIKE
     return AlikeState(task.initial) if alike else task.initial
 
 
@@ -77,13 +81,15 @@ class AlikeState(LocalState):
 
     Attributes:
       single: the same state, whose choices are single rewrites.
-      actions: (xfer_id, location) of the single rewrites that the last move made.
+      began: the single state that the last move began at.
+      made: the matches that it rewrote.
       touched: ids of the nodes that they concerned.
     """
 
-    def __init__(self, single: RewriteState, before: "AlikeState | None" = None, actions=(), touched=frozenset()):
-        self.single, self.actions, self.touched = single, tuple(actions), touched
+    def __init__(self, single: RewriteState, before: "AlikeState | None" = None, made=(), touched=frozenset()):
+        self.single, self.made, self.touched = single, tuple(made), touched
         self._before = before  # until what is known of it is taken over
+        self.began = before and before.single
 
     # -- as the single state -----------------------------------------------------------------------
 
@@ -125,6 +131,17 @@ class AlikeState(LocalState):
         return self.single.arrays()
 
     # -- moves -------------------------------------------------------------------------------------
+
+    @cached_property
+    def actions(self) -> tuple[tuple[int, int], ...]:
+        """(xfer_id, location) of the single rewrites that the last move made, numbered when first asked for."""
+        result, state = [], self.began
+        for match in self.made:
+            location = state.table.location_of(match)
+            if location is not None:  # else an earlier one left it without readers
+                result.append((match.xfer_id, location))
+                state = state.follow(match)
+        return tuple(result)
 
     @cached_property
     def _known(self) -> tuple[Neighbourhoods, dict[int, tuple[Match, tuple]], dict[int, Move]]:
@@ -183,21 +200,71 @@ class AlikeState(LocalState):
         return self.follow(self.match(sort, index))
 
     def follow(self, match: Move) -> "AlikeState":
-        rules, graph, tables, actions, touched = self.task.rules, self.graph, [self.single.table], [], set()
+        rule, few = self.task.rules[match.xfer_id], self.task.max_locations // 2
+        if self.single.counts[match.xfer_id] > few or not independent(self.graph, rule, match.members):
+            return self._one_by_one(match)
+        graph = apply_all(self.graph, rule, match.members)
+        single = self.single.rewritten(graph, self.single.table, graph.touched)
+        return AlikeState(single, self, match.members, graph.touched)
+
+    def _one_by_one(self, match: Move) -> "AlikeState":
+        """`follow` where some may be no matches any more after others, or beyond the limit on locations."""
+        rule, graph, tables, made, touched = self.task.rules[match.xfer_id], self.graph, [self.single.table], [], set()
         for member in match.members:
             if tables[-1].graph is not graph:
-                tables.append(MatchTable(rules, graph, tables[-1]))
+                tables.append(MatchTable(self.task.rules, graph, tables[-1]))
             location = tables[-1].location_of(member)
             if location is not None and location < self.task.max_locations:
-                actions.append((member.xfer_id, location))
-                graph = apply(graph, rules[member.xfer_id], tables[-1].location(*actions[-1]))
+                graph = apply(graph, rule, member)
+                made.append(member)
                 touched |= graph.touched
         before = tables[-1] if tables[-1].graph is not graph else tables[-2]
         single = self.single.rewritten(graph, before, frozenset(touched))
-        return AlikeState(single, self, actions, frozenset(touched))
+        return AlikeState(single, self, made, frozenset(touched))
 
-    def first(self, match: Move) -> RewriteState:
-        return self.single.follow(match.members[0])
+    def choices(self, match: Move) -> tuple[Match, ...]:
+        return match.members
+
+    def carrying(self) -> "Carrying":
+        return Carrying(self)
+
+
+class Carrying:
+    """See `rlflow.tasks.base.Carrying`. What is added gets ids from the start's first free one on, here and there."""
+
+    def __init__(self, start: AlikeState):
+        self.rules = start.task.rules
+        self.names: dict[int, int] = {}  # id of a node or tensor that the choices added → that among all
+        self.next_id = start.graph.next_id  # after the choices
+        self.firsts: dict[tuple, int] = {}  # (xfer_id, nodes) of a match that was made → the first id that it added
+
+    def match(self, state: AlikeState, choice: Match) -> Move | None:
+        here = self._here(choice)
+        return next((move for move in state.matches if here in move.members), None)
+
+    def followed(self, after: AlikeState) -> None:
+        first = after.began.graph.next_id
+        for match in after.made:
+            self.firsts[match.xfer_id, match.nodes] = first
+            first += match.plan.n_new
+
+    def is_made(self, choice: Match) -> bool:
+        here = self._here(choice)
+        return (here.xfer_id, here.nodes) in self.firsts
+
+    def passed(self, choice: Match) -> None:
+        here = self._here(choice)
+        first = self.firsts[here.xfer_id, here.nodes]
+        self.names.update((self.next_id + k, first + k) for k in range(choice.plan.n_new))
+        self.next_id += choice.plan.n_new
+
+    def _here(self, choice: Match) -> Match:
+        names, bindings = self.names, dict(choice.bindings)
+        for name in self.rules[choice.xfer_id].tensor_names:
+            value = bindings[name]
+            several = isinstance(value, tuple)
+            bindings[name] = tuple([names.get(t, t) for t in value]) if several else names.get(value, value)
+        return Match(choice.xfer_id, tuple([names.get(n, n) for n in choice.nodes]), bindings, choice.plan)
 
 
 def _add(groups: list[tuple[list[Match], set[int]]], match: Match) -> None:

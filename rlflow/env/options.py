@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from rlflow.common.options import option
 
+MOVES = ("single", "alike")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvOptions:
@@ -22,7 +24,7 @@ class EnvOptions:
         "single",
         "what an action is: single (one rewrite) or alike (the rewrites of all matches that are alike in class and "
         "neighbourhood: equal blocks are searched once); receipts and episodes list single rewrites either way",
-        choices=("single", "alike"),
+        choices=MOVES,
     )
     reward: str = option(
         "relative",

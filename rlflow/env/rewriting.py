@@ -13,7 +13,7 @@ from rlflow.tasks.base import Reward, State
 class GraphRewriteEnv(StepEnv):
     """Rewrites of a computation graph (RLFlow, section 3.1).
 
-    See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/encoding.py, rewards those of
+    See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/observation, rewards those of
     rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
     (of the last action). With `env.moves=alike` an action is (xfer_id, index of a move), and `actions` are the single
     rewrites that the last one made (rlflow/env/alike.py).

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 
+from rlflow.common.system import usable_cores
 from rlflow.costs import COSTS
 from rlflow.costs.options import CostOptions
 from rlflow.env.options import EnvOptions
@@ -35,8 +36,12 @@ class EnvSpec(EnvOptions):
     shapes: tuple = ()
     fix: bool = field(default=False, kw_only=True)
     cost: str = field(default=CostOptions.name, kw_only=True)
-    threads: int = field(default=CostOptions.threads, kw_only=True)
+    threads: int | None = field(default=CostOptions.threads, kw_only=True)
     database: str | None = field(default=CostOptions.database, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.threads is None:
+            object.__setattr__(self, "threads", usable_cores())  # of this process; another takes as many
 
     def make_task(self) -> Task:
         return self.open(load(self.model) if self.model in ZOO else self.model)

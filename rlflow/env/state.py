@@ -16,7 +16,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
 from rlflow.costs.at_sizes import at_sizes
 from rlflow.costs.target import check_recorded
-from rlflow.env.encoding import Entries, arrays, encoding_spec, size_features, totals, update_entries
+from rlflow.env.observation.arrays import arrays, encoding_spec, size_features, totals
+from rlflow.env.observation.entries import NOTHING, Entries, update_entries
 from rlflow.env.options import EnvOptions
 from rlflow.graph.model import Graph
 from rlflow.rules.apply import apply
@@ -65,12 +66,18 @@ class Task:
             _ = self.original_cost  # so that all that a search asks of the original is timed now, before a deadline
         cost = GraphCost.of(self.cost, self.graph)
         check_recorded(self.cost)
-        return RewriteState(self, self.graph, cost, None, ({}, frozenset(self.graph.nodes)))
+        return RewriteState(self, self.graph, cost, None, (NOTHING, frozenset(self.graph.nodes)))
 
     @cached_property
     def original_cost(self) -> NodeCost:
         """What the model costs as it was loaded."""
         return self.initial.cost if self.loaded is None else graph_cost(self.cost, self.loaded)
+
+    def forget_costs(self) -> None:
+        """Counts anew, after timings were taken again; states of before are not to be used any more."""
+        for name in ("initial", "original_cost", "initial_totals"):
+            self.__dict__.pop(name, None)
+        _ = self.initial
 
     @property
     def cost_is_known(self) -> bool:
@@ -80,11 +87,12 @@ class Task:
     @cached_property
     def initial_totals(self) -> np.ndarray:
         """float64 [TOTALS]: what the totals among the globals of GraphArrays are multiples of."""
-        return totals(self.initial.graph_cost, len(self.initial.entries))
+        running = sum(not node.constant for node in self.graph.nodes.values())
+        return totals(self.initial.graph_cost, running)
 
     @cached_property
     def size_features(self) -> np.ndarray:
-        """See rlflow.env.encoding."""
+        """See rlflow.env.observation.arrays."""
         return size_features(self.sizes)
 
     @property
@@ -171,10 +179,9 @@ class RewriteState(LocalState):
         return RewriteState(self.task, graph, cost, before, entries)
 
     def rows(self, nodes: Iterable[int]) -> np.ndarray:
-        """int32 [k]: the rows of `arrays` that these nodes have, in this order; constant ones have none."""
-        shown = [node_id for node_id in self.graph.order if node_id in self.entries]
-        position = {node_id: row for row, node_id in enumerate(shown)}
-        return np.array([position[node_id] for node_id in nodes if node_id in position], np.int32)
+        """int32 [k]: the rows of `arrays` that these nodes have, in this order."""
+        position = {node_id: row for row, node_id in enumerate(self.graph.order, start=len(self.graph.inputs))}
+        return np.array([position[node_id] for node_id in nodes], np.int32)
 
     @property
     def hash(self) -> str:
@@ -196,8 +203,8 @@ class RewriteState(LocalState):
         return neighbourhood(self.graph, nodes, reach)
 
     def arrays(self) -> GraphArrays:
-        task = self.task
-        return arrays(self.entries, self.graph, self.graph_cost, task.initial_totals, task.size_features)
+        task, view = self.task, self.graph.at(self.task.sizes[0])
+        return arrays(self.entries, self.graph, view, self.graph_cost, task.initial_totals, task.size_features)
 
     @property
     def matches(self) -> list[Match]:

@@ -71,14 +71,14 @@ class StepEnv(gym.Env):
         self.task, self.reward, self.max_steps, self.render_mode = task, reward, max_steps, render_mode
         first, self.encoding_spec = task.initial.arrays(), task.encoding_spec
         self.max_nodes = max_nodes or 2 * len(first.ops) + 32
-        self.max_edges = max_edges or 4 * len(first.senders) + 128
+        self.max_edges = max_edges or 2 * len(first.senders) + 128
         if len(first.ops) > self.max_nodes or len(first.senders) > self.max_edges:
             raise RLFlowError(
                 f"the graph has {len(first.ops)} nodes and {len(first.senders)} edges; raise max_nodes/max_edges"
             )
         n, limit = self.encoding_spec.n_rules, self.encoding_spec.max_locations
         self.action_space = spaces.MultiDiscrete([n + 1, limit])
-        floats = lambda *shape: spaces.Box(0, 1e9, shape, np.float32)  # noqa: E731
+        floats = lambda *shape: spaces.Box(-1e9, 1e9, shape, np.float32)  # noqa: E731
         index = lambda high, *shape: spaces.Box(0, high, shape, np.int32)  # noqa: E731
         self.observation_space = spaces.Dict(
             {

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import google.protobuf.message
@@ -13,7 +14,7 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.graph import symbolic
 from rlflow.graph.limits import MAX_CONSTANT_BYTES, check_declarations, check_expansion, check_types
 from rlflow.graph.model import ABSENT, RANDOM_OPS, Constant, Graph, Interface, Node, Opaque, TensorType
-from rlflow.graph.opsets import attributes_to_inputs, moved_attributes
+from rlflow.graph.opsets import COUNTS_PARTS, MOVED, attributes_to_inputs, moved_attributes
 from rlflow.graph.shapes import SHAPE_VALUE_LIMIT, infer_types, known_value, tensor_type
 from rlflow.graph.symbols import Symbols, check_shapes, with_sizes
 
@@ -142,6 +143,7 @@ class _Reader:
         produced = [t for node in self.nodes for t in node.outputs if t != ABSENT]
         unknown = any(t not in self.types or self.types[t].shape is None for t in produced)
         lost = self.infer_by_node() if unknown or symbols.least or symbols.bindings else ()
+        self.nodes = [self.with_parts(node) for node in self.nodes]
         result = Graph.build(
             interface, self.nodes, self.types, self.constants,
             [self.ids[v.name] for v in inputs], [self.tensor(v.name) for v in graph.output],
@@ -172,6 +174,23 @@ class _Reader:
                 continue
             self.types |= {t: kind for t, kind in zip(node.outputs, result, strict=True) if t != ABSENT}
         return lost
+
+    def with_parts(self, node: Node) -> Node:
+        """The node; a Split of equal parts says how large they are, where that is known. See `without_parts`."""
+        counted = dict(node.attributes).get("num_outputs") is not None
+        equal = counted if self.opsets.get("", 0) >= COUNTS_PARTS else self.opsets.get("", 0) >= MOVED["Split"].version
+        if (node.op, node.domain, len(node.inputs)) != ("Split", "", 1) or node.constant or not equal:
+            return node
+        axis = dict(node.attributes).get("axis", 0)
+        kinds = [self.types.get(tensor) for tensor in node.outputs]
+        sizes = {kind.shape[axis] if kind is not None and kind.shape is not None else None for kind in kinds}
+        if len(sizes) > 1 or type(*sizes) is not int:
+            return node
+        parts = Constant.of(np.array([*sizes] * len(kinds), np.int64))
+        tensor = self.fresh()
+        self.constants[tensor], self.types[tensor] = parts, parts.type
+        attributes = tuple(pair for pair in node.attributes if pair[0] != "num_outputs")
+        return replace(node, inputs=(*node.inputs, tensor), attributes=attributes)
 
     def template(self, input_names: set[str]) -> onnx.ModelProto:
         """What is carried through beside nodes and weights, the defaults of inputs included."""

@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import google.protobuf.message
@@ -14,6 +15,7 @@ from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import new_file, write_bytes
 from rlflow.graph.fold import evaluate, folds
 from rlflow.graph.model import ABSENT, RUNTIME_OPSET, Graph, Node, Opaque, TensorType
+from rlflow.graph.opsets import COUNTS_PARTS, MOVED
 from rlflow.graph.shapes import node_proto
 
 EXTERNAL_DATA_THRESHOLD = 1_900_000_000  # bytes; protobuf cannot hold 2 GiB
@@ -187,11 +189,20 @@ class _Writer:
     def write_node(self, node: Node) -> None:
         for name, tensor in node.captured:  # the subgraph goes on using the name it was written with
             self.alias(tensor, name)
-        proto = node_proto(self.graph, node, self.read, self.constant)
+        proto = node_proto(self.graph, self.without_parts(node), self.read, self.constant)
         if node.id in self.notes:
             proto.MergeFrom(self.notes[node.id])
             del proto.output[-1]  # the note's own
         self.nodes.append(proto)
+
+    def without_parts(self, node: Node) -> Node:
+        """The node; a Split of the model's own without the sizes of equal parts that it got when it was read."""
+        opset = self.graph.opset("")
+        got = (node.op, node.domain, len(node.inputs)) == ("Split", "", 2) and opset >= MOVED["Split"].version
+        if not got or node.made_by_rule or node.inputs[1] in self.graph.interface.names:
+            return node
+        counted = {("num_outputs", len(node.outputs))} if opset >= COUNTS_PARTS else set()
+        return replace(node, inputs=node.inputs[:1], attributes=tuple(sorted(counted.union(node.attributes))))
 
     def alias(self, tensor: int, name: str) -> None:
         """Makes the tensor known under a second name."""

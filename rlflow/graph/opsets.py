@@ -2,8 +2,9 @@
 
 Over ONNX's history some attributes became inputs (Squeeze's `axes`, Split's `split`, …). Inside the graph such an
 operator always has its newer form, so that a rule is written once; on export it gets the form of the model's own opset
-back, which is never changed. `SINCE` is the oldest version with the semantics that rules assume; an operator in an
-older version is carried through and no rule touches it.
+back, which is never changed. A Split of equal parts says their sizes inside the graph, where they are known. `SINCE` is
+the oldest version with the semantics that rules assume; an operator in an older version is carried through and no rule
+touches it.
 """
 
 from functools import cache
@@ -35,12 +36,14 @@ MOVED: dict[str, Moved] = {
     "Slice": Moved(10, (("starts", 1, np.int64), ("ends", 2, np.int64), ("axes", 3, np.int64))),
 }
 
+COUNTS_PARTS = 18  # from which on a Split of equal parts says how many there are; before, it says nothing
+
 # Oldest opset whose version of the operator means what the rules say (default 1: never changed).
 SINCE: dict[str, int] = {
     "Add": 7, "Sub": 7, "Mul": 7, "Div": 7, "Pow": 7, "Gemm": 7, "BatchNormalization": 9, "Reshape": 5,
     "Softmax": 13, "LogSoftmax": 13, "Dropout": 7, "Sum": 8, "Max": 8, "Min": 8, "Concat": 4, "MaxPool": 1,
     "Squeeze": 1, "AveragePool": 7, "Expand": 8, "LayerNormalization": 17, "Gelu": 20, "Pad": 2,
-    "RMSNormalization": 23, "Attention": 23,
+    "RMSNormalization": 23, "Attention": 23, "Resize": 13,
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """The first screen of a run's page: how much faster, how sure, is it equal, and what was changed."""
 
+from rlflow.deliver.choice import losses
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text
 from rlflow.reports.changes import Change, operators_text, telling
-from rlflow.reports.markdown import SAME, at_sizes_text, verdict_text
+from rlflow.reports.markdown import SAME, at_sizes_text, one_thread_text, verdict_text
 from rlflow.reports.markup import Safe, short, tag, time_text
 from rlflow.reports.steps import RuleGain, by_rule
 
@@ -20,7 +21,7 @@ def answer(model: str, outcome: dict, name: str) -> Safe:
     line, about, mood = _line(outcome, candidate, name)
     return tag(
         "header", tag("h1", short(model)), tag("p", line, class_=f"answer {mood}".strip()), tag("p", about),
-        tag("div", drawn, class_="cards"), id="answer",
+        _one_thread(outcome), tag("div", drawn, class_="cards"), id="answer",
     )  # fmt: skip
 
 
@@ -42,6 +43,14 @@ def _line(outcome: dict, candidate: dict, name: str) -> tuple[str, str, str]:
     if measured["verdict"] == "faster":
         return f"{_percent(measured['ratio'])} % less time", about, "good"
     return verdict_text(measured).capitalize(), f"{about} Delivered for this reason: {outcome['reason']}.", ""
+
+
+def _one_thread(outcome: dict) -> Safe | None:
+    text = one_thread_text(outcome)
+    if text is None:
+        return None
+    mood = "bad" if losses(outcome["measured_one_thread"]) else "faint"
+    return tag("p", f"{text[0].upper()}{text[1:]}.", class_=mood)
 
 
 def _sure(candidate: dict) -> tuple[str, str, str | None]:

@@ -11,8 +11,10 @@ from rlflow.env.state import Task
 from rlflow.reports import charts
 from rlflow.reports.answer import answer, at_a_glance
 from rlflow.reports.changes import change, pictures
+from rlflow.reports.contest import contest_table
 from rlflow.reports.markdown import left_out_text, rule_counts, verdict_text
 from rlflow.reports.markup import Safe, join, page, row, short, table, tag, time_text
+from rlflow.reports.shares import shares_table
 from rlflow.reports.steps import Step, by_rule, opened, trace
 from rlflow.zoo import ZOO
 
@@ -40,9 +42,9 @@ def write_html(folder: Path, results: dict, task: Task) -> Path:
     steps = {name: steps for name, (_, steps) in traces.items()}
     sections = [
         answer(model, outcome, best), at_a_glance(what),
-        _section("Where the gains come from", _gains(best, what.steps)),
+        _section("Where the gains come from", shares_table(outcome), _gains(best, what.steps)),
         _section("The graph before and after", *pictures(what)) if what.kinds else None,
-        _section("How each candidate did", *_candidates(outcome), *_others(steps, best)),
+        _section("How each candidate did", *_candidates(outcome), contest_table(outcome), *_others(steps, best)),
         _training(results["curves"], outcome["dreamt"]),
         _section("Time", _times(results["stages"], outcome)),
         _section("Equality", _equality(outcome)), _section("Conditions", _conditions(results)),
@@ -221,7 +223,7 @@ def _equality(outcome: dict) -> Safe:
 
 
 def _conditions(results: dict) -> Safe:
-    rows = [["seed", results["seed"]], ["machine", results["machine"]], *results["versions"].items()]
+    rows = [[name, results[name]] for name in ("seed", "threads", "machine")] + list(results["versions"].items())
     return table(("what", "which"), rows)
 
 

@@ -9,6 +9,8 @@ from rlflow.common.files import write_text
 from rlflow.deliver.choice import is_faster, losses
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
+from rlflow.reports.contest import contest_markdown
+from rlflow.reports.shares import shares_markdown
 
 SAME = "it is the original: nothing to compare"
 FIDELITY = ("cumulative_reward_error", "reward_r2", "mask_exact", "mask_f1", "counts_exact")
@@ -27,9 +29,9 @@ def write_report(folder: Path, results: dict) -> Path:
     sections = [
         f"# {results['model']}",
         _summary(outcome),
-        "## What was changed\n\n" + _rewrites(outcome) + left_out_text(outcome),
+        "## What was changed\n\n" + _rewrites(outcome) + left_out_text(outcome) + shares_markdown(outcome),
         "## Estimated runtime along the way\n\n" + f"![estimated runtime]({plots[0].name})",
-        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome),
+        "## Candidates\n\n" + _candidates(outcome) + "\n" + _controls_note(outcome) + contest_markdown(outcome),
         *(["## Dream and reality\n\n" + _dream(outcome)] if learned else []),
         "## Conditions\n\n" + _conditions(results),
         "## Stages\n\n" + _stages(results["stages"]),
@@ -102,11 +104,23 @@ def certainty_line(outcome: dict) -> str:
     error, measured = result["max_relative_error"], result["measured"]
     equal = checks_text(result["findings"], "checks of equality")
     known = f", largest relative error of an output {error:.1e}" if isinstance(error, float) else ""
-    runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions" if measured else "no measurement"
+    runs = "no measurement"
+    if measured:
+        threads = f"{measured['threads']} thread{'' if measured['threads'] == 1 else 's'}"
+        runs = f"{measured['pairs']} pairs of runs in {measured['sessions']} sessions with {threads}"
     if outcome.get("target"):
         runs = f"no measurement: `rlflow measure` on {outcome['target']} makes it"
     sizes = equal_sizes_text(result["findings"]), fixed_text(result["findings"])
-    return "; ".join(filter(None, (equal + known, *sizes, runs))) + "."
+    return "; ".join(filter(None, (equal + known, *sizes, runs, one_thread_text(outcome)))) + "."
+
+
+def one_thread_text(outcome: dict) -> str | None:
+    """How the delivered file does with one thread, where it was chosen with more; None where nobody measured that."""
+    measured = outcome.get("measured_one_thread")  # older results lack it
+    if not measured:
+        return None
+    advice = ": better run the original so" if losses(measured) else ""
+    return f"with one thread {measured_text(measured)}{advice}"
 
 
 def _summary(outcome: dict) -> str:

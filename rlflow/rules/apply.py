@@ -14,6 +14,7 @@ only where the tensor's data type makes neither 0 nor infinity of it. No rule sa
 Numbers in a plan: 0, 1, … are new tensors and nodes; -2, -3, … are the match's operands (`operands`).
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -61,27 +62,50 @@ class Plan(NamedTuple):
 
 def apply(graph: Graph, rule: Rule, match: Match) -> Graph:
     """The graph with the match replaced. The match must be one of this graph's."""
-    bound, first, plan = operands(graph, rule, match.nodes, match.bindings), graph.next_id, match.plan
+    return apply_all(graph, rule, (match,))
 
-    def real(number: int) -> int:
-        return first + number if number >= 0 else number if number == ABSENT else bound[-2 - number]
 
-    added = [
-        Node(
-            real(node.id), node.op, node.domain, tuple(map(real, node.inputs)), tuple(map(real, node.outputs)),
-            node.attributes, constant=node.constant, made_by_rule=True,
-        )
-        for node in plan.added
-    ]  # fmt: skip
-    return graph.rewrite(
-        removed=sorted({match.nodes[position] for position in rule.root_positions}),
-        added=added,
-        types={real(number): kind for number, kind in plan.types},
-        constants={real(number): constant for number, constant in plan.constants},
-        rewired={real(old): real(new) for old, new in plan.rewired},
-        next_id=first + plan.n_new,
-        relies_on_shapes=rule.relies_on_shapes or any(holds_sizes(graph.types.get(tensor)) for tensor in bound),
-    )
+def apply_all(graph: Graph, rule: Rule, matches: Sequence[Match]) -> Graph:
+    """The graph with all these matches of one rule replaced, as if one after another.
+
+    They must be the graph's, and `independent`.
+    """
+    removed, added, types, constants, rewired, next_id = set(), [], {}, {}, {}, graph.next_id
+    relies_on_shapes = rule.relies_on_shapes
+    for match in matches:
+        bound, plan = operands(graph, rule, match.nodes, match.bindings), match.plan
+
+        def real(number: int, bound=bound, first=next_id) -> int:
+            return first + number if number >= 0 else number if number == ABSENT else bound[-2 - number]
+
+        removed.update([match.nodes[position] for position in rule.root_positions])
+        added += [
+            Node(
+                real(node.id), node.op, node.domain, tuple(map(real, node.inputs)), tuple(map(real, node.outputs)),
+                node.attributes, constant=node.constant, made_by_rule=True,
+            )
+            for node in plan.added
+        ]  # fmt: skip
+        types.update((real(number), kind) for number, kind in plan.types)
+        constants.update((real(number), constant) for number, constant in plan.constants)
+        rewired.update((real(old), real(new)) for old, new in plan.rewired)
+        next_id += plan.n_new
+        relies_on_shapes = relies_on_shapes or any(holds_sizes(graph.types.get(tensor)) for tensor in bound)
+    return graph.rewrite(sorted(removed), added, types, constants, rewired, next_id, relies_on_shapes)
+
+
+def independent(graph: Graph, rule: Rule, matches: Sequence[Match]) -> bool:
+    """Whether nothing that one of these matches of a rule depends on is a node of another one."""
+    if rule.counts_readers:
+        return False
+    nodes, read = set(), set()
+    for match in matches:
+        if not nodes.isdisjoint(match.nodes):
+            return False
+        nodes.update(match.nodes)
+        given = {graph.producers.get(tensor) for tensor in operands(graph, rule, match.nodes, match.bindings)}
+        read |= given.difference(match.nodes)
+    return nodes.isdisjoint(read)
 
 
 def holds_sizes(kind: TensorType | None) -> bool:

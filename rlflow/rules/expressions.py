@@ -15,7 +15,7 @@ import numpy as np
 from rlflow.common.errors import RLFlowError
 from rlflow.graph import dims
 from rlflow.graph.dims import Dim, Undecided
-from rlflow.graph.model import Graph, TensorType
+from rlflow.graph.model import Constant, Graph, TensorType
 from rlflow.graph.shapes import shape_value
 
 
@@ -196,6 +196,22 @@ def scalar(tensor: Tensor) -> float:
     return float(result.load().reshape(()))
 
 
+def finite(*tensors: Tensor) -> bool:
+    """Every tensor is stored with the model, and holds neither an infinity nor NaN."""
+    stored = [t.graph.constants.get(t.id) for t in tensors]
+    return all(constant is not None and _holds_finite(constant) for constant in stored)
+
+
+def _holds_finite(constant: Constant) -> bool:
+    """Asked at every match of the same masks: an array is looked at once."""
+    if constant.digest not in _FINITE:
+        _FINITE[constant.digest] = bool(np.isfinite(constant.load()).all())
+    return _FINITE[constant.digest]
+
+
+_FINITE: dict[str, bool] = {}  # digest of a constant → whether all its numbers are finite
+
+
 def attributes(pairs: tuple, name: bytes, default=None):
     """The value of an attribute among those that `**rest` captured (texts of the language are bytes)."""
     return dict(pairs).get(name.decode(), default)
@@ -205,8 +221,8 @@ FUNCTIONS: dict[str, Callable] = {
     f.__name__: f
     for f in (
         constant, shape, rank, dim, size, is_float, unshared, value, broadcasts, per_channel, per_output_channel,
-        axes, reshaped, dtype, compose, inverse, full, scalar, attributes, len, min, max, sum, abs, tuple, range, all,
-        any,
+        axes, reshaped, dtype, compose, inverse, full, scalar, finite, attributes, len, min, max, sum, abs, tuple,
+        range, all, any,
     )
 }  # fmt: skip
 FUNCTIONS |= {"prod": math.prod, "isclose": math.isclose, "sorted": lambda items: tuple(sorted(items))}

@@ -15,6 +15,7 @@ from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash, read_json, write_json, write_text
 from rlflow.common.program import ROOT, command
+from rlflow.common.system import usable_cores
 from rlflow.runs.config import load_config
 from rlflow.runs.options import other_groups
 from rlflow.tasks import TASKS
@@ -52,6 +53,8 @@ class RunFolder:
         changes = {"model": model, "seed": seed, "shapes": dict(shapes) if shapes else None}
         changes = {key: value for key, value in changes.items() if value is not None}
         config = load_config(files, overrides, held if held.exists() else None, changes)
+        if config.cost.threads is None:  # the run keeps the number: its costs are of so many
+            config = OmegaConf.merge(config, {"cost": {"threads": usable_cores()}})
         if not config.model:
             raise RLFlowError("no model: name one with --model (a zoo name or the path of an ONNX file)")
         if check is not None:

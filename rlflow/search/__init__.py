@@ -14,10 +14,16 @@ the same rewrites in every order. Beam grows chains whose later rewrites touch w
 first if need be; annealing draws most of its moves near the last one; best-first branches only on what conflicts with
 the best match. What a match gains is kept until a rewrite touches its neighbourhood (gains.py), so a neighbour is
 judged without being carried out; a gain that is out of date changes only the order of trying, as costs are those of the
-states. With `env.moves=alike` a match of the start's is a move on all alike matches at once (rlflow/env/alike.py): no
-search knows of it but by the gains, which are those of one of the rewrites, and the results are of single rewrites
-(`numbered`). TASO's backtracking carries out every rewrite: it is the control. Where a gain has to be timed, the
-steepest step is the costliest to know: first-improvement descent takes the first that gains.
+states. With `search.moves=alike` a match of the start's is a move on all alike matches at once (rlflow/env/alike.py).
+Its gain is that of one of the rewrites, and it lowers the cost by that for each of them; results are of single rewrites
+(`numbered`). Beam tries its chains by single rewrites at the first of alike matches, and carries out at all of them
+what pays there (`Position.of_single`, `everywhere`), so that what does not pay costs what it costs in one block.
+Annealing walks by moves: a walk by single rewrites would draw among twelve equal blocks again, and found less. Alike is
+the default, as it wins or draws by the clock (docs/results/alike_moves.md): the steepest descent ends in the same
+optimum after a fifth of the rewrites, and in the same seconds beam and annealing go further, since a chain that pays in
+one block is found once. That of the environment stays single (`env.moves`): the actions, masks and episodes of dreams
+and trained controllers are single rewrites. TASO's backtracking carries out every rewrite: it is the control. Where a
+gain has to be timed, the steepest step is the costliest to know: first-improvement descent takes the first that gains.
 """
 
 from rlflow.common.registry import Registry

@@ -49,13 +49,16 @@ class _Restart:
 
     def step(self, position: Position) -> tuple[Position, set[int]] | None:
         """The end of a chain that gains, with the nodes that it touched; the matches that promise most come first."""
-        seen = {position.state.hash}
+        order = sorted(position.matches, key=lambda match: -position.gain(match))
+        base = position.of_single()
+        seen = {base.state.hash}
         self.begun = set()
-        for match in sorted(position.matches, key=lambda match: -position.gain(match)):
+        for match in order:
             if id(match) not in self.failed:
-                result, nodes = self.chain(position, match, seen)
-                if result is not None:
-                    return result
+                result, nodes = self.chain(base, position.choice(match), seen)
+                end = position.everywhere(*result) if result is not None else None
+                if end is not None:
+                    return end
                 self.failed[id(match)] = match, nodes
         return None
 

@@ -36,7 +36,7 @@ def best_first(search: Search, budget: int) -> str:
             return "budget"
         expanded.add(position.state.hash)
         for match in _branches(position):
-            gain = position.gain(match)
+            gain = position.lowers(match)
             pushed += 1
             heappush(queue, (promise + max(0, -gain), cost - gain, pushed, position, match))
     return "nothing left to try"
@@ -61,5 +61,5 @@ def _promise(position: Position) -> int:
             break
         if used.isdisjoint(match.nodes):
             used.update(match.nodes)
-            promise -= position.gain(match)
+            promise -= position.lowers(match)
     return promise

@@ -19,7 +19,7 @@ def first_improvement(search: Search, max_steps: int) -> str:
     """
     position = Position(search, search.start)
     estimated = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
-    promise = Position(search, start_of(estimated))
+    promise = Position(search, start_of(estimated, "alike" if search.compound else "single"))
     for _ in range(max_steps):
         after = _first_step(position, promise)
         if after is None and position.forget():

@@ -53,6 +53,14 @@ class Position:
             known = self._gains[id(match)] = match, self.search.gain(self.state, match)
         return known[1]
 
+    def choice(self, match: Match) -> Match:
+        """The first that a match stands for; of a single state the match itself."""
+        return self.state.choices(match)[0] if self.search.compound else match
+
+    def lowers(self, match: Match) -> float:
+        """By how much all choices of a match lower the cost together, if each gains as `gain` says."""
+        return self.gain(match) * (len(self.state.choices(match)) if self.search.compound else 1)
+
     def forget(self) -> bool:
         """Drops the gains if some may be out of date, and says whether so; they are counted anew when asked for."""
         stale = self.path is not None and self.state.reach > EXACT_REACH and not self._recounted
@@ -64,12 +72,64 @@ class Position:
         """The position behind a match, which is carried out; its gain is known for certain then."""
         position = Position(self.search, self.search.follow(self.state, match), (match, self.path), self)
         position.gained = self.objective - position.objective
-        if self.search.compound and len(position.state.actions) > 1:
-            position.gained /= len(position.state.actions)
+        if self.search.compound and len(position.state.made) > 1:
+            position.gained /= len(position.state.made)
         self._gains[id(match)] = match, position.gained
         self.search.saw(position.state, position.path)
         return position
 
+    def of_single(self) -> "Position":
+        """The same state where a match is one choice, to try what may then be carried out `everywhere`."""
+        if not self.search.compound:
+            return self
+        result = Position(Trial(self.search), self.state.single)
+        result._gains = {
+            id(choice): (choice, gain) for match, gain in self._gains.values() for choice in self.state.choices(match)
+        }
+        return result
+
+    def everywhere(self, tried: "Position", touched: set[int]) -> "tuple[Position, set[int]] | None":
+        """What led from `of_single` to a position, and touched those nodes there, carried out at all alike matches.
+
+        As far as that can be; None if it lowers the cost no further than here.
+        """
+        if not self.search.compound:
+            return tried, touched
+        position, touched, carrying = self, set(), self.state.carrying()
+        for choice in tried.matches_before():
+            match = None if carrying.is_made(choice) else carrying.match(position.state, choice)
+            if match is not None:
+                position = position.after(match)
+                touched |= position.state.touched
+                carrying.followed(position.state)
+            if not carrying.is_made(choice):
+                break
+            carrying.passed(choice)
+        return (position, touched) if position.objective < self.objective else None
+
+    def matches_before(self) -> list[Match]:
+        """Those that led here, the first one first."""
+        result, path = [], self.path
+        while path is not None:
+            match, path = path
+            result.append(match)
+        return result[::-1]
+
     def near(self, reach: int, node_ids=frozenset()) -> set[int]:
         """Ids of the nodes within `reach` edges of what the last rewrite touched, or of the given ones."""
         return self.state.near(self.state.touched.union(node_ids), reach)
+
+
+class Trial:
+    """Single choices that a search of compound states tries: it spends as the search, and nothing is a result."""
+
+    compound = False
+
+    def __init__(self, search: Search):
+        self.follow = search.follow_single
+
+    def gain(self, state: LocalState, match: Match) -> int:
+        return state.objective - self.follow(state, match).objective
+
+    def saw(self, state: LocalState, path: "Path | None") -> bool:
+        return False

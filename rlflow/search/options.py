@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlflow.common.options import option
+from rlflow.env.options import MOVES
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,9 @@ class SearchOptions:
     seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")
     interactions: int = option(10_000_000, "rewrites that it may carry out")
     memory_mb: int = option(4096, "by which it may grow")
+    moves: str = option(
+        "alike",
+        "what a step of a search is: alike (the rewrites of all alike matches) or single (one rewrite), as `env.moves` "
+        "says; receipts list single rewrites",
+        choices=MOVES,
+    )

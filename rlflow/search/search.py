@@ -75,7 +75,7 @@ class Search:
         """The state after a match of the state's. Raises LimitReached where there is nothing left to spend."""
         self._check()
         after = state.follow(match)
-        self._spent(len(after.actions) if self.compound else 1)
+        self._spent(len(after.made) if self.compound else 1)
         return after
 
     def gain(self, state: LocalState, match: Match) -> int:
@@ -83,10 +83,14 @@ class Search:
         LimitReached."""
         if not self.compound:
             return state.objective - self.follow(state, match).objective
+        return state.objective - self.follow_single(state.single, state.choices(match)[0]).objective
+
+    def follow_single(self, state: LocalState, choice: Match) -> LocalState:
+        """The single state after one choice. Raises LimitReached."""
         self._check()
-        after = state.first(match)
+        after = state.follow(choice)
         self._spent(1)
-        return state.objective - after.objective
+        return after
 
     def _check(self) -> None:
         if self.interactions >= self.limits.interactions:

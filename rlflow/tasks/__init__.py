@@ -2,4 +2,7 @@
 
 from rlflow.common.registry import Registry
 
-TASKS = Registry("task", {"rewriting": "rlflow.tasks.rewriting:RewritingSpec"})
+TASKS = Registry(
+    "task",
+    {"rewriting": "rlflow.tasks.rewriting:RewritingSpec", "ordering": "rlflow.tasks.ordering.task:OrderingSpec"},
+)

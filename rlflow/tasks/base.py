@@ -42,6 +42,7 @@ class EncodingSpec:
     n_ops: operator ids, 0 for padding among them.  node_features, edge_features, global_features: of GraphArrays.
     n_rules: N, how many sorts of choices there are.  max_locations: L, choices of one sort at most.
     stop: whether there is, besides, the action that ends an episode: NO-OP, whose number is N.
+    version: of what the numbers in the arrays mean; raised when that changes, since the sizes may stay the same.
     """
 
     n_ops: int
@@ -51,6 +52,7 @@ class EncodingSpec:
     n_rules: int
     max_locations: int
     stop: bool = True
+    version: int = 1
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -122,14 +124,38 @@ class CompoundState(Protocol):
     """What a local state has besides if each of its matches stands for several choices, made one after another.
 
     single: the same state, each of whose matches is one choice.
-    actions: (sort, index) of the choices of single states that the last match made.
+    made: the choices that the last match made, as matches of single states.
+    actions: (sort, index) of each of them; numbering them may take as long as making them did.
     """
 
     single: LocalState
+    made: Sequence[Match]
     actions: Sequence[tuple[int, int]]
 
-    def first(self, match: Match) -> LocalState:
-        """The single state after the first choice that a match stands for."""
+    def choices(self, match: Match) -> Sequence[Match]:
+        """Those that a match stands for, as matches of `single`."""
+
+    def carrying(self) -> "Carrying":
+        """To do everywhere what single choices did at one of alike matches."""
+
+
+class Carrying(Protocol):
+    """Which matches of compound states stand for choices that were made one after another from the same single state.
+
+    Both ways, new nodes get other ids, and what was made for one choice may have made later ones, too.
+    """
+
+    def is_made(self, choice: Match) -> bool:
+        """Whether the next choice was made by one of the matches that were followed."""
+
+    def match(self, state: CompoundState, choice: Match) -> Match | None:
+        """The one of the state that stands for the next choice; None if none does."""
+
+    def followed(self, after: CompoundState) -> None:
+        """To be called with the state after that match."""
+
+    def passed(self, choice: Match) -> None:
+        """To be called for each choice in turn, once it is made."""
 
 
 def single_steps(before: CompoundState, after: CompoundState) -> Iterator[tuple[tuple[int, int], LocalState]]:

@@ -9,4 +9,7 @@ from rlflow.common.options import option
 class TaskOptions:
     """What is learnt on; which problem of it, `model` says."""
 
-    name: str = option("rewriting", "rewriting (an ONNX model by proved rules), or one of your own (docs/EXTENDING.md)")
+    name: str = option(
+        "rewriting",
+        "rewriting (an ONNX model by proved rules), ordering (its nodes, for less memory) or yours (docs/EXTENDING.md)",
+    )

@@ -4,6 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from benchmarks.controllers import Job, errors_table, iterations_table, losses_table, summary, table
+from benchmarks.harness import THREADS
 from rlflow.runs.config import load_config
 
 
@@ -20,11 +21,10 @@ def parsed(**changes) -> Namespace:
     return Namespace(**usual | changes)
 
 
-def test_by_default_no_option_is_changed():
-    job = Job("squeezenet1_1", 0, parsed(default=True))
-    assert (
-        load_config((), job.options()) == load_config(()) and job.spec.cost == load_config(()).cost.name == "profiled"
-    )
+def test_by_default_no_option_is_changed_but_the_threads():
+    job, defaults = Job("squeezenet1_1", 0, parsed(default=True)), load_config((), [f"cost.threads={THREADS}"])
+    assert load_config((), job.options()) == defaults
+    assert (job.spec.cost, job.spec.threads) == (defaults.cost.name, THREADS) == ("profiled", 1)
     tuned = Job("squeezenet1_1", 0, parsed())
     changed = load_config((), tuned.options())
     assert (changed.cost.name, changed.iterations.count, changed.collect.episodes, tuned.spec.cost) == (

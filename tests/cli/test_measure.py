@@ -54,13 +54,22 @@ def test_outputs_that_differ_are_told(capsys, files):
     assert "the two do not compute the same" in done.ending["sure"] and " validate " in done.ending["next"]
 
 
+def test_outputs_that_differ_in_half_precision_are_not_judged(capsys, files):
+    for name, body in {"fast": FAST, "other": OTHER}.items():
+        save_model(model(body.replace("float[", "float16[")), files / f"{name}.onnx")
+    done, result = measure(capsys, files, "fast", "other", *QUICK)
+    assert result["low_precision"] and result["largest_relative_error"] >= 1
+    assert "do not compute the same" not in done.ending["sure"] and " validate " in done.ending["next"]
+
+
 @pytest.mark.parametrize(
     "first, second, more, said",
     [
         ("fast", "narrow", (), "other interfaces, so that one run cannot be both's: input 'x' was FLOAT[N, 64], is"),
         ("fast", "fixed", ("--shape", "N=8"), "input 'x' was FLOAT[N, 64], is FLOAT[64, 64]"),
         ("fixed", "fast", (), "input 'x' was FLOAT[64, 64], is FLOAT[N, 64]"),
-        ("fast", "fast", ("--threads", "0"), "--threads and --sessions are at least 1"),
+        ("fast", "fast", ("--threads", "0"), "--threads is at least 1"),
+        ("fast", "fast", ("--sessions", "0"), "--sessions is at least 1"),
         ("fast", "gone", (), "cannot read"),
     ],
 )

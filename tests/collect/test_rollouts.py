@@ -145,7 +145,8 @@ def test_a_damaged_shard_is_not_read_but_played_again(collected, tmp_path, damag
 def test_a_shard_with_an_array_cut_short_is_refused(collected, tmp_path):
     with np.load(shard_path(collected[1], 0)) as archive:
         arrays = dict(archive)
-    for name in ("actions", "counts", "nodes", "senders", "globals", "costs", "rewards"):
+    names = ("actions", "counts", "nodes", "edges", "node_rows", "edge_rows", "senders", "globals", "costs", "rewards")
+    for name in (*names, "version"):
         np.savez(tmp_path / "s.npz", **{**arrays, name: arrays[name][:-1]})
         with pytest.raises(RLFlowError, match="s.npz is not an episode shard"):
             read_shard(tmp_path / "s.npz")

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from rlflow.common import system
@@ -21,7 +22,9 @@ from rlflow.deliver.budget import Stop, stoppable
 ROOT = Path(__file__).parents[2]
 ONLY = ROOT / "rlflow" / "common" / "system.py"
 SOME_SYSTEMS = {"fcntl", "resource", "msvcrt", "winreg", "pwd", "grp", "termios"}  # modules
-THEIRS = {"SIGALRM", "SIGBREAK", "setitimer", "alarm", "pass_fds", "getrusage", "sched_getaffinity"}
+THEIRS = {
+    "SIGALRM", "SIGBREAK", "setitimer", "alarm", "pass_fds", "getrusage", "sched_getaffinity", "cpu_affinity",
+}  # fmt: skip
 
 
 def sources() -> list[Path]:
@@ -106,6 +109,33 @@ def test_timings_of_a_system_that_does_not_count_interruptions_are_all_kept_and_
 
 def test_the_processor_has_a_name_of_one_line():
     assert system.processor() and "\n" not in system.processor()
+
+
+@pytest.mark.parametrize(
+    "physical, affinity, quota, wished, cores",
+    [
+        (8, 16, None, None, 8),  # two threads a core: one of them
+        (8, 3, None, None, 3),  # taskset, or a container's set of cores
+        (8, 16, "250000 100000", None, 3),  # a container's quota of two and a half
+        (8, 16, "max 100000", None, 8),  # none
+        (None, 16, None, None, 16),  # the system does not say which are physical
+        (8, 3, "100000 100000", "5", 5),  # what ONNX Runtime itself would hear
+        (8, 3, None, "0", 3), (8, 3, None, "many", 3),  # not that
+    ],
+)  # fmt: skip
+def test_as_many_threads_as_onnx_runtime_takes_of_the_cores_that_there_are(
+    monkeypatch, tmp_path, physical, affinity, quota, wished, cores
+):
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: physical)
+    monkeypatch.setattr(system.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda _: list(range(affinity)), raising=False)
+    monkeypatch.setattr(system, "CPU_QUOTA", tmp_path / "cpu.max")
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.delenv("ORT_INTRA_OP_NUM_THREADS")
+    if wished is not None:
+        monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", wished)
+    assert system.usable_cores() == cores
 
 
 # -- time ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.signature import text
 from rlflow.costs.timing import Timing, known_inputs
 from rlflow.deliver.candidates import Candidate
-from rlflow.deliver.delivery import _describe_graph, _receipt, _to_measure
+from rlflow.deliver.delivery import DeliveryOptions, _describe_graph, _receipt, sizes_to_measure
 from rlflow.deliver.receipt import replay
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph, TensorType
@@ -179,11 +179,11 @@ def test_a_bound_asks_for_fixed_sizes():
 
 def test_sizes_are_called_by_what_they_differ_in():
     task = Task(symbolic(), load_rules(), AnalyticCost(), sizes=SIZES[:2])
-    assert _to_measure(task, {}) == {"seq = 4": {"x": (1, 4, 16)}, "seq = 64": {"x": (1, 64, 16)}}
-    assert list(_to_measure(replace(task, sizes=SIZES[1:]), {})) == ["batch = 1, seq = 64", "batch = 2, seq = 300"]
-    assert list(_to_measure(replace(task, sizes=SIZES[:1]), {})) == ["batch = 1, seq = 4"]
+    assert sizes_to_measure(task, {}) == {"seq = 4": {"x": (1, 4, 16)}, "seq = 64": {"x": (1, 64, 16)}}
+    assert list(sizes_to_measure(replace(task, sizes=SIZES[1:]), {})) == ["batch = 1, seq = 64", "batch = 2, seq = 300"]
+    assert list(sizes_to_measure(replace(task, sizes=SIZES[:1]), {})) == ["batch = 1, seq = 4"]
     static = Task(bound(SIZES[0]), load_rules(), AnalyticCost())
-    assert _to_measure(static, SIZES[0]) == {"": SIZES[0]}
+    assert sizes_to_measure(static, SIZES[0]) == {"": SIZES[0]}
 
 
 def test_peak_memory_is_that_at_the_largest_size():
@@ -202,7 +202,8 @@ def test_a_receipt_begins_with_what_prepared_the_model():
     task = Task(prepared.graph, whole.rules, AnalyticCost(), preparation=(action,), loaded=whole.graph)
     second = tuple(map(int, task.initial.valid_actions()[0]))
     chosen = Candidate("greedy", task.initial.apply(*second), [second], 1, 0.0)
-    receipt = _receipt(task, chosen, None, [], {}, False)
+    options = DeliveryOptions([0], 1e-4, measure_seconds=0.0, sessions=1, threads=1, seed=0)
+    receipt = _receipt(task, chosen, None, [], {}, options)
     assert [(one["xfer_id"], one["location"]) for one in receipt["actions"]] == [action, second]
     assert receipt["original_hash"] == whole.graph.hash != task.graph.hash
     assert task.original_cost == whole.initial.cost

@@ -13,7 +13,7 @@ from rlflow.costs.groups import Groups
 from rlflow.costs.layout import Layout, block, is_removed
 from rlflow.costs.optimised import optimised
 from rlflow.costs.profiled import ProfiledCost
-from rlflow.costs.timing import NCHWC, group_model, in_blocks
+from rlflow.costs.timing import NCHWC, Timing, group_model, in_blocks
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
@@ -64,6 +64,12 @@ def sequences(nodes: str) -> Graph:
     return with_weights(f"f (float[2,4,8] x, float[2,4,8] z) => (float y) {{{nodes}}}", weights, numbers)
 
 
+def padded(pads: str, channels: int) -> Graph:
+    """x: [1, 18, 6, 6], of which a Pad makes so many channels for a depthwise convolution."""
+    nodes = f"p = Constant<value_ints=[{pads}]>() a = Pad(x, p) y = Conv<group={channels}>(a, d)"
+    return with_weights(f"g (float[1,18,6,6] x) => (float y) {{{nodes}}}", [("d", (channels, 1, 3, 3))])
+
+
 def with_weights(body: str, weights, numbers=None) -> Graph:
     text = f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> {body}'
     model = onnx.parser.parse_model(text)
@@ -99,6 +105,7 @@ ONE_KERNEL = [
     sequences("a = MatMul(x, w) y = Add(b, a)"),
     sequences("t = Transpose<perm=[0,2,1]>(z) a = MatMul(x, t) y = Div(a, k)"),
     sequences("t = Mul(x, half) y = MatMul(t, w)"),
+    padded("0,0,1,1,0,0,1,1", 18),
     images("a = Conv(x, w, b) y = Relu(a)", 18),
     images("a = Conv(x, w, b) s1 = Add(a, z) y = Relu(s1)", 18),
     images("a = Conv(x, w) c = BatchNormalization(a, v, v, v, v) m = Mul(c, s) n = Add(m, s) y = LeakyRelu(n)", 18),
@@ -107,10 +114,13 @@ SEVERAL_KERNELS = [
     sequences("t = Add(x, z) a = LayerNormalization<axis=-1>(t, g, b) y = Mul(a, t)"),
     sequences("d = Div(x, root) e1 = Erf(d) p = Add(e1, one) h = Mul(p, half) y = Mul(x, h)"),
     sequences("a = MatMul(x, w) c = Add(a, b) d = Relu(c) y = Mul(d, a)"),
+    padded("0,0,0,0,0,14,0,0", 32),
     images("a = Conv(x, w) s1 = Add(a, z) y = Relu(s1)", 18),
     images("a = Conv(x, w, b) r = Relu(a) y = Mul(r, a)", 18),
     images("c = BatchNormalization(x, v, v, v, v) y = Relu(c)", 18),
 ]
+NEAREST = 'mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"'
+RESIZED = f"q = Constant<value_ints=[1,32,6,6]>() c = Conv(m, w, b) u = Resize<{NEAREST}>(c, , , q)"
 BLOCKS = [
     images("a = Conv(x, w, b) c = Conv(a, w, b) y = Relu(c)"),
     images("a = Conv(x, w, b) c = Conv(a, w, b) e = Add(a, c) y = Relu(e)"),
@@ -129,6 +139,7 @@ BLOCKS = [
     images("a = Conv(x, w, b) c = com.microsoft.QuickGelu(a) y = Conv(c, w, b)"),
     images("a = Conv(x, w, b) c = Sigmoid(a) e = Mul(x, c) y = Conv(e, w, b)"),
     images("a = Conv(x, w, b) c = Identity(a) y = Conv(c, w, b)", 20),
+    images(f"m = GlobalAveragePool(z) {RESIZED} a = Conv(x, w, b) e = Mul(a, u) y = Conv(e, w, b)"),
     images("a = Conv(x, w, b) y = MaxPool<kernel_shape=[2,2]>(a)", 20),
     images("a = Conv(x, w, b) c = HardSigmoid(a) y = MaxPool<kernel_shape=[2,2]>(c)"),
 ]
@@ -199,7 +210,8 @@ def test_the_charged_kernels_of_the_zoo_are_those_that_run(name):
 @pytest.fixture
 def pseudo(tmp_path, monkeypatch):
     """A profiled cost whose timings are drawn from their signatures, so that every context shows in the total."""
-    monkeypatch.setattr(ProfiledCost, "_median_ns", lambda self, name, build: 100 + crc32(name.encode()) % 100_000)
+    timing = lambda self, name, build: Timing(*[100 + crc32(name.encode()) % 100_000] * 3, 3)  # noqa: E731
+    monkeypatch.setattr(ProfiledCost, "_timing", timing)
     return ProfiledCost(tmp_path / "costs.sqlite")
 
 

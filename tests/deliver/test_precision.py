@@ -1,4 +1,4 @@
-"""Half precision: what is as good as ONNX Runtime's own rounding passes, what is not does not."""
+"""Low precision: what is as good as ONNX Runtime's own rounding passes, what is not does not."""
 
 import numpy as np
 import onnx
@@ -6,13 +6,14 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from rlflow.deliver.validate import validate
-from rlflow.deliver.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
+from rlflow.deliver.validate.precision import OWN_MARGIN, is_half, widened, widened_arrays
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
+from tests.toys.quantised import quantised_model
 from tests.toys.tiny import tiny_task
 
 
@@ -61,7 +62,7 @@ def test_what_greedy_finds_in_half_precision_is_equal(name):
     findings = validate(model, to_model(result.state.graph), [0, 1])
     assert findings.ok, findings
     assert 1e-4 < findings.max_error < 0.01
-    assert any("half precision" in finding.message for finding in findings.findings)
+    assert any("low precision" in finding.message for finding in findings.findings)
 
 
 @pytest.mark.parametrize("factor", [0.98, 1.02])
@@ -81,16 +82,40 @@ def test_the_limit_is_what_the_originals_own_sessions_are_off(bert):
     inputs = random_inputs(bert, 0)
     exact = run(session(widened(bert, None), 1, False), widened_arrays(bert, inputs))
     own = [run(session(bert, 1, optimise), inputs) for optimise in (False, True)]
-    errors = [
-        max(float(np.abs(values[k] - a).max() / np.abs(a).max()) for values in own) for k, a in enumerate(exact)
-    ]
+    errors = [max(float(np.abs(values[k] - a).max() / np.abs(a).max()) for values in own) for k, a in enumerate(exact)]
     limits = [f.message for f in validate(bert, bert, [0]).findings if f.message.startswith("seed 0: output")]
     for error, message in zip(errors, limits, strict=True):
-        assert f"(limit {HALF_MARGIN * error:.0e}: half precision" in message
+        assert f"(limit {OWN_MARGIN * error:.0e}: low precision" in message
 
 
 def test_float32_keeps_its_tolerance():
     model = load("tiny_bert_base")
     findings = validate(model, model, [0])
-    assert findings.ok and not any("half precision" in finding.message for finding in findings.findings)
+    assert findings.ok and not any("low precision" in finding.message for finding in findings.findings)
     assert any("(limit 1e-04)" in finding.message for finding in findings.findings)
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory) -> onnx.ModelProto:
+    return quantised_model(tmp_path_factory.mktemp("quantised"))
+
+
+def test_a_quantised_model_may_be_off_by_steps_that_onnx_runtime_is_off_by_itself(quantised):
+    """By one of 255, in one element of 16,384: the original by floats and by integers, from the first seed."""
+    inputs = random_inputs(quantised, 0)
+    floats, integers = (run(session(quantised, 1, optimise), inputs)[1] for optimise in (False, True))
+    step = np.abs(floats - integers).max() / np.abs(floats).max()
+    assert 0.004 < step < 0.01 and np.count_nonzero(floats != integers) == 1
+    findings = validate(quantised, quantised, [0])
+    assert findings.ok and findings.max_error == pytest.approx(step)
+    limits = [finding.message for finding in findings.findings if finding.message.startswith("seed 0: output 'm'")]
+    assert limits and all(f"(limit {OWN_MARGIN * step:.0e}: low precision" in message for message in limits)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_quantised_model_of_another_scale_is_caught(quantised, factor):
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(quantised)
+    scale = next(tensor for tensor in damaged.graph.initializer if tensor.name == "w_scale")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
+    assert [finding for finding in validate(quantised, damaged, [0]).failures() if finding.kind == "numerics"]

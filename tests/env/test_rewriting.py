@@ -13,7 +13,8 @@ from rlflow.common.errors import RLFlowError
 from rlflow.costs import GraphCost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.deliver.validate import validate
-from rlflow.env import encoding as features
+from rlflow.env.observation import entries as observed
+from rlflow.env.observation.arrays import arrays as arrays_of
 from rlflow.env.rewards import INVALID_REWARD, make_reward
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.state import RewriteState, Task
@@ -360,8 +361,8 @@ def test_costs_and_features_by_difference_equal_those_counted_anew(name):
         state, task = env.state, env.task
         anew = GraphCost.of(task.cost, state.graph)
         assert state.graph_cost.total == anew.total and state.graph_cost.nodes == anew.nodes
-        entries = features.update_entries({}, state.graph.nodes, state.graph, anew, {})
-        again = features.arrays(entries, state.graph, anew, task.initial_totals, task.size_features)
+        entries = observed.update_entries(observed.NOTHING, state.graph.nodes, state.graph, anew, {})
+        again = arrays_of(entries, state.graph, state.graph, anew, task.initial_totals, task.size_features)
         for left, right in zip(env._arrays, again, strict=True):
             assert np.array_equal(left, right)
 

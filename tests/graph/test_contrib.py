@@ -13,7 +13,7 @@ from rlflow.costs import graph_cost
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.deliver.receipt import make_receipt, replay
-from rlflow.env.encoding import OPS, OTHER_OP
+from rlflow.env.observation.operators import OPS, OTHER_OP
 from rlflow.env.spec import EnvSpec
 from rlflow.graph import contrib
 from rlflow.graph.model import TensorType

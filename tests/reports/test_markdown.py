@@ -9,7 +9,7 @@ from rlflow.reports.markdown import certainty_line, measured_text, summary_line
 
 MEASURED = {
     "ratio": 0.847, "interval": [0.8456, 0.8484], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.694,
-    "side_by_side": True, "pairs": 60, "sessions": 6,
+    "side_by_side": True, "pairs": 60, "sessions": 6, "threads": 2,
 }  # fmt: skip
 CANDIDATE = {
     "estimated_ms": 7.5, "estimated_improvement_percent": 25.0, "equal": True, "max_relative_error": 3.2e-7,
@@ -29,7 +29,8 @@ def test_what_was_measured_is_said_with_its_interval_and_apart_from_the_estimate
         "estimated 25.0 % faster, found by beam."
     )
     assert certainty_line(outcome()) == (
-        "20 checks of equality passed, largest relative error of an output 3.2e-07; 60 pairs of runs in 6 sessions."
+        "20 checks of equality passed, largest relative error of an output 3.2e-07; 60 pairs of runs in 6 sessions "
+        "with 2 threads."
     )
 
 
@@ -38,7 +39,8 @@ def test_what_was_not_compared_and_sizes_that_are_fixed_are_said():
     checked = [{"ok": True, "compared": True, "fixed": ["batch = 1"]}] * 2 + [{"ok": True, "compared": False}]
     result["candidates"]["beam"] |= {"findings": checked, "max_relative_error": None}
     assert certainty_line(result) == (
-        "2 checks of equality passed, 1 could not be compared; takes batch = 1 only; 60 pairs of runs in 6 sessions."
+        "2 checks of equality passed, 1 could not be compared; takes batch = 1 only; 60 pairs of runs in 6 sessions "
+        "with 2 threads."
     )
     result["candidates"]["beam"] |= {"findings": [], "max_relative_error": 0.0, "same_as": "original"}
     assert certainty_line(result) == "It is the original: nothing to compare."

@@ -48,6 +48,18 @@ CONCAT = [
     case("concat-batchnorm", x="2x6x4x4", y="2x3x4x4", **BN, **BN2),
     case("concat-batchnorm", x="2x6", y="2x3", **BN, **BN2, opset=9),
     case("concat-batchnorm", "a statistic is not constant", x="2x6x4", y="2x3x4", **BN, **BN2 | dict(c="3")),
+    *(
+        each
+        for name in ("mul-of-concat", "add-of-concat")
+        for each in (
+            case(name, x="2x3x4x4", y="2x2x4x4", c="=5x1x1"),
+            case(name, x="2x3", y="2x4", c="=1x7", opset=10),
+            case(name, "one operand is not constant", x="2x3", y="2x4", c="1x7"),
+            case(name, "one operand is not constant", x="=2x3", y="2x4", c="=1x7"),
+            case(name, "not one number per channel", x="2x3x4", y="2x2x4", c="=1x1x4"),
+            case(name, "not one number per channel", x="2x3x4", y="2x2x4", c="=1x1x1x1"),
+        )
+    ),
     case("concat-averagepool", x="1x2x6x6", y="1x3x6x6", a=K2 | S2),
     case("concat-averagepool", x="1x2x7", y="1x3x7", a=dict(kernel_shape=[3], pads=[1, 1], count_include_pad=1)),
     case("concat-averagepool", x="1x2x7x7", y="@x", a=K2 | S2 | dict(ceil_mode=1), opset=11),
@@ -573,6 +585,17 @@ GROUPS = [
                 a=dict(strides=[2])),
         )
     ),
+    case("shuffle-as-gather", x="2x6x3x4", r=[2, 2, 3, 3, 4], p=(0, 2, 1, 3, 4), s=[2, 6, 3, 4]),
+    case("shuffle-as-gather", x="1x6x5", r=[0, 3, -1, 5], p=(0, 2, 1, 3), s=[-1, 6, 5], opset=9),
+    case("shuffle-as-gather", "not the channels alone change", x="1x6x5", r=[1, 3, 2, 5], p=(0, 2, 3, 1), s=[1, 6, 5]),
+    case("shuffle-as-gather", "not the channels alone are", x="1x6x6", r=[1, 3, 6, 2], p=(0, 2, 1, 3), s=[1, 6, 6]),
+    case("shuffle-as-gather", "the shape does not", x="1x6x5", r=[1, 3, 2, 5], p=(0, 2, 1, 3), s=[1, 5, 6]),
+    case("shuffle-as-gather", "the shape does not", x="1x4x5", r=[1, 2, 2, 5], p=(0, 2, 1, 3), s=[0, 4, 5]),
+    case("split-of-gather", x="2x4x3", i=[3, 1, 0, 2], s=[1, 3], k=1),
+    case("split-of-gather", x="5x2", i=[4, 4, -1], s=[2, 1], k=-2, opset=9),
+    case("split-of-gather", "not a list that is known", x="5x2", i="3:int64", s=[2, 1], k=0),
+    case("split-of-gather", "not two parts", x="5x2", i=[1, 0, 2], s=[1, 1, 1], k=0),
+    case("split-of-gather", "not a list that is known", x="5x3x2", i=1, s=[1, 1], k=1),
     case("gather-gather", x="5x4", i=[3, 1, 1], j=[2, 0], k=0),
     case("gather-gather", x="2x5x4", i=[3, 1], j=[-1], k=-2),
     case("gather-gather", "not a list that is known", x="5x4", i=[3, 1], j="2:int64", k=0),
@@ -584,6 +607,17 @@ GROUPS = [
             case(name, x="2x4x5", w="=6x4x1", i=[5, 5, 0], **extra, a={}, opset=7),
             case(name, "weight", x="2x4x5", w="6x4x1", i=[5, 5, 0], **extra, a={}),
             case(name, "the convolution is grouped", x="2x4x5", w="=6x2x1", i=[5, 5, 0], **extra, a=G2),
+        )
+    ),
+    *(
+        each
+        for name, extra in (("depthwise-conv-of-gather", {}), ("depthwise-conv-bias-of-gather", dict(b="=6")))
+        for each in (
+            case(name, x="1x6x5x5", w="=6x1x3x3", i=SHUFFLED, **extra, g=6, a=P1),
+            case(name, x="2x6x5", w="=6x1x2", i=SHUFFLED, **extra, g=6, a={}, opset=7),
+            case(name, "weight", x="2x6x5", w="6x1x2", i=SHUFFLED, **extra, g=6, a={}),
+            case(name, "not an order of all channels", x="2x6x5", w="=6x1x2", i=[0, 0, 1, 2, 3, 4], **extra, g=6, a={}),
+            case(name, "not one kernel per channel", x="2x6x5", w="=6x2x2", i=SHUFFLED, **extra, g=3, a={}),
         )
     ),
     case("conv-of-gather", x="1x6x5x5", w="=4x6x3x3", i=SHUFFLED, b=["=4"], a=P1),
@@ -670,6 +704,67 @@ PADDING = [
             case(name, "not one kernel per channel", x="2x6x5", w="=4x2x1", **extra, s=[0], e=[4], t=[1], g=2, a={}),
         )
     ),
+    case("depthwise-conv-of-relu-slice", x="2x6x5x5", w="=4x1x3x3", s=[0], e=[4], t=[1], g=4, a=P1),
+    case("depthwise-conv-of-relu-slice", x="2x5x5", w="=4x1x2", s=[0], e=[-1], t=[1], g=4, a={}, opset=9),
+    case("depthwise-conv-of-relu-slice", "the weight is not", x="2x6x5", w="4x1x1", s=[0], e=[4], t=[1], g=4, a={}),
+    case("depthwise-conv-of-relu-slice", "not the last", x="2x6x5", w="=4x1x1", s=[1], e=[5], t=[1], g=4, a={}),
+    case("depthwise-conv-of-relu-slice", "not one kernel", x="2x6x5", w="=4x2x1", s=[0], e=[4], t=[1], g=2, a={}),
+    *(
+        each
+        for name, extra in (
+            ("depthwise-conv-channels-padded", {}), ("depthwise-conv-bias-channels-padded", dict(b="=6"))
+        )
+        for each in (
+            case(name, x="2x6x5x5", w="=6x1x3x3", **extra, g=6, a=S2 | P1),
+            case(name, x="1x6x5", w="=6x1x2", **extra, g=6, a={}, opset=9),
+            case(name, "weight" if extra else "the weight", x="1x6x5", w="6x1x2", **extra, g=6, a={}),
+            case(name, "the vectors are whole", x="1x16x5", w="=16x1x2", **{k: "=16" for k in extra}, g=16, a={}),
+            case(name, "not one kernel per channel", x="1x6x5", w="=6x2x2", **extra, g=3, a={}),
+        )
+    ),
+    *(
+        each
+        for name, extra in (
+            ("depthwise-conv-of-conv-padded", {}), ("depthwise-conv-bias-of-conv-padded", dict(c="=6"))
+        )
+        for each in (
+            case(name, **IMAGE, w="=6x4x3x3", b="=6", u="=6x1x3x3", **extra, g=6, a=S2 | P1, d=P1),
+            case(name, x="1x3x5", w="=6x3x1", b="=6", u="=6x1x2", **extra, g=6, a={}, d={}, opset=9),
+            case(name, "weight or bias", x="1x3x5", w="6x3x1", b="=6", u="=6x1x2", **extra, g=6, a={}, d={}),
+            case(name, "the vectors are whole", x="1x3x5", w="=16x3x1", b="=16", u="=16x1x2",
+                **{k: "=16" for k in extra}, g=16, a={}, d={}),
+            case(name, "not one kernel per", x="1x3x5", w="=6x3x1", b="=6", u="=6x2x2", **extra, g=3, a={}, d={}),
+            case(name, "the first convolution is", x="1x4x5", w="=6x2x1", b="=6", u="=6x1x2", **extra, g=6, a=G2, d={}),
+        )
+    ),
+    *(
+        each
+        for name in ("pad-of-conv-bias", "pad-of-relu-conv-bias")
+        for each in (
+            case(name, **IMAGE, w="=6x4x3x3", b="=6", p=[0, 0, 0, 0, 0, 2, 0, 0], a=S2 | P1),
+            case(name, x="1x3x5", w="=6x3x1", b="=6", p=[0, 0, 0, 0, 1, 0], a={}, opset=9),
+            case(name, "weight or bias is not constant", x="1x3x5", w="6x3x1", b="=6", p=[0, 0, 0, 0, 1, 0], a={}),
+            case(name, "not channels at the end alone", x="1x3x5", w="=6x3x1", b="=6", p=[0, 0, 1, 0, 2, 0], a={}),
+            case(name, "not channels at the end alone", x="1x3x5", w="=6x3x1", b="=6", p=[0, 0, 0, 0, 0, 1], a={}),
+            case(name, "the convolution is grouped", x="1x4x5", w="=6x2x1", b="=6", p=[0, 0, 0, 0, 1, 0], a=G2),
+        )
+    ),
+    case("maxpool-of-conv-padded", **IMAGE, w="=6x4x3x3", b="=6", a=P1, p=K3 | S2 | P1),
+    case("maxpool-of-conv-padded", x="1x3x5", w="=6x3x2", b="=6", a={}, p=dict(kernel_shape=[2]), opset=9),
+    case("maxpool-of-conv-padded", "weight or bias is not constant", **IMAGE, w="6x4x3x3", b="=6", a=P1, p=K3),
+    case("maxpool-of-conv-padded", "the vectors are whole", **IMAGE, w="=16x4x3x3", b="=16", a=P1, p=K3),
+    case("maxpool-of-conv-padded", "the convolution is grouped", **IMAGE, w="=6x2x3x3", b="=6", a=P1 | G2, p=K3),
+    *(
+        each
+        for pool in ("maxpool", "averagepool")
+        for name in (f"{pool}-of-slice", f"{pool}-of-slice-inverse")
+        for each in (
+            case(name, **IMAGE, s=[1], e=[3], t=[1], a=K3 | S2 | P1),
+            case(name, x="1x4x5", s=[0], e=[-1], t=[-2], a=dict(kernel_shape=[2]), opset=10),
+            case(name, "not the channels alone are cut", **IMAGE, s=[1], e=[5], t=[2], a=K3),
+            case(name, "not the channels alone are cut", **IMAGE, s=[0, 1], e=[1, 3], t=[0, 1], a=K3),
+        )
+    ),
 ]  # fmt: skip
 
 POOLING = [
@@ -733,6 +828,24 @@ POOLING = [
                 r=[1, 2]),
             case(f"{word}-as-{special}", f"the {'mean' if word == 'mean' else 'maximum'} is not", x="2x3x4x5", r=[3]),
         )
+    ),
+    case("gate-in-blocks", x="2x3x4x5", g="2x3x1x1", dtype="float32"),
+    case("gate-in-blocks", x="1x3x2x1", g="1x3x1x1", opset=13, dtype="float32"),
+    case("gate-in-blocks", "not one computed number", x="2x3x4x5", g="=2x3x1x1"),
+    case("gate-in-blocks", "not one computed number", x="2x3x4x5", g="1x3x1x1"),
+    case("gate-in-blocks", "the image is a single place", x="2x3x1x1", g="2x3x1x1"),
+    case("mean-as-globalaveragepool-squeeze", x="2x3x4x5", r=[2, 3], dtype="float32"),
+    case("mean-as-globalaveragepool-squeeze", x="2x3x4", r=[-1], opset=13, dtype="float32"),
+    case("mean-as-globalaveragepool-squeeze", "the input is empty, or not", x="2x3x0", r=[2]),
+    case("mean-as-globalaveragepool-squeeze", "the mean is not over all", x="2x3x4x5", r=[3]),
+    case("conv-of-sampling", **IMAGE, **POINT, k=(1, 1), s=(2, 3), p={}, b=["=6"], a={}),
+    case("conv-of-sampling", x="1x4x5", w="=6x2x1", k=(1,), s=None, p={}, b=[], a=G2, opset=9),
+    case("conv-of-sampling", "a window or the kernel is", **IMAGE, **POINT, k=(1, 2), s=(2, 2), p={}, b=[], a={}),
+    case("conv-of-sampling", "a window or the kernel is", **IMAGE, w="=6x4x2x1", k=(1, 1), s=(2, 2), p={}, b=[], a={}),
+    case("conv-of-sampling", "the pool pads", **IMAGE, **POINT, k=(1, 1), s=(2, 2), p=dict(ceil_mode=1), b=[], a={}),
+    *(
+        case("conv-of-sampling", "the convolution strides", **IMAGE, **POINT, k=(1, 1), s=(2, 2), p={}, b=[], a=a)
+        for a in (S2, P1, SAME)
     ),
 ]  # fmt: skip
 

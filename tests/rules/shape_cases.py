@@ -50,6 +50,9 @@ def pairs(rule: str, kind: str = "", wide: str = "x", small: str = "y") -> list[
     ]
 
 
+PRODUCT = dict(x="2x3x4x5", y="2x3x5x6")
+SCORES = PRODUCT | dict(c="2x1x4x6:bool")
+
 SHAPE_ARITHMETIC = [
     case("reshape-to-known", x="nx6", s=Known(["n", 2, 3])),
     case("reshape-to-known", x="2xnx6", s=Known([-1, 6])),
@@ -132,6 +135,19 @@ SHAPE_ARITHMETIC = [
     case("transpose-of-stacked", x="2x3x4x5", s=[6, 4, 5], t=[2, 3, 5, 4]),
     case("transpose-of-stacked", x="2x3x4x5", s=[-1, 4, 5], t=[2, 3, 5, -1]),
     case("transpose-of-stacked", "not matrices", x="2x3x4x4", s=[6, 2, 8], t=[2, 3, 4, 4]),
+    case("guard-of-softmax", **PRODUCT, i=-1),
+    case("guard-of-softmax", x="1x3xnx5", y="2x1x5x6", i=3, opset=13),
+    case("guard-of-softmax", "not the scores of an attention", x="4x5", y="5x6", i=-1),
+    case("guard-of-masked-softmax", **SCORES, h=0.0, l=-1e30, i=-1),
+    case("guard-of-masked-softmax", **SCORES | dict(c="=1x1x4x6:bool"), h=0.0, l=-1e30, i=3, opset=13),
+    case("guard-of-masked-softmax", "not the scores", **SCORES | dict(c="4x6:bool"), h=0.0, l=-1e30, i=-1),
+    case("guard-of-masked-softmax", "the mask is not of finite numbers", **SCORES, h=0.0, l=float("-inf"), i=-1),
+    case("guard-of-masked-softmax", "the mask is not of finite numbers", **SCORES, h=float("nan"), l=0.0, i=-1),
+    case("guard-of-masked-softmax", "the mask is not of finite numbers", **SCORES, h=0.0, l="", i=-1),
+    case("guard-of-stored-mask", **PRODUCT, m="=1x1x4x6", i=-1),
+    case("guard-of-stored-mask", **PRODUCT, m="=2x3x1x6", i=3, opset=13),
+    case("guard-of-stored-mask", "not the scores", **PRODUCT, m="=4x6", i=-1),
+    case("guard-of-stored-mask", "the mask is not of finite numbers", **PRODUCT, m="1x1x4x6", i=-1),
     case("mask-nothing", x="2x3", c=Known([True, True, True]), y="3"),
     case("mask-nothing", x="nx3", c=Known([True]), y="", opset=9),
     case("mask-nothing", "something is masked", x="2x2", c=Known([True, False]), y="2"),

@@ -49,12 +49,40 @@ IDIOMS = {
         {"FusedMatMul": 1},
     ),
     "a mask that masks nothing": (
-        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
-        <bool[1, 1, 4, 4] c = {TRUE}, float zero = {0.0}, float least = {-3.4e38}> {
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 2, 33, 33] x) => (float[1, 2, 33, 33] y)
+        <bool[1, 1, 33, 33] c = {TRUE}, float zero = {0.0}, float least = {-3.4e38}> {
             m = Where(c, zero, least)  t = Add(x, m)  y = Softmax(t)
         }""",
         [],
         {"Softmax": 1},
+    ),
+    "a guard that cannot fire": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 2, 4, 6] q, float[1, 2, 6, 4] k, bool[1, 1, 4, 4] c) => (float[1, 2, 4, 4] y)
+        <float zero = {0.0}, float least = {-3.4e38}> {
+            s = MatMul(q, k)  m = Where(c, zero, least)  t = Add(s, m)  p = Softmax(t)  n = IsNaN(p)
+            y = Where(n, zero, p)
+        }""",
+        [],
+        {"MatMul": 1, "Where": 1, "Add": 1, "Softmax": 1},
+    ),
+    "a guard behind a mask that was stored as finite numbers": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 2, 4, 6] q, float[1, 2, 6, 3] k) => (float[1, 2, 4, 3] y)
+        <float zero = {0.0}, float[1, 1, 1, 3] mask = {0.0, -3.4e38, 0.0}> {
+            s = MatMul(q, k)  t = Add(s, mask)  p = Softmax(t)  n = IsNaN(p)  y = Where(n, zero, p)
+        }""",
+        [],
+        {"MatMul": 1, "Add": 1, "Softmax": 1},
+    ),
+    "a guard that can fire, since all may be masked by -inf: it stays": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 2, 2, 6] q, float[1, 2, 6, 2] k) => (float[1, 2, 2, 2] y)
+        <float zero = {0.0}, float[1, 1, 2, 2] mask = {0.0, -inf, -inf, -inf}> {
+            s = MatMul(q, k)  t = Add(s, mask)  p = Softmax(t)  n = IsNaN(p)  y = Where(n, zero, p)
+        }""",
+        [],
+        {"MatMul": 1, "Add": 1, "Softmax": 1, "IsNaN": 1, "Where": 1},
     ),
     "a class token: nothing but its row goes through the last layers": (
         """<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]> g (float[1, 5, 6] x) => (float[1, 6] y)
@@ -72,6 +100,65 @@ IDIOMS = {
         }""",
         ["gather-as-slice", "slice-of-matmul-rows", "slice-of-reshape", "slice-of-transpose"],
         {"Slice": 1, "Transpose": 1, "Reshape": 1, "MatMul": 1, "Squeeze": 1},
+    ),
+    "a depthwise convolution of six channels, which become sixteen": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8, 4, 4] y)
+        <float[6, 8, 1, 1] w = {WEIGHT}, float[6, 1, 1, 1] u = {SCALE}, float[6] b = {SCALE},
+         float[8, 6, 1, 1] v = {WEIGHT}> {
+            m = Conv(x, w, b)  t = Relu(m)  n = Conv <group = 6> (t, u, b)  y = Conv(n, v)
+        }""",
+        ["depthwise-conv-bias-of-conv-padded", "conv-of-slice"],
+        {"Conv": 3, "Relu": 1},
+    ),
+    "the same where a sum is in between": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 6, 4, 4] x, float[1, 6, 4, 4] r) => (float[1, 8, 4, 4] y)
+        <float[6, 1, 1, 1] u = {SCALE}, float[8, 6, 1, 1] v = {WEIGHT}> {
+            t = Add(x, r)  m = Relu(t)  n = Conv <group = 6> (m, u)  y = Conv(n, v)
+        }""",
+        ["depthwise-conv-channels-padded", "conv-of-slice"],
+        {"Add": 1, "Relu": 1, "Pad": 1, "Conv": 2},
+    ),
+    "a pool behind the first convolution": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8, 2, 2] y)
+        <float[6, 8, 1, 1] w = {WEIGHT}, float[6] b = {SCALE}, float[8, 6, 1, 1] v = {WEIGHT}> {
+            m = Conv(x, w, b)  t = Relu(m)  n = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t)  y = Conv(n, v)
+        }""",
+        ["maxpool-of-conv-padded", "conv-of-slice"],
+        {"Conv": 2, "Relu": 1, "MaxPool": 1},
+    ),
+    "a channel shuffle of torch, and the halves that follow": (
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 3, 4, 4] x, float[1, 3, 4, 4] r) => (float[1, 3, 4, 4] y, float[1, 3, 4, 4] z)
+        <int64[5] s = {1, 2, 3, 4, 4}, int64[4] q = {1, 6, 4, 4}> {
+            t = Concat <axis = 1> (x, r)  m = Reshape(t, s)
+            n = Transpose <perm = [0, 2, 1, 3, 4]> (m)  o = Reshape(n, q)
+            y, z = Split <axis = 1, num_outputs = 2> (o)
+        }""",
+        ["shuffle-as-gather", "split-of-gather"],
+        {"Concat": 1, "Gather": 2},
+    ),
+    "Keras's adjustment of two samplings, normalised where they are joined": (
+        """<ir_version: 8, opset_import: ["": 15]>
+        g (float[1, 8, 4, 4] x, float[1, 8, 4, 4] r) => (float[1, 12, 2, 2] y)
+        <float[6, 8, 1, 1] w = {WEIGHT}, float[6] b = {SCALE}, float[12, 1, 1] k = {SCALE, SCALE}> {
+            o = AveragePool <kernel_shape = [1, 1], strides = [2, 2]> (x)  m = Conv(o, w)
+            p = AveragePool <kernel_shape = [1, 1], strides = [2, 2]> (r)  n = Conv(p, w)
+            t = Concat <axis = 1> (m, n)  f = Mul(t, k)  y = Add(f, k)
+        }""",
+        ["conv-of-sampling", "mul-of-concat", "conv-mul", "add-of-concat", "conv-add"],
+        {"Conv": 2, "Concat": 1},
+    ),
+    "a gate of one number a channel": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8, 4, 4] y)
+        { m = GlobalAveragePool(x)  g = Sigmoid(m)  y = Mul(g, x) }""",
+        ["gate-in-blocks"],
+        {"GlobalAveragePool": 1, "Sigmoid": 1, "Resize": 1, "Mul": 1},
+    ),
+    "the mean of all places": (
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1, 8, 4, 4] x) => (float[1, 8] y)
+        <int64[2] r = {2, 3}> { y = ReduceMean <keepdims = 0> (x, r) }""",
+        ["mean-as-globalaveragepool-squeeze"],
+        {"GlobalAveragePool": 1, "Squeeze": 1},
     ),
     "SiLU": (
         """<ir_version: 8, opset_import: ["": 18]> g (float[4, 8] x) => (float[4, 8] y)
@@ -94,7 +181,7 @@ IDIOMS = {
 def written(text: str) -> onnx.ModelProto:
     """The model of a text whose weights are words."""
     numbers = lambda count: ", ".join(f"{np.sin(k + 1.0):.6f}" for k in range(count))  # noqa: E731
-    words = {"WEIGHT": numbers(48), "BIAS": numbers(8), "SCALE": numbers(6), "TRUE": ", ".join("1" * 16)}
+    words = {"WEIGHT": numbers(48), "BIAS": numbers(8), "SCALE": numbers(6), "TRUE": ", ".join("1" * 33 * 33)}
     for word, content in words.items():
         text = text.replace(word, content)
     return onnx.parser.parse_model(text)
@@ -118,8 +205,10 @@ def test_an_idiom_is_brought_to_the_form_that_is_wanted(text, names, wanted):
     graph = rewritten(load_graph(model), names)
     assert Counter(node.op for node in graph.nodes.values() if not node.constant) == wanted
     random = np.random.default_rng(0)
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input}
-    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds = {}
+    for value in model.graph.input:
+        array = random.standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        feeds[value.name] = array.astype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     before, after = (run(session(m, 1), feeds) for m in (model, to_model(graph)))
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
@@ -130,3 +219,10 @@ def test_of_a_class_token_nothing_but_its_row_is_multiplied():
     graph = rewritten(load_graph(written(text)), names)
     rows = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "MatMul"]
     assert rows == [1, 1]
+
+
+def test_a_depthwise_convolution_has_whole_vectors_of_channels():
+    text, names, _ = IDIOMS["a depthwise convolution of six channels, which become sixteen"]
+    graph = rewritten(load_graph(written(text)), names)
+    channels = [graph.types[node.outputs[0]].shape[1] for node in graph.nodes.values() if node.op == "Conv"]
+    assert channels == [16, 16, 8]

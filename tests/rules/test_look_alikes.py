@@ -86,10 +86,6 @@ LOOK_ALIKES = [
      "{ a, b, c = Split(x, s) y = Concat <axis = 0> (a, b) }", 13),
     ("concat-of-split", NO_MATCH, "(double[2,2] x) => (double[1,4] y) <int64[2] s = {1, 1}> "
      "{ a, b = Split(x, s) y = Concat <axis = 1> (a, b) }", 13),
-    ("split-of-concat", NO_MATCH, "(double[2] x, double[2] z) => (double[2] y, double[2] u) "
-     "{ a = Concat <axis = 0> (x, z) y, u = Split <num_outputs = 2> (a) }", 18),
-    ("split-of-concat", NO_MATCH, "(double[2] x, double[2] z) => (double[2] y, double[2] u) "
-     "{ a = Concat <axis = 0> (x, z) y, u = Split(a) }", 13),
     ("relu-split", NO_MATCH, "(double[4] x) => (double[2] y, double[2] z) <int64[2] s = {2, 2}> "
      "{ a, b = Split(x, s) y = Relu(a) z = Relu(a) }", 13),
     ("matmul-merge", NO_MATCH, "(double[2,2] x) => (double[2,2] y, double[2,2] z) <double[2,2] w = {1, 2, 3, 4}> "

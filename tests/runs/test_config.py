@@ -13,6 +13,7 @@ from controllers.config import controller_config
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of
 from rlflow.common.program import shape_words
+from rlflow.common.system import usable_cores
 from rlflow.env.options import EnvOptions
 from rlflow.env.spec import EnvSpec
 from rlflow.runs.config import load_config, parse_shapes
@@ -96,7 +97,8 @@ def test_the_task_has_the_options_of_env_and_cost():
     assert names == {"model", "shapes", "fix", "cost", "threads", "database"} | DEFAULT["env"].keys()
     assert DEFAULT["cost"].keys() == {"name", "threads", "database"}
     spec = EnvSpec("model.onnx")
-    assert (spec.cost, spec.threads, spec.database) == tuple(DEFAULT["cost"].values())
+    assert DEFAULT["cost"]["threads"] is None  # this machine's cores
+    assert (spec.cost, spec.threads, spec.database) == (DEFAULT["cost"]["name"], usable_cores(), None)
     for name in options_of(EnvOptions):
         value = getattr(spec, name)
         assert DEFAULT["env"][name] == (list(value) if isinstance(value, tuple) else value)

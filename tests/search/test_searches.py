@@ -95,7 +95,7 @@ def test_a_seed_gives_the_same_result(method):
 
     assert run(1) == run(1)
     if method in ("random", "annealing"):
-        assert run(1) != run(2)
+        assert any(run(1) != run(seed) for seed in (2, 3, 4))  # two may come to the same
 
 
 @pytest.mark.parametrize("method", METHODS)

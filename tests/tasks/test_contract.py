@@ -16,7 +16,9 @@ from rlflow.tasks import TASKS
 from rlflow.tasks.base import ONE_SHOT, STEP_BY_STEP, LocalState, State, location_masks, valid_actions
 from tests.toys.template import MODULES, register
 
-PROBLEMS = {"rewriting": "tiny_squeezenet1_1", "word": "abbacabba", "jobs": "9-2-7-3-8-1-6-4-5-5-2"}
+PROBLEMS = {
+    "rewriting": "tiny_squeezenet1_1", "word": "abbacabba", "jobs": "9-2-7-3-8-1-6-4-5-5-2", "ordering": "layered-12-2",
+}  # fmt: skip
 STEPS = 12
 
 
@@ -33,10 +35,11 @@ def specs(tmp_path_factory):
 
 
 def shape_of(name: str) -> str:
-    return ONE_SHOT if name == "jobs" else STEP_BY_STEP
+    return ONE_SHOT if name in ("jobs", "ordering") else STEP_BY_STEP
 
 
 STEP_TASKS = [name for name in PROBLEMS if shape_of(name) == STEP_BY_STEP]
+ONE_SHOTS = [name for name in PROBLEMS if shape_of(name) == ONE_SHOT]
 
 
 @pytest.fixture(scope="module", params=STEP_TASKS)
@@ -211,8 +214,13 @@ def drawn(instance, n: int) -> np.ndarray:
     return np.random.default_rng(0).integers(instance.space.nvec, size=(n, len(instance.space.nvec)))
 
 
-def test_decisions_are_evaluated_each_by_itself(specs):
-    instance = specs["jobs"].make_task().initial
+@pytest.fixture(params=ONE_SHOTS)
+def one_shot(request, specs):
+    return specs[request.param]
+
+
+def test_decisions_are_evaluated_each_by_itself(one_shot):
+    instance = one_shot.make_task().initial
     decisions = drawn(instance, 200)
     result = instance.evaluate(decisions)
     assert result.objectives.shape == (200,) and np.issubdtype(result.objectives.dtype, np.integer)
@@ -222,8 +230,8 @@ def test_decisions_are_evaluated_each_by_itself(specs):
         assert np.array_equal(single.decisions[0], result.decisions[row])
 
 
-def test_what_was_carried_out_is_valid_and_worth_what_was_said(specs):
-    instance = specs["jobs"].make_task().initial
+def test_what_was_carried_out_is_valid_and_worth_what_was_said(one_shot):
+    instance = one_shot.make_task().initial
     decisions = np.concatenate([drawn(instance, 200), np.zeros((1, len(instance.space.nvec)), np.int64)])
     result = instance.evaluate(decisions)
     assert all(decision in instance.space for decision in result.decisions)
@@ -232,15 +240,15 @@ def test_what_was_carried_out_is_valid_and_worth_what_was_said(specs):
     assert np.array_equal(again.objectives, result.objectives) and not again.repaired.any()
 
 
-def test_nothing_is_below_the_bound_and_the_control_is_valid(specs):
-    instance = specs["jobs"].make_task().initial
+def test_nothing_is_below_the_bound_and_the_control_is_valid(one_shot):
+    instance = one_shot.make_task().initial
     assert instance.evaluate(drawn(instance, 3000)).objectives.min() >= instance.lower_bound()
     control = instance.evaluate(instance.control()[None])
     assert not control.repaired[0] and instance.control() in instance.space
 
 
-def test_a_decision_that_is_worth_less_than_it_says_is_not_delivered(specs, tmp_path):
-    spec = specs["jobs"]
+def test_a_decision_that_is_worth_less_than_it_says_is_not_delivered(one_shot, tmp_path):
+    spec = one_shot
     instance = spec.make_task().initial
     result = instance.evaluate(drawn(instance, 500))
     best = int(result.objectives.argmin())

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from rlflow.costs import FREE, NodeCost
+from rlflow.costs.spread import EXACT, Spread
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import RuleSet, parse
@@ -19,9 +20,10 @@ OPS = ("Relu", "Abs", "Neg", "Exp", "Tanh", "Ceil")
 
 @dataclass
 class OperatorCosts:
-    """A cost by the operator's name; `asked` counts how often."""
+    """A cost by the operator's name, and by how much it may be off; `asked` counts how often."""
 
     costs: dict[str, int]
+    off: dict[str, int] = field(default_factory=dict)
     reach: int = 0
     passes: None = None
     asked: list[str] = field(default_factory=list)
@@ -30,8 +32,13 @@ class OperatorCosts:
         self.asked.append(node.op)
         return NodeCost(self.costs[node.op], 1, 1, 1) if not node.constant else FREE
 
+    def spread(self, graph, node) -> Spread:
+        return EXACT.plus({node.op: self.off.get(node.op, 0)}, 1)
 
-def toy_task(chain: list[str], rules: str, costs: dict[str, int], max_locations: int = 200) -> Task:
+
+def toy_task(
+    chain: list[str], rules: str, costs: dict[str, int], max_locations: int = 200, off: dict[str, int] | None = None
+) -> Task:
     """The task of a chain of operators. A line of `rules` is `Relu(Abs(x)) => Neg(x)`."""
     names = ["x", *(f"t{k}" for k in range(len(chain)))]
     nodes = [helper.make_node(op, [names[k]], [names[k + 1]]) for k, op in enumerate(chain)]
@@ -39,7 +46,8 @@ def toy_task(chain: list[str], rules: str, costs: dict[str, int], max_locations:
     graph = helper.make_graph(nodes, "toy", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     text = "\n".join(f"r{k}: a toy\n  {line.strip()}" for k, line in enumerate(rules.strip().splitlines()))
-    return Task(load_graph(model), RuleSet(tuple(parse(text, "toy")), text), OperatorCosts(costs), max_locations)
+    rule_set = RuleSet(tuple(parse(text, "toy")), text)
+    return Task(load_graph(model), rule_set, OperatorCosts(costs, off or {}), max_locations)
 
 
 def random_task(seed: int, length: int = 5, n_rules: int = 14) -> Task:

@@ -7,7 +7,7 @@ import numpy as np
 
 from rlflow.collect.edits import pack
 from rlflow.collect.episodes import Episode
-from rlflow.env.encoding import EncodingSpec
+from rlflow.tasks.base import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.cost_training import learn_costs
 from worldmodel.edits.latents import STATES, Latents

@@ -58,7 +58,7 @@ def validate(
       seeds: of the inputs.
       tolerance: the largest relative error of a float output that passes; 0 asks for equality bit for bit. An original
         in half precision is run in float32 too: an output may be as far from that as ONNX Runtime's own sessions of the
-        original are, times `HALF_MARGIN`, where that is more.
+        original are, times `OWN_MARGIN`, where that is more; one that is quantised, from itself as it is written.
       shapes: the sizes of symbolic dimensions at which the two are compared, as `typical_sizes` takes them; five more
         come on top, and a candidate must run wherever the original does.
       optimise: whether both are compared as ONNX Runtime rewrites them for a user, too; it rounds as it likes where it

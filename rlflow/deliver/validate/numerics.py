@@ -4,7 +4,7 @@ On special values a sound rewrite may round by more than the tolerance: sums tha
 breaks. So the original is asked first, on inputs moved in the last digits, to both sides: a candidate may move by
 `MARGIN` times what the original then does, and where that is much, or an integer changes, nothing is compared.
 
-A model in half precision is run in float32 too, which errors are then measured from (`precision.py`).
+A model of low precision may be as far off as ONNX Runtime's own sessions of it are (`precision.py`).
 
 Models are compared as they are written. As a user runs them, with ONNX Runtime's optimisations, they are compared too,
 but not only so: its fusions recognise a LayerNormalization whose operands were swapped, or whose axis was changed, as a
@@ -23,7 +23,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.deliver.validate.findings import Finding
 from rlflow.deliver.validate.inputs import InputSet, nudged
 from rlflow.deliver.validate.models import Model
-from rlflow.deliver.validate.precision import HALF_MARGIN, is_half, widened, widened_arrays
+from rlflow.deliver.validate.precision import OWN_MARGIN, is_half, is_low, widened, widened_arrays
 from rlflow.deliver.validate.sizes import PATIENCE, Others, elsewhere
 from rlflow.graph.onnx_runtime import run
 from rlflow.graph.typical import sizes_text
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
       limit: the largest relative error that passes.
       floor: errors are relative to no less than that, for an output that happens to be small there.
       why_not: why it is not compared.
-      precise: the same in float32, which errors are measured from; None: `value` is what they are measured from.
+      precise: what errors are measured from in low precision; None: `value` is.
     """
 
     value: object
@@ -92,15 +92,19 @@ def slots_of(model: Model) -> list[Slot]:
 
 
 class Precise:
-    """A model in half precision: its float32 values, and how far ONNX Runtime's own sessions of it are from them."""
+    """A model of low precision: its values in float32, or as it is written where it is quantised, and how far ONNX
+    Runtime's own sessions of it are from them."""
 
     def __init__(self, model: Model, ordinary: Sequence[InputSet], threads: int):
         """Raises RLFlowError if it cannot be made float32, or ONNX Runtime cannot run that."""
         self.model, self.slots = model.proto, slots_of(model)
-        wide = widened(model.proto, model.folder)
         names = [slot.tensor for slot in self.slots]
-        self.wide = Model(wide, wide, None).session_with(names, threads, False)
         self.own = [model.session_with(names, threads, optimise) for optimise in (False, True)]
+        if is_half(model.proto):
+            wide = widened(model.proto, model.folder)
+            self.measured_from = Model(wide, wide, None).session_with(names, threads, False)
+        else:
+            self.measured_from = self.own.pop(0)
         # the largest errors on ordinary inputs: those of one set may happen to be small
         self.usual = [0.0] * len(self.slots)
         self.usual = [
@@ -108,12 +112,11 @@ class Precise:
         ]
 
     def __call__(self, given: InputSet, scales: Sequence[float] | None = None) -> list[tuple[np.ndarray, float]]:
-        """For each slot its value in float32, and the largest relative error of the two sessions, here and on ordinary
-        inputs.
+        """For each slot what errors are measured from, and the largest of the sessions, here and on ordinary inputs.
 
         Raises RLFlowError if one of them cannot be run on these inputs.
         """
-        values = _run(self.wide, widened_arrays(self.model, given.arrays), self.slots)
+        values = _run(self.measured_from, widened_arrays(self.model, given.arrays), self.slots)
         beside = [_run(own, given.arrays, self.slots) for own in self.own]
         floors = scales or [0.0] * len(values)
         return [
@@ -135,7 +138,7 @@ class Precise:
 
 def precise_runs(model: Model, ordinary: Sequence[InputSet], threads: int) -> Precise | None:
     """None where the model is in float32 or above, or cannot be run in float32; then only the tolerance counts."""
-    if not is_half(model.proto):
+    if not is_low(model.proto):
         return None
     try:
         return Precise(model, ordinary, threads)
@@ -186,7 +189,7 @@ class Expected:
         )
 
     def allowing(self, wanted: list[Wanted], given: InputSet, scales: Sequence[float] | None) -> list[Wanted]:
-        """What half precision may be off, where that is known."""
+        """What low precision may be off, where that is known."""
         if self.precise is None:
             return wanted
         try:
@@ -201,7 +204,8 @@ class Expected:
                 and np.isfinite(each.value).all()
                 and np.isfinite(error)
             )
-            allowed.append(each._replace(limit=max(each.limit, HALF_MARGIN * error), precise=value) if known else each)
+            limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
+            allowed.append(each._replace(limit=limit, precise=value) if known else each)
         return allowed
 
     def special(self, running, given: InputSet, scales: list[float]) -> list[Wanted]:
@@ -312,7 +316,7 @@ def _finding(label: str, wanted: Wanted, new: object, ours: Slot, theirs: Slot) 
         same = _same(old, new)
         return Finding("numerics", same, f"{label}: {'equal' if same else 'differs, and must be equal'}")
     error = relative_error(old if wanted.precise is None else wanted.precise, new, wanted.floor)
-    how = "" if wanted.precise is None else f": half precision, {HALF_MARGIN:g} times ONNX Runtime's own"
+    how = "" if wanted.precise is None else f": low precision, {OWN_MARGIN:g} times ONNX Runtime's own"
     return Finding(
         "numerics", error <= wanted.limit, f"{label}: relative error {error:.1e} (limit {wanted.limit:.0e}{how})", error
     )

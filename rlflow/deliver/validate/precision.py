@@ -1,8 +1,11 @@
-"""Models in half precision: their outputs without its rounding, and how far ONNX Runtime itself is from those.
+"""Models of low precision: what their outputs are measured from, and how far ONNX Runtime itself is from that.
 
-1e-4 is a tolerance for float32: half precision has three digits. So the original is run in float32 too, and a candidate
+1e-4 is a tolerance for float32. Half precision has three digits: so the original is run in float32 too, and a candidate
 may be as far from that as ONNX Runtime's own sessions of the original are, as it is written or as it optimises it,
-times `HALF_MARGIN`. A model that cannot be made float32 keeps 1e-4.
+times `OWN_MARGIN`. A model that cannot be made float32 keeps 1e-4.
+
+A quantised model is measured from itself as it is written, in floats. ONNX Runtime runs it in integers, and where that
+rounds a sum to the other side, an output is off by a step, 0.008 of the largest; so may a candidate be.
 """
 
 from collections.abc import Iterator
@@ -16,11 +19,16 @@ from rlflow.common.errors import RLFlowError
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 # two roundings of one result are equally good; of few elements the larger error was seen to be twice the other
-HALF_MARGIN = 4.0
+OWN_MARGIN = 4.0
 LARGEST = 2**30  # bytes of weights that are made float32; protobuf ends at 2 GB
 
 # Attributes that name the data type of a result.
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
+
+
+def is_low(model: onnx.ModelProto) -> bool:
+    """Whether 1e-4 asks too much of the model: see above."""
+    return is_half(model) or is_quantised(model)
 
 
 def is_half(model: onnx.ModelProto) -> bool:
@@ -29,6 +37,11 @@ def is_half(model: onnx.ModelProto) -> bool:
     return any(tensor.data_type in HALVES for graph in _graphs(model) for tensor in _tensors(graph)) or any(
         value.type.tensor_type.elem_type in HALVES for value in values
     )
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Whether a number of the model becomes an integer on its way."""
+    return any(node.op_type == "QuantizeLinear" for graph in _graphs(model) for node in graph.node)
 
 
 def widened(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:

@@ -134,6 +134,11 @@ def truth(name: str) -> Callable:
     return apply
 
 
+def never(m, a, x):
+    """Of no real number; see rlflow.rules.prover.semantics."""
+    return Tensor(x.shape, lambda i: 0, TensorProto.BOOL)
+
+
 # -- activations of fused operators ----------------------------------------------------------------
 
 

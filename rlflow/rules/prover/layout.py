@@ -87,6 +87,17 @@ def expand(m, a, x, s):
     return Tensor(shape, lambda i: read(m, x, i, shape), x.dtype)
 
 
+def resize(m, a, x, roi=None, scales=None, s=None):
+    """Of the nearest place, in the order of places: defined where every axis stays or had one place."""
+    wanted = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    if roi is not None or scales is not None or any(a(name, b"") != value for name, value in wanted.items()):
+        raise NotImplementedError("a Resize of another kind")
+    for k, size in enumerate(s.content):
+        m.require(size >= 1)
+        m.require(x.shape[k] == size or x.shape[k] == 1)
+    return expand(m, a, x, s)
+
+
 def concat(m, a, *tensors):
     rank, axis = tensors[0].rank, axis_of(m, a("axis"), tensors[0].rank)
     for t in tensors[1:]:

@@ -1,10 +1,9 @@
 """What every operator means: the axioms that proofs of rules stand on.
 
 Each operator is defined by an equation on elements: a tensor is a shape and a function from an index to a number,
-and `at=lambda i: …` says what stands at index i. Numbers are real; rounding is not part of the meaning. The
-equations are written for an algebra `m`, so that one text serves numbers (rlflow.rules.prover.numbers) and symbols
-(rlflow.rules.prover.symbolic). The table OPERATORS names them all; the equations stand by kind in elements, layout,
-sums, windows and fused. An algebra has
+and `at=lambda i: …` says what stands at index i. The equations are written for an algebra `m`, so that one text
+serves numbers (rlflow.rules.prover.numbers) and symbols (rlflow.rules.prover.symbolic). The table OPERATORS names
+them all; the equations stand by kind in elements, layout, sums, windows and fused. An algebra has
 
     m.total(sizes, body), m.greatest(sizes, body, inside)   Σ and max of body(k) over all indices k
     m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
@@ -18,6 +17,13 @@ sums, windows and fused. An algebra has
     m.windows(a, sizes, kernel)   windows that the algebra reads in a way of its own, or None
 
 and its integers and numbers have +, -, *, // and comparisons. `if` on a comparison is allowed everywhere.
+
+Numbers are real: neither rounding nor what floats have beside numbers is part of the meaning. So a proof speaks of
+finite inputs, and of runs in which nothing overflows; of others it says nothing, whatever the rule (factors that are
+multiplied in another order may overflow where they did not before). In such a run IsNaN is never true, but for what
+an infinity among the model's own constants does: a softmax has no value where all of a row is masked by -inf. Hence
+a rule that takes a guard away (`guard-of-softmax`) asks, by a condition, that what it guards against cannot be: no
+mask, or one of finite numbers only (`finite`), however low. Where a mask holds -inf the guard can fire, and stays.
 """
 
 from collections.abc import Callable
@@ -45,6 +51,7 @@ STANDARD: dict[str, Callable] = {
     "Clip": elements.clip,
     "Cast": elements.cast,
     "Where": elements.where,
+    "IsNaN": elements.never,
     "Equal": elements.truth("equal"),
     "And": elements.truth("and"),
     "Add": elements.folded(lambda m, p, q: p + q),
@@ -62,6 +69,7 @@ STANDARD: dict[str, Callable] = {
     "Squeeze": layout.squeeze,
     "Unsqueeze": layout.unsqueeze,
     "Expand": layout.expand,
+    "Resize": layout.resize,
     "Concat": layout.concat,
     "Split": layout.split,
     "Slice": layout.slice_,

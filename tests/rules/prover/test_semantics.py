@@ -175,6 +175,9 @@ def layout():
         yield "Squeeze", [numbers(1, 3, 1), ints(*axes)], {}
     yield "Unsqueeze", [numbers(2, 3), ints(0, 2)], {}
     yield "Expand", [numbers(2, 1), ints(3, 1, 4)], {}
+    nearest = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    yield "Resize", [numbers(2, 3, 1, 1), None, None, ints(2, 3, 4, 5)], nearest
+    yield "IsNaN", [numbers(2, 3)], {}
     for pads in ((0, 1, 2, 0), (1, 0, 0, 2)):
         yield "Pad", [numbers(2, 3), ints(*pads)], {}
         yield "Pad", [numbers(2, 3), ints(*pads), np.asarray(1.5)], {}

@@ -54,7 +54,7 @@ def class_of(model, observer, match) -> int:
 def test_dream_and_reality_show_the_same_classes_and_order_locations_by_them(number):
     task = list(tasks())[number]
     episodes = random_episodes(
-        task, 40, 8, number
+        task, 160, 8, number
     )  # they meet whatever a walk makes: what was never met is not in the dream
     model, compared = fitted(episodes, task), 0
     for walk in range(6):

@@ -38,7 +38,7 @@ def shipped(name):
 def learnt(name):
     """From so many episodes that next to nothing is new."""
     task = tiny_task("tiny_squeezenet1_1")
-    return fitted(episodes_of(task, shipped(name), 60), task)
+    return fitted(episodes_of(task, shipped(name), 120), task)
 
 
 def walked(task, reward, start, steps, seed=0):

@@ -27,11 +27,12 @@ def test_save_and_load_change_nothing(trained, tmp_path):
     np.testing.assert_array_equal(model.encode(graphs), again.encode(graphs))
 
 
-def test_another_encoding_is_refused_with_one_clear_line(trained, tmp_path):
+@pytest.mark.parametrize(("name", "was", "now"), [("n_rules", 3, 7), ("version", 1, 2)])
+def test_another_encoding_is_refused_with_one_clear_line(trained, tmp_path, name, was, now):
     model, _ = trained
     model.save(tmp_path)
-    other = dataclasses.replace(toy.SPEC, n_rules=7)
-    with pytest.raises(RLFlowError, match=r"made for another encoding: n_rules is 3, not 7$") as error:
+    other = dataclasses.replace(toy.SPEC, **{name: now})
+    with pytest.raises(RLFlowError, match=f"made for another encoding: {name} is {was}, not {now}$") as error:
         MDNRNNWorldModel.load(tmp_path, other)
     assert "\n" not in str(error.value)
 

@@ -120,6 +120,13 @@ def test_sizes_that_vary_are_traced_once(run):
     assert run.trainer.update_members[0].experimental_get_tracing_count() == 1
 
 
+def test_episodes_of_another_version_of_the_observation_are_refused_in_one_line(tmp_path):
+    episodes = toy.episodes(6)
+    episodes[4] = dataclasses.replace(episodes[4], version=2)
+    with pytest.raises(RLFlowError, match="^the episodes hold observations of version 2, not 1; collect them in a new"):
+        train(TINY, toy.SPEC, episodes, tmp_path, seed=0)
+
+
 def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
     episodes = toy.episodes(12)
     for episode in episodes:

@@ -1,0 +1,102 @@
+"""Channels around convolutions and pools: padded, cut, chosen and shuffled, scaled where they were joined."""
+
+import numpy as np
+
+from benchmarks.random_models.image_motifs import (
+    conv,
+    conv_attributes,
+    image,
+    kernel_for,
+    per_channel,
+    pool,
+    pool_attributes,
+)
+from benchmarks.random_models.join_motifs import concat, split
+from benchmarks.random_models.motifs import commuted
+from benchmarks.random_models.sketch import Sketch, Tensor
+from benchmarks.random_models.window_motifs import chosen
+
+
+def depthwise(s: Sketch, x: Tensor) -> Tensor:
+    """One kernel for each channel, seldom for each pair of them."""
+    kernel = kernel_for(s, x)
+    group = x.shape[1] if s.chance(0.9) or x.shape[1] % 2 else x.shape[1] // 2
+    attributes = conv_attributes(s, x, kernel, grouped=0) | {"group": group}
+    return conv(s, x, kernel, s.chance(0.5), attributes, x.shape[1])
+
+
+def separable(s: Sketch) -> None:
+    """A convolution, mostly clamped, and a depthwise one, a pool or a Pad of channels behind it."""
+    x = image(s)
+    kernel = kernel_for(s, x)
+    y = conv(s, x, kernel, s.chance(0.9), conv_attributes(s, x, kernel, grouped=0.1))
+    y = s.op("Relu", y) if s.chance(0.75) else y
+    match s.pick(["depthwise", "depthwise", "pool", "Pad"]):
+        case "depthwise":
+            depthwise(s, y)
+        case "pool":
+            pool(s, "MaxPool", y, pool_attributes(s, "MaxPool", y))
+        case "Pad":
+            before, after = [0] * len(y.shape), [0] * len(y.shape)
+            after[1] = s.pick([1, 2])
+            before[s.pick([1, 2])] = 0 if s.chance(0.85) else 1
+            s.op("Pad", y, late={"pads": np.array(before + after)})
+
+
+def cut_channels(s: Sketch) -> None:
+    """Some channels are cut off, mostly the last ones, before or after what treats each channel by itself."""
+    x = s.input((1, s.pick([3, 4, 6]), 4, s.pick([3, 4])))  # whose channels are no symbol
+    ends = {"starts": np.array([0 if s.chance(0.8) else 1]), "ends": np.array([x.shape[1] - 1])}
+    axis = 1 if s.chance(0.9) else 2
+    kind = s.pick(["depthwise", "depthwise", "MaxPool", "AveragePool"])
+    if kind == "depthwise":
+        y = s.op("Slice", x, late=ends | {"axes": np.array([axis])})
+        depthwise(s, s.op("Relu", y) if s.chance(0.7) else y)
+    elif s.chance(0.5):
+        y = s.op("Slice", x, late=ends | {"axes": np.array([axis])})
+        pool(s, kind, y, pool_attributes(s, kind, y))
+    else:
+        s.op("Slice", pool(s, kind, x, pool_attributes(s, kind, x)), late=ends | {"axes": np.array([axis])})
+
+
+def chosen_channels(s: Sketch) -> None:
+    """A choice of channels before a depthwise convolution or a Split."""
+    y = chosen(s, image(s))
+    depthwise(s, y) if s.chance(0.5) else split(s, y, 1 if s.chance(0.9) else 0, 2)
+
+
+def scaled_join(s: Sketch) -> None:
+    """A factor or a summand per channel of what two tensors were joined to."""
+    x = image(s)
+    joined = concat(s, 1 if s.chance(0.9) else 2, x, s.like(x))
+    per_channel(s, joined, s.pick(["Mul", "Add"]))
+
+
+def sampled(s: Sketch) -> None:
+    """A pool of windows of one place, mostly, that strides; then a convolution, mostly 1×1."""
+    x = image(s)
+    positions = len(x.shape) - 2
+    window = {"kernel_shape": [1 if s.chance(0.9) else 2] * positions, "strides": [s.pick([1, 2, 2])] * positions}
+    y = pool(s, "AveragePool", x, window)
+    kernel = [1 if s.chance(0.9) else 2] * positions
+    conv(s, y, kernel, s.chance(0.5), {} if s.chance(0.8) else {"pads": [1] * 2 * positions})
+
+
+def mean_of_positions(s: Sketch) -> None:
+    """The mean of all places of each channel, mostly, without the axes."""
+    x = image(s)
+    axes = [*range(2, len(x.shape))] if s.chance(0.85) else [1]
+    s.op("ReduceMean", x, late={"axes": np.array(axes)}, keepdims=0 if s.chance(0.8) else 1)
+
+
+def gated(s: Sketch) -> None:
+    """An image times one number for each of its channels, mostly of each image, that is not known in advance."""
+    x = image(s)
+    gate = s.op("GlobalAveragePool", x) if s.chance(0.8) else s.input((1, *x.shape[1:2], *[1] * (len(x.shape) - 2)))
+    commuted(s, "Mul", x, gate)
+
+
+CHANNEL_MOTIFS = {  # → how often, as in MOTIFS
+    separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
+    gated: 1,
+}  # fmt: skip

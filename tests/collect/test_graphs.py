@@ -1,0 +1,29 @@
+"""Graphs that share their rows are read as they were, and take the room of what differs."""
+
+import numpy as np
+
+from rlflow.collect.graphs import kept
+from tests.toys.tiny import tiny_task
+
+
+def test_kept_graphs_are_the_graphs_and_every_row_is_held_once():
+    states = [tiny_task().initial]
+    for _ in range(6):
+        states.append(states[-1].apply(*states[-1].valid_actions()[0]))
+    graphs = [state.arrays() for state in states]
+    result = kept(graphs)
+    for graph, back in zip(graphs, result, strict=True):
+        for name, array in graph._asdict().items():
+            assert np.array_equal(array, getattr(back, name)) and array.dtype == getattr(back, name).dtype, name
+        assert all(np.array_equal(a, b) for a, b in zip(graph, back, strict=True))
+    tables = result[0].tables
+    assert all(graph.tables is tables for graph in result)
+    assert len(np.unique(tables.edges, axis=0)) == len(tables.edges) < sum(len(graph.edges) for graph in graphs) / 2
+    again = kept(result)
+    assert np.array_equal(again[-1].edges, graphs[-1].edges) and np.array_equal(again[0].tables.nodes, tables.nodes)
+
+
+def test_a_graph_without_edges_is_kept():
+    graph = tiny_task().initial.arrays()
+    bare = graph._replace(edges=graph.edges[:0], senders=graph.senders[:0], receivers=graph.receivers[:0])
+    assert kept([bare])[0].edges.shape == bare.edges.shape

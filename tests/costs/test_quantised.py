@@ -1,0 +1,93 @@
+"""What a quantised model is charged: one kernel for an operator and the borders around it, as ONNX Runtime runs it."""
+
+from collections import Counter
+from zlib import crc32
+
+import numpy as np
+import onnx
+import pytest
+
+from rlflow.costs import graph_cost
+from rlflow.costs.analytic import VIEWS
+from rlflow.costs.groups import Groups
+from rlflow.costs.layout import Layout
+from rlflow.costs.optimised import optimised
+from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.quantised import BORDERS, in_channels_last
+from rlflow.costs.spread import EXACT, Spread
+from rlflow.costs.timing import group_model, time_model
+from rlflow.env.state import Task
+from rlflow.graph.model import Graph, Node
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_writer import to_model
+from rlflow.rules.language import load_rules
+from tests.toys.quantised import quantised_model
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory) -> Graph:
+    return load_graph(quantised_model(tmp_path_factory.mktemp("quantised")))
+
+
+def groups(graph: Graph) -> list[tuple]:
+    them = Groups(graph, Layout(graph))
+    return [group for node in graph.nodes.values() if not node.constant and (group := them.of(node))]
+
+
+def test_an_operator_and_the_borders_around_it_are_one_kernel(quantised):
+    """Views aside, and transposes, which ONNX Runtime adds where it needs the channels last."""
+    aside = VIEWS | {"Transpose"}
+    charged = Counter(operator(group) in BORDERS for group in groups(quantised) if operator(group) not in aside)
+    ran = [node.op_type for node in optimised(to_model(quantised)).graph.node if node.op_type not in aside]
+    assert charged == Counter(op in BORDERS for op in ran) == {False: 8, True: 3}
+
+
+def operator(group: tuple[Node, ...]) -> str:
+    """That which stands between the borders; a border where there is none."""
+    return next((node.op for node in group if node.op not in BORDERS), group[0].op)
+
+
+def test_such_a_kernel_is_timed_with_the_channels_where_it_wants_them(quantised):
+    (first, *_) = [group for group in groups(quantised) if operator(group) == "Conv"]
+    model = group_model(quantised, first)
+    assert [node.op_type for node in optimised(model).graph.node] == ["Transpose", "QLinearConv", "Transpose"]
+    timed = in_channels_last(model).graph
+    sizes = [[dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in (*timed.input, *timed.output)]
+    assert [node.op_type for node in timed.node] == ["QLinearConv"] and sizes == [[1, 64, 64, 16]] * 2
+    assert time_model(in_channels_last(model), 1, 1.0, optimise=False).median > 0
+
+
+def test_an_operator_that_a_rewrite_takes_out_of_its_borders_is_charged_as_floats(quantised, pseudo):
+    """An offset behind the convolution and no longer in it."""
+    task = Task(quantised, load_rules(), pseudo)
+    xfer_id = [rule.name for rule in task.rules].index("conv-bias-out")
+    graph = task.initial.apply(xfer_id, 0).graph
+    (parted,) = [group for group in groups(graph) if {"Conv", "Add"} <= {node.op for node in group}]
+    ran = {node.op_type for node in optimised(group_model(graph, parted)).graph.node}
+    assert "Conv" in ran and "QLinearConv" not in ran
+
+
+def test_a_border_beside_another_reader_is_charged_by_itself():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, float[4] z) => (uint8[4] q, float[4] y)
+    <float s = {0.5}, uint8 zero = {0}> { a = Add(x, z) q = QuantizeLinear(a, s, zero) y = Relu(a) }"""
+    result = groups(load_graph(onnx.parser.parse_model(text)))
+    assert [[node.op for node in group] for group in result] == [["Add"], ["QuantizeLinear"], ["Relu"]]
+
+
+def test_a_cost_is_local(quantised, pseudo):
+    task, rng = Task(quantised, load_rules(), pseudo), np.random.default_rng(0)
+    for _ in range(3):
+        state = task.initial
+        for _ in range(20):
+            xfer_id = int(rng.choice(np.flatnonzero(state.counts)))
+            state = state.apply(xfer_id, int(rng.integers(state.counts[xfer_id])))
+            assert state.graph_cost.total == graph_cost(pseudo, state.graph)
+
+
+@pytest.fixture
+def pseudo(tmp_path, monkeypatch):
+    def runtime(self, name, build) -> tuple[int, Spread]:
+        return 1000 * (100 + crc32(name.encode()) % 100_000), EXACT
+
+    monkeypatch.setattr(ProfiledCost, "_runtime", runtime)
+    return ProfiledCost(tmp_path / "costs.sqlite")

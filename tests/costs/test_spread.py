@@ -1,0 +1,86 @@
+"""By how much estimates may be off: alike kernels together, others independently, what is shared not at all."""
+
+import math
+from zlib import crc32
+
+import pytest
+
+from rlflow.costs import graph_cost
+from rlflow.costs.analytic import AnalyticCost
+from rlflow.costs.at_sizes import AtSizes
+from rlflow.costs.corrected import CorrectedCost, Correction
+from rlflow.costs.profiled import OVERHEAD, ProfiledCost
+from rlflow.costs.spread import EXACT, graph_spread
+from rlflow.costs.timing import BETWEEN_SESSIONS, Timing
+from tests.costs.graphs import graph
+from tests.costs.test_at_sizes import SIZES, symbolic
+from tests.toys.tiny import tiny_task
+
+
+def planted(self, name: str, build, moved=None) -> Timing:
+    """A timing that follows from the name; those of `moved` by so many nanoseconds more. An empty run is short."""
+    median = (1000 + crc32(name.encode()) % 100_000) if name != OVERHEAD else 500
+    shift = (moved or {}).get(name, 0.0)
+    return Timing(median + shift, 0.98 * median, 1.02 * median, 10)
+
+
+@pytest.fixture
+def profiled(tmp_path, monkeypatch) -> ProfiledCost:
+    monkeypatch.setattr(ProfiledCost, "_timing", planted)
+    return ProfiledCost(tmp_path / "costs.sqlite")
+
+
+def test_alike_kernels_are_off_together_others_independently_and_what_is_shared_cancels():
+    one, other = EXACT.plus({"a": 3}, 1), EXACT.plus({"b": 4}, 1)
+    twelve = EXACT.plus(one, 12)
+    assert twelve.ps == 12 * one.ps == 36
+    both = twelve.plus(other, 1)
+    assert both - both == EXACT and (both - twelve).ps == 4 and (one - other).ps == 5
+
+
+def test_a_timing_is_off_by_no_less_than_sessions_differ():
+    assert Timing.of([1000] * 10_000).off == pytest.approx(1000 * BETWEEN_SESSIONS)
+    assert Timing.of([900, 1000, 1100]).off == pytest.approx(math.hypot(100, 1000 * BETWEEN_SESSIONS))
+
+
+def test_a_timing_that_is_taken_again_is_surer_unless_both_differ():
+    first = Timing(1000.0, 970.0, 1030.0, 10)
+    alike = first.and_again(Timing(1010.0, 980.0, 1040.0, 20))
+    assert (alike.median, alike.repeats) == (pytest.approx(1005), 30) and alike.off == pytest.approx(30 / 2**0.5)
+    assert first.and_again(Timing(1200.0, 1170.0, 1230.0, 10)).off == pytest.approx(100)
+    surer = first.and_again(Timing(1030.0, 1029.0, 1031.0, 10))
+    assert 1029 < surer.median < 1030
+
+
+def test_a_kernel_is_off_by_its_own_timing_and_that_of_an_empty_run(profiled):
+    alike = graph_spread(profiled, graph("g (float[9] x) => (float[9] y) {a = Exp(x) b = Exp(a) y = Exp(b)}"))
+    (name,) = alike.keys() - {OVERHEAD}
+    assert alike[name] == pytest.approx(3000 * planted(None, name, None).off, abs=2)
+    assert alike[OVERHEAD] == pytest.approx(-3000 * planted(None, OVERHEAD, None).off, abs=2)
+
+
+@pytest.mark.parametrize("kind", ["profiled", "corrected", "at sizes"])
+def test_a_timing_that_is_off_by_what_it_may_be_moves_the_total_by_what_its_spread_says(profiled, kind, monkeypatch):
+    g, cost = tiny_task("tiny_bert_base").graph, profiled
+    if kind == "corrected":
+        cost = CorrectedCost(profiled, Correction(1.3, {"MatMul": 2.0}, 7.0))
+    if kind == "at sizes":
+        g = symbolic()
+        cost = AtSizes(profiled, SIZES, g)
+    before, spread = graph_cost(cost, g).runtime_ps, graph_spread(cost, g)
+    for name in sorted(spread)[:5]:
+        off = {name: planted(None, name, None).off}
+        monkeypatch.setattr(ProfiledCost, "_timing", lambda self, name, build: planted(None, name, None, off))
+        profiled._memo.clear()
+        moved = graph_cost(cost, g).runtime_ps - before
+        assert moved == pytest.approx(spread[name], rel=0.01, abs=100), name
+
+
+def test_what_is_not_timed_is_not_off():
+    assert graph_spread(AnalyticCost(), tiny_task().graph) == EXACT
+
+
+def test_a_correction_scales_by_how_much_a_kernel_is_off(profiled):
+    g = graph("g (float[9] x) => (float[9] y) {y = Exp(x)}")
+    corrected = CorrectedCost(profiled, Correction(1.0, {"Exp": 2.0}, 0.0))
+    assert graph_spread(corrected, g).ps == pytest.approx(2 * graph_spread(profiled, g).ps, abs=2)
