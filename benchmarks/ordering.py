@@ -98,7 +98,7 @@ def models(folder: Path, exports: Path) -> dict[str, Path]:
     return files | {name: exports / f"{name}.onnx" for name in chosen if (exports / f"{name}.onnx").exists()}
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] | None = None) -> int:
     arguments = options(argv)
     folder = arguments.folder
     files = models(folder / "files", arguments.exports) if arguments.only in (None, "models") else {}
@@ -181,7 +181,7 @@ def models_table(figures: dict) -> str:
     return markdown(heads, rows)
 
 
-def options(argv: list[str]):
+def options(argv: list[str] | None):
     made = parser(__doc__.splitlines()[0], seeded=False)
     made.add_argument("--folder", type=Path, default=Path("runs/ordering"), help="where finished parts are kept")
     made.add_argument("--exports", type=Path, default=Path("runs/exports/models"), help="where exports lie")
@@ -193,4 +193,4 @@ def options(argv: list[str]):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
