@@ -154,7 +154,8 @@ class _Reader:
     def infer_by_node(self) -> list[tuple[int, str]]:
         """Types of all tensors anew, node by node, with what small ones hold; returns where a shape was lost, and why.
 
-        What stays unknown keeps what ONNX's inference over the whole model says.
+        What stays unknown keeps what ONNX's inference over the whole model says, but for sizes that it does not reckon
+        with: of a Slice before opset 11 it says that a symbolic axis keeps its size, whatever is cut.
         """
         lost = []
         for node in self.nodes:
@@ -171,6 +172,8 @@ class _Reader:
             except RLFlowError as error:
                 if all(kind is None or kind.shape is not None for kind in kinds):
                     lost.append((node.id, str(error)))
+                if symbolic.computes(node.op) and any(map(symbolic.is_symbolic, kinds)):
+                    self.types |= {t: self.types[t]._replace(shape=None) for t in node.outputs if t in self.types}
                 continue
             self.types |= {t: kind for t, kind in zip(node.outputs, result, strict=True) if t != ABSENT}
         return lost

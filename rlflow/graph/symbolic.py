@@ -65,6 +65,11 @@ class Call:
         return self.attributes.get("axis", 0) % len(self.shapes[0])
 
 
+def computes(op: str) -> bool:
+    """Whether the sizes of such an operator's results are reckoned here, and not left to ONNX."""
+    return op in _SHAPES
+
+
 def shapes(call: Call) -> list[tuple] | None:
     """The shapes of the results; None for an operator that is left to ONNX.
 

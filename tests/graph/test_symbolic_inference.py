@@ -343,3 +343,13 @@ def test_nothing_is_said_of_a_number_that_its_data_type_does_not_hold():
         y = Add (b, i)""",
         "a",
     ) is None  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", [9, 10, 13])
+def test_nothing_is_said_of_a_cut_whose_size_is_no_polynomial(opset):
+    """ONNX's own inference says before opset 11 that such an axis keeps its size."""
+    bounds = "<starts: ints = [4], ends: ints = [9], axes: ints = [0]> (x)" if opset < 10 else "(x, s, e, a)"
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[seq, 2] x) => (float[n, 2] y)
+    <int64[1] s = {{4}}, int64[1] e = {{9}}, int64[1] a = {{0}}> {{ y = Slice {bounds} }}"""
+    graph = load_graph(onnx.parser.parse_model(text))
+    assert graph.types[graph.outputs[0]].shape is None
