@@ -33,6 +33,7 @@ class Episode:
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
       copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
       version: of the observation that the graphs are (`EncodingSpec.version`).
+      measurement_seconds: that its rewards took to measure, of graphs that the worker had not met before.
     """
 
     actions: np.ndarray
@@ -47,6 +48,7 @@ class Episode:
     edits: np.ndarray | None = None
     copied: int = 0
     version: int = 1
+    measurement_seconds: float = 0.0
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -65,6 +67,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
         "steps": np.array([len(episode) for episode in episodes], np.int64),
         "copied": np.array([episode.copied for episode in episodes], np.int64),
         "version": np.array([episode.version for episode in episodes], np.int64),
+        "measurement_seconds": np.array([episode.measurement_seconds for episode in episodes], np.float64),
         "n_node": np.array([len(graph.ops) for graph in graphs], np.int64),
         "n_edge": np.array([len(graph.senders) for graph in graphs], np.int64),
     }
@@ -94,8 +97,9 @@ def read_shard(path: Path | str) -> list[Episode]:
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
         arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
+        arrays.setdefault("measurement_seconds", np.zeros(len(steps)))  # nor this: nothing was measured
         for names, length in (
-            (("index", "copied", "version"), len(steps)),
+            (("index", "copied", "version", "measurement_seconds"), len(steps)),
             (("actions", "rewards", "terminated", "truncated"), steps.sum()),
             (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
             (BY_NODE, n_node.sum()),
@@ -120,8 +124,8 @@ def read_shard(path: Path | str) -> list[Episode]:
         matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
         edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
-        of_episodes = zip(arrays["index"], steps, edits, arrays["copied"], arrays["version"], strict=True)
-        for index, length, edit, copied, version in of_episodes:
+        plain = (arrays[name] for name in ("index", "copied", "version", "measurement_seconds"))
+        for length, edit, index, copied, version, seconds in zip(steps, edits, *plain, strict=True):
             last_step, last_state = step + length, state + length + 1
             episodes.append(
                 Episode(
@@ -137,6 +141,7 @@ def read_shard(path: Path | str) -> list[Episode]:
                     edits=edit if len(edit) else None,
                     copied=int(copied),
                     version=int(version),
+                    measurement_seconds=float(seconds),
                 )
             )
             step, state = last_step, last_state

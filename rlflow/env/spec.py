@@ -8,9 +8,13 @@ import onnx
 
 from rlflow.common.system import usable_cores
 from rlflow.costs import COSTS
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.latencies import Latencies
 from rlflow.costs.options import CostOptions
+from rlflow.costs.probe import Probe
+from rlflow.env.measured_reward import MeasuredReward
 from rlflow.env.options import EnvOptions
-from rlflow.env.rewards import make_reward
+from rlflow.env.rewards import REWARDS, make_reward
 from rlflow.env.state import Task
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
@@ -58,8 +62,17 @@ class EnvSpec(EnvOptions):
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
         )
 
+    @property
+    def measures(self) -> bool:
+        """Whether steps are rewarded by measurements."""
+        return REWARDS.get(self.reward) is MeasuredReward
+
     def make_reward(self) -> Reward:
-        return make_reward(self.reward, self.alpha, self.beta)
+        if not self.measures:
+            return make_reward(self.reward, self.alpha, self.beta)
+        probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
+        latencies = Latencies(TimingDatabase(self.database), self.threads, probe)
+        return MeasuredReward(latencies, self.measure_every, self.unmeasured_reward)
 
     def absolute(self) -> "EnvSpec":
         """The same with absolute paths, for a process with another working directory."""

@@ -217,7 +217,37 @@ class Task(Protocol):
     encoding_spec: EncodingSpec
 
 
-Reward = Callable[[State, State, State], float]  # (before, after, initial): what one valid step was worth
+class Earnings(Protocol):
+    """What an episode has earned so far: an immutable value, as states are.
+
+    last: what its last step earned.  info: what the environment's `info` says of it.
+    """
+
+    last: float
+    info: Mapping[str, object]
+
+    def moved(self, before: State, after: State, ended: bool) -> Self:
+        """After a valid step, with which the episode may have ended."""
+
+    def stopped(self, state: State) -> Self:
+        """After NO-OP."""
+
+
+@runtime_checkable
+class EpisodeReward(Protocol):
+    """A reward of which a step's share depends on those before it, or on whether it is the last.
+
+    measurement_seconds: that it has spent on measurements so far.
+    """
+
+    measurement_seconds: float
+
+    def begin(self, initial: State) -> Earnings:
+        """Of an episode that begins here. Takes no time."""
+
+
+StepReward = Callable[[State, State, State], float]  # (before, after, initial): what one valid step was worth
+Reward = StepReward | EpisodeReward
 
 
 class TaskSpec(Protocol):

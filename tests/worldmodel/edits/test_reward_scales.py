@@ -44,7 +44,7 @@ def learnt(name):
 def walked(task, reward, start, steps, seed=0):
     """(actions, in the environment's numbering; their rewards; the states that they lead from) on the real graph."""
     env, rng = GraphRewriteEnv(task, reward, 100), np.random.default_rng(seed)
-    env.restore_state((start, 0))
+    env.restore_state((start, *env.save_state()[1:]))
     actions, rewards, states = [], [], []
     for _ in range(steps):
         valid = env.state.valid_actions()[:-1]
