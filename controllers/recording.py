@@ -6,7 +6,6 @@ around there. The recorder stands below `LatentEnv`, so that episodes are kept i
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from rlflow.collect.episodes import Episode, read_shard, write_shard
 from rlflow.collect.exploration import ExplorationObserver, play_novel
 from rlflow.collect.rollouts import SHARD_EPISODES, record, shard_path
 from rlflow.common.errors import RLFlowError
-from rlflow.env.rewards import measurement_seconds
 from rlflow.env.step import Recalls, StepEnv
 from rlflow.tasks.base import State
 from worldmodel.base import WorldModel
@@ -80,11 +78,9 @@ class Player:
         self._trunk: Way | None = None
 
     def episode(self, k: int, seed: int) -> Episode:
-        spent = measurement_seconds(self.env.reward)
         rollout(self.controller, self._latent, greedy=k == 0, seed=seed)
         recorder = self._recorder
-        episode = record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
-        return replace(episode, measurement_seconds=measurement_seconds(self.env.reward) - spent)
+        return record(self.env.task, self.env.reward, recorder.states, recorder.actions, k, recorder.copied)
 
     def turn(self, k: int, seed: int, before: Sequence[Episode]) -> Episode:
         """Episode k of an iteration: greedy; then mostly ones that leave it for what the model does not know.

@@ -4,8 +4,9 @@ Episode k of a run depends only on the run's seed and k, so that the number of w
 death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
 """
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from rlflow.collect.graphs import kept
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.env.alike import start_of
-from rlflow.env.rewards import begin, measurement_seconds
+from rlflow.env.rewards import begin
 from rlflow.env.state import RewriteState
 from rlflow.tasks.base import (
     CompoundState,
@@ -66,8 +67,7 @@ def record(
     copied: int = 0,
 ) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
-    rewards, matched, no_op = [], [], task.encoding_spec.n_rules
-    earnings, spent = begin(reward, task.initial), measurement_seconds(reward)
+    rewards, matched, no_op, earnings = [], [], task.encoding_spec.n_rules, begin(reward, task.initial)
     # Asked once: up to Python 3.11 the answer reads all that the protocol names, the list of matches among them.
     local = isinstance(states[0], LocalState)
     for step, ((xfer_id, location), before, after) in enumerate(zip(actions, states, states[1:], strict=False), 1):
@@ -90,7 +90,7 @@ def record(
         np.array([state.objective / task.per_unit for state in states], np.float64),
         np.array([state.counts for state in states], np.int32),
         kept([state.arrays() for state in states]), index, matched, edits, copied, task.encoding_spec.version,
-        measurement_seconds(reward) - spent,
+        earnings.measurements,
     )  # fmt: skip
 
 
@@ -110,19 +110,19 @@ def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]])
 
 class Figures(NamedTuple):
     """Of an episode. gained: its return. best_gain: percent by which its best state is below the first cost.
-    measurement_seconds: see `Episode`.
+    measurements: see `Episode`.
     """
 
     steps: int
     gained: float
     best_gain: float
-    measurement_seconds: float
+    measurements: Mapping[str, float]
 
 
 def figures(episode: Episode) -> Figures:
     first, best = episode.costs[0], episode.costs.min()
     best_gain = float(100 * (first - best) / first) if first else 0.0
-    return Figures(len(episode), float(episode.rewards.sum()), best_gain, episode.measurement_seconds)
+    return Figures(len(episode), float(episode.rewards.sum()), best_gain, episode.measurements)
 
 
 # -- in a worker -----------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def collect(
       executor: see rlflow.collect.executors.
 
     Returns: episodes, interactions (steps of the real environment), new_interactions (those that were not on disk
-    before), measurement_seconds (that the rewards took to measure; of a graph that several workers met, once each).
+    before), measurement_seconds (that the rewards took to measure, each graph once, whoever measured it).
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
@@ -174,7 +174,7 @@ def collect(
     missing = [number for number, known in enumerate(on_disk) if known is None]
     before = [one for known in on_disk if known is not None for one in known]
     done, interactions, new_interactions = len(before), sum(one.steps for one in before), 0
-    seconds = sum(one.measurement_seconds for one in before)
+    measured = {graph: seconds for one in before for graph, seconds in one.measurements.items()}
     best_gain = max((one.best_gain for one in before), default=0.0)
     if progress is not None:
         progress.update(done)
@@ -187,7 +187,7 @@ def collect(
                     progress.update(len(played))
                 for one in played:
                     done, new_interactions = done + 1, new_interactions + one.steps
-                    seconds += one.measurement_seconds
+                    measured |= one.measurements
                     best_gain = max(best_gain, one.best_gain)
                     if log is not None:
                         log(done, {
@@ -198,7 +198,7 @@ def collect(
         "episodes": episodes,
         "interactions": interactions + new_interactions,
         "new_interactions": new_interactions,
-        "measurement_seconds": seconds,
+        "measurement_seconds": math.fsum(measured.values()),
     }
 
 

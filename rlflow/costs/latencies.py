@@ -35,11 +35,11 @@ class Latencies:
         database.check_here()
         self.database, self.threads, self.seconds = database, threads, 0.0
         self._measure = measure
-        self._known: dict[tuple[str, str, str], Latency | None] = {}
+        self._known: dict[tuple[str, str, str], Latency] = {}
         self._lost_in_a_row = 0
 
-    def of(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency | None:
-        """None where the measurement was lost.
+    def of(self, original: Graph, graph: Graph, sizes: Sequence[Mapping[str, int]]) -> Latency:
+        """What the graph takes, which a lost measurement does not say.
 
         original: what the graph was rewritten from.  sizes: of the symbols, once for every size to measure at.
 
@@ -51,21 +51,20 @@ class Latencies:
             if latency is None:
                 with self.database.lock():  # another process may have measured it while we waited
                     latency = self.database.latency(*key, self.threads) or self._measured(key, original, graph, sizes)
-            self.seconds += latency.seconds if latency else 0.0
+            self.seconds += latency.seconds
             self._known[key] = latency
         return self._known[key]
 
-    def _measured(self, key: tuple, original: Graph, graph: Graph, sizes) -> Latency | None:
+    def _measured(self, key: tuple, original: Graph, graph: Graph, sizes) -> Latency:
         started = time.monotonic()
         try:
             latency = self._measure(original, graph, sizes)
         except LostMeasurement as error:
-            self.seconds += time.monotonic() - started
             self._lost_in_a_row += 1
             if self._lost_in_a_row == MOST_LOST:
                 raise RLFlowError(f"{MOST_LOST} measurements in a row were lost ({error})") from error
             say(f"a measurement was lost ({error}); its step earns nothing")
-            return None
+            return Latency.lost_after(time.monotonic() - started)
         self._lost_in_a_row = 0
         self.database.keep_latency(*key, self.threads, latency)
         return latency

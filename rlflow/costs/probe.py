@@ -9,6 +9,7 @@ sessions (`rlflow.costs.measured.measure`).
 An interrupt, a crash or a hang costs one measurement: the worker is given up, and the next one is measured in another.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ class Latency(NamedTuple):
 
     ratio, low, high: as a share of what the original takes, with its 95 % interval; at several sizes geometric means.
     original_ms: what the original took meanwhile.  pairs: of runs.  seconds: that the measurement took, with making
-    the sessions.
+    the sessions. Of a lost measurement all but the seconds is NaN or 0.
     """
 
     ratio: float
@@ -43,6 +44,14 @@ class Latency(NamedTuple):
     original_ms: float
     pairs: int
     seconds: float
+
+    @classmethod
+    def lost_after(cls, seconds: float) -> "Latency":
+        return cls(math.nan, math.nan, math.nan, math.nan, 0, seconds)
+
+    @property
+    def lost(self) -> bool:
+        return not self.pairs
 
     @classmethod
     def of(cls, times: Sequence[np.ndarray], seconds: float) -> "Latency":

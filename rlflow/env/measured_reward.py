@@ -14,7 +14,7 @@ the next one.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from rlflow.costs.latencies import Latencies
@@ -34,14 +34,10 @@ class MeasuredReward:
     every: int | None
     unmeasured: float
 
-    @property
-    def measurement_seconds(self) -> float:
-        return self.latencies.seconds
-
     def begin(self, initial: RewriteState) -> "MeasuredEarnings":
         return MeasuredEarnings(self, initial)
 
-    def latency(self, initial: RewriteState, state: RewriteState) -> Latency | None:
+    def latency(self, initial: RewriteState, state: RewriteState) -> Latency:
         return self.latencies.of(initial.graph, state.graph, initial.task.sizes)
 
 
@@ -50,7 +46,7 @@ class MeasuredEarnings:
     """See `rlflow.tasks.base.Earnings`.
 
     steps: that were valid.  baseline: the latency of the last state that was measured, as a share of the original's;
-    None: of the initial one.  measured: whether the last step was to be measured.  latency: what that gave.
+    None: of the initial one.  latency: of the state after the last step; None: it was not to be measured.
     """
 
     reward: MeasuredReward
@@ -58,37 +54,37 @@ class MeasuredEarnings:
     steps: int = 0
     last: float = 0.0
     baseline: float | None = None
-    measured: bool = False
     latency: Latency | None = None
+    measurements: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def info(self) -> Mapping[str, object]:
         """measured: whether the last valid step was to be.  latency, latency_low, latency_high: as a share of what the
-        initial graph took meanwhile, with the 95 % interval; NaN where there is none: the measurement was lost, or
-        there was none to be.  measurement_seconds: of all episodes so far.
+        initial graph took meanwhile, with the 95 % interval; NaN where there was none to be, or where it was lost.
+        measurement_seconds: of all episodes so far.
         """
-        nothing = math.nan, math.nan, math.nan
-        ratio, low, high = self.latency[:3] if self.latency else nothing
+        ratio, low, high = self.latency[:3] if self.latency else (math.nan, math.nan, math.nan)
         return {
-            "measured": self.measured, "latency": ratio, "latency_low": low, "latency_high": high,
-            "measurement_seconds": self.reward.measurement_seconds,
+            "measured": self.latency is not None, "latency": ratio, "latency_low": low, "latency_high": high,
+            "measurement_seconds": self.reward.latencies.seconds,
         }  # fmt: skip
 
     def moved(self, before: RewriteState, after: RewriteState, ended: bool) -> Self:
         steps, every = self.steps + 1, self.reward.every
         if ended or (every is not None and steps % every == 0):
             return self._measured(after, steps)
-        return replace(self, steps=steps, last=self.reward.unmeasured, measured=False, latency=None)
+        return replace(self, steps=steps, last=self.reward.unmeasured, latency=None)
 
     def stopped(self, state: RewriteState) -> Self:
         return self._measured(state, self.steps)
 
     def _measured(self, state: RewriteState, steps: int) -> Self:
-        unchanged = self.reward.latency(self.initial, self.initial)
-        latency = self.reward.latency(self.initial, state)
-        if latency is None:
-            return replace(self, steps=steps, last=0.0, measured=True, latency=None)
-        first = unchanged.ratio if unchanged else 1.0  # what it is beside itself, but for the noise
+        initial = self.initial
+        unchanged, latency = self.reward.latency(initial, initial), self.reward.latency(initial, state)
+        measurements = {**self.measurements, initial.hash: unchanged.seconds, state.hash: latency.seconds}
+        result = replace(self, steps=steps, last=0.0, latency=latency, measurements=measurements)
+        if latency.lost:
+            return result
+        first = 1.0 if unchanged.lost else unchanged.ratio
         before = first if self.baseline is None else self.baseline
-        gained = 100.0 * (before - latency.ratio) / first
-        return replace(self, steps=steps, last=gained, baseline=latency.ratio, measured=True, latency=latency)
+        return replace(result, last=100.0 * (before - latency.ratio) / first, baseline=latency.ratio)

@@ -73,11 +73,6 @@ def begin(reward: Reward, initial: State) -> Earnings:
     return reward.begin(initial) if isinstance(reward, EpisodeReward) else StepByStep(reward, initial)
 
 
-def measurement_seconds(reward: Reward) -> float:
-    """That were spent on measurements for it so far."""
-    return reward.measurement_seconds if isinstance(reward, EpisodeReward) else 0.0
-
-
 @dataclass(frozen=True)
 class StepByStep:
     """Earnings where each step is paid by itself."""
@@ -86,6 +81,7 @@ class StepByStep:
     initial: State
     last: float = 0.0
     info: ClassVar[Mapping[str, object]] = {}
+    measurements: ClassVar[Mapping[str, float]] = {}
 
     def moved(self, before: State, after: State, ended: bool) -> Self:
         return replace(self, last=float(self.reward(before, after, self.initial)))

@@ -221,10 +221,12 @@ class Earnings(Protocol):
     """What an episode has earned so far: an immutable value, as states are.
 
     last: what its last step earned.  info: what the environment's `info` says of it.
+    measurements: hash of a state that was measured for it → the seconds that this took.
     """
 
     last: float
     info: Mapping[str, object]
+    measurements: Mapping[str, float]
 
     def moved(self, before: State, after: State, ended: bool) -> Self:
         """After a valid step, with which the episode may have ended."""
@@ -235,12 +237,7 @@ class Earnings(Protocol):
 
 @runtime_checkable
 class EpisodeReward(Protocol):
-    """A reward of which a step's share depends on those before it, or on whether it is the last.
-
-    measurement_seconds: that it has spent on measurements so far.
-    """
-
-    measurement_seconds: float
+    """A reward of which a step's share depends on those before it, or on whether it is the last."""
 
     def begin(self, initial: State) -> Earnings:
         """Of an episode that begins here. Takes no time."""

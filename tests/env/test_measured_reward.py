@@ -1,6 +1,7 @@
 """Rewards by measurement: what an episode earns is what its latencies say, whatever is measured, lost or known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,12 +175,13 @@ def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tm
     for name in ("one", "other"):
         reward, probe = planted_reward(tmp_path / name, every=2, unmeasured=0.1)
         played = [play_random(task, reward, 6, np.random.default_rng(k), k) for k in range(4)]
-        assert sum(one.measurement_seconds for one in played) == SECONDS * len(probe.asked)
+        assert {graph for one in played for graph in one.measurements} == set(probe.asked)
+        assert {seconds for one in played for seconds in one.measurements.values()} == {SECONDS}
         write_shard(tmp_path / f"{name}.npz", played)
         episodes.append((tmp_path / f"{name}.npz").read_bytes())
     assert episodes[0] == episodes[1]
     back = read_shard(tmp_path / "one.npz")
-    assert [one.measurement_seconds for one in back] == [one.measurement_seconds for one in played]
+    assert [one.measurements for one in back] == [one.measurements for one in played]
     for episode in played:
         state = task.initial
         for xfer_id, location in episode.actions[episode.actions[:, 0] != task.no_op].tolist():
@@ -200,12 +202,22 @@ def test_an_environment_pays_what_the_record_of_its_episode_says(tmp_path):
     assert [env.step(action)[1] for action in episode.actions] == pytest.approx(episode.rewards.tolist(), abs=1e-4)
 
 
-def test_a_spec_makes_it_and_copies_that_measure_share_a_process(tmp_path):
+def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
     spec = tiny_spec(
         tmp_path, reward="measured", measure_every=3, unmeasured_reward=0.1, database=str(tmp_path / "costs.sqlite")
     )
     reward = make_env(spec).reward
     assert isinstance(reward, MeasuredReward) and (reward.every, reward.unmeasured) == (3, 0.1)
     env = make_vector_env(spec, 2)
-    assert len(env.envs) == 2  # in this process
+    one, other = env.envs  # in this process
+    assert one.unwrapped.reward is other.unwrapped.reward
     env.close()
+
+
+def test_a_move_is_a_step_like_any_other(tmp_path):
+    task = replace(tiny_task(), moves="alike")
+    reward, _ = planted_reward(tmp_path, every=2)
+    env = GraphRewriteEnv(task, reward, max_steps=3)
+    rewards, infos, _ = walked(env, 3)
+    assert [info["measured"] for info in infos] == [False, False, True, True]
+    assert sum(rewards) == pytest.approx(100 * (1 - ratio(env.state) / ratio(task.initial)))
