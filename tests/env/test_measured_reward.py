@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlflow.collect.episodes import read_shard, write_shard
-from rlflow.collect.rollouts import play_random
+from rlflow.collect.rollouts import play_random, record
 from rlflow.common.errors import RLFlowError
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.latencies import MOST_LOST
@@ -182,24 +182,25 @@ def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tm
     assert episodes[0] == episodes[1]
     back = read_shard(tmp_path / "one.npz")
     assert [one.measurements for one in back] == [one.measurements for one in played]
-    for episode in played:
-        state = task.initial
-        for xfer_id, location in episode.actions[episode.actions[:, 0] != task.no_op].tolist():
-            state = state.apply(xfer_id, location)
-        moved = int((episode.actions[:, 0] != task.no_op).sum())
-        unpaid = moved - moved // 2 - (moved % 2 and moved == len(episode))
-        first = ratio(task.initial)
-        expected = 100 * (first - ratio(state)) / first + 0.1 * unpaid
-        assert episode.rewards.sum() == pytest.approx(expected, abs=1e-4)
 
 
-def test_an_environment_pays_what_the_record_of_its_episode_says(tmp_path):
+@pytest.mark.parametrize("stop", [False, True])
+def test_the_record_of_an_episode_pays_what_the_environment_did(tmp_path, stop):
+    """Whichever of the two asks first, and in every episode of an environment."""
     reward, _ = planted_reward(tmp_path, every=2, unmeasured=0.1)
-    task, rng = tiny_task(), np.random.default_rng(1)
-    episode = play_random(task, reward, 6, rng)
-    env = GraphRewriteEnv(task, reward, max_steps=6)
-    env.reset()
-    assert [env.step(action)[1] for action in episode.actions] == pytest.approx(episode.rewards.tolist(), abs=1e-4)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=3 + stop)
+    for seed in range(2):
+        states, actions, rewards = [env.task.initial], [], []
+        env.reset()
+        for step in range(3 + stop):
+            valid = env.state.valid_actions()
+            actions.append(tuple(valid[-1 if step == 3 else seed].tolist()))
+            rewards.append(env.step(actions[-1])[1])
+            states.append(env.state)
+        episode = record(env.task, reward, states, actions)
+        assert episode.rewards == pytest.approx(rewards, abs=1e-4) and episode.terminated[-1] == stop
+        assert episode.rewards[0] == pytest.approx(0.1) and episode.rewards[-1] != 0
+        assert set(episode.measurements) == {states[0].hash, states[2].hash, states[3].hash}
 
 
 def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
