@@ -61,7 +61,7 @@ class MeasuredEarnings:
     def info(self) -> Mapping[str, object]:
         """measured: whether the last valid step was to be.  latency, latency_low, latency_high: as a share of what the
         initial graph took meanwhile, with the 95 % interval; NaN where there was none to be, or where it was lost.
-        measurement_seconds: of all episodes so far.
+        measurement_seconds: of all episodes so far, those of environments that share the latencies with this one too.
         """
         ratio, low, high = self.latency[:3] if self.latency else (math.nan, math.nan, math.nan)
         return {

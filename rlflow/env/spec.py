@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -70,9 +71,13 @@ class EnvSpec(EnvOptions):
     def make_reward(self) -> Reward:
         if not self.measures:
             return make_reward(self.reward, self.alpha, self.beta)
+        return MeasuredReward(self._latencies, self.measure_every, self.unmeasured_reward)
+
+    @cached_property
+    def _latencies(self) -> Latencies:
+        """All rewards of this object measure in one process, and what one has measured the others know."""
         probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
-        latencies = Latencies(TimingDatabase(self.database), self.threads, probe)
-        return MeasuredReward(latencies, self.measure_every, self.unmeasured_reward)
+        return Latencies(TimingDatabase(self.database), self.threads, probe)
 
     def absolute(self) -> "EnvSpec":
         """The same with absolute paths, for a process with another working directory."""

@@ -11,17 +11,15 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.spec import EnvSpec
-from rlflow.tasks.base import Reward
 
 
-def make_env(spec: EnvSpec, render_mode: str | None = None, reward: Reward | None = None) -> GraphRewriteEnv:
-    """reward: instead of that of the spec."""
-    return GraphRewriteEnv(spec.make_task(), reward or spec.make_reward(), spec.max_steps, render_mode=render_mode)
+def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
+    return GraphRewriteEnv(spec.make_task(), spec.make_reward(), spec.max_steps, render_mode=render_mode)
 
 
 def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
     """n copies of the environment, each in a process of its own; in this one if n is 1, `processes` is false or states
-    are measured: only one process of a machine measures at a time, and so the copies share what is measured.
+    are measured: only one process of a machine measures at a time.
 
     A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, like the dream): its last
     observation is in `infos["final_obs"]`, and what `step` returns begins the next episode. Masks are part of the
@@ -29,8 +27,7 @@ def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
 
     Processes are spawned: a script that calls this needs `if __name__ == "__main__":`.
     """
-    reward = spec.make_reward() if spec.measures else None
-    makers = [partial(make_env, spec, reward=reward)] * n
+    makers = [partial(make_env, spec)] * n
     if n == 1 or not processes or spec.measures:
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
     # Spawned, since a fork would inherit ONNX Runtime's threads.

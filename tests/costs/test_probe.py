@@ -78,11 +78,13 @@ def rewritten(steps=1):
     return state.graph
 
 
-def test_a_graph_is_measured_beside_its_original(probe, worker):
+def test_a_graph_is_measured_beside_the_session_of_its_original_that_is_kept(probe, worker, monkeypatch):
+    jobs, run = [], probe._worker.run
+    monkeypatch.setattr(probe._worker, "run", lambda job, *rest, **limit: jobs.append(job) or run(job, *rest, **limit))
     latency = probe(tiny_task().graph, rewritten(), ({},))
     assert 0 < latency.low <= latency.ratio <= latency.high and latency.original_ms > 0
     assert latency.pairs >= MIN_PAIRS and latency.seconds > 0
-    assert worker.is_running()  # whose session of the original was of use once more
+    assert worker.is_running() and [job.__name__ for job in jobs] == ["_run"]
 
 
 def test_symbols_get_their_sizes(probe):
