@@ -182,6 +182,10 @@ def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tm
     assert episodes[0] == episodes[1]
     back = read_shard(tmp_path / "one.npz")
     assert [one.measurements for one in back] == [one.measurements for one in played]
+    with np.load(tmp_path / "one.npz") as archive:
+        older = {name: archive[name] for name in archive if "measurements" not in name}
+    np.savez(tmp_path / "older.npz", **older)
+    assert [one.measurements for one in read_shard(tmp_path / "older.npz")] == [{}] * 4
 
 
 @pytest.mark.parametrize("stop", [False, True])
