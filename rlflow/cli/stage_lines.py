@@ -11,7 +11,10 @@ FIDELITY_TABLE = "train-wm.md"  # in a run folder, beside train-wm.json
 
 def collect_lines(run, results: Mapping) -> dict[str, object]:
     played = f"{counted(results['episodes'], 'random episode')}, {results['interactions']} interactions"
-    return {"result": f"{played}, {results['new_interactions']} of them new", "folder": run.path / "episodes"}
+    text = f"{played}, {results['new_interactions']} of them new"
+    if results["measurement_seconds"]:
+        text += f"; {results['measurement_seconds']:.1f} s of measurement"
+    return {"result": text, "folder": run.path / "episodes"}
 
 
 def world_model_lines(run, results: Mapping) -> dict[str, object]:

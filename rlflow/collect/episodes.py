@@ -4,7 +4,8 @@ A shard is one .npz with plain arrays (no pickle): per-episode arrays laid end t
 that cut them apart again.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 from rlflow.tasks.base import GraphArrays
 
+MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # of a graph the hash, in hexadecimal digits
 BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")  # of KeptGraph: as long as these
 
 
@@ -33,6 +35,7 @@ class Episode:
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
       copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
       version: of the observation that the graphs are (`EncodingSpec.version`).
+      measurements: hash of a graph that was measured for the rewards → the seconds that this took, whoever did it.
     """
 
     actions: np.ndarray
@@ -47,6 +50,7 @@ class Episode:
     edits: np.ndarray | None = None
     copied: int = 0
     version: int = 1
+    measurements: Mapping[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -73,7 +77,7 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
     for name in (*BY_NODE, *BY_EDGE):
         arrays[name] = np.concatenate([getattr(graph, name) for graph in graphs])
     arrays |= graphs[0].tables._asdict()
-    for name in ("matched", "edits"):
+    for name in ("matched", "edits", "measurements"):
         parts = [part for episode in episodes for part in _parts(episode, name)]
         arrays[name] = np.concatenate(parts)
         arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
@@ -82,7 +86,11 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
 
 
 def _parts(episode: Episode, name: str) -> list[np.ndarray]:
-    """Arrays of varying length: one of `edits` for the episode, one of `matched` for each step; maybe empty."""
+    """Arrays of varying length, maybe empty: one of `edits` and of `measurements` for the episode, one of `matched` for
+    each step.
+    """
+    if name == "measurements":
+        return [np.array(list(episode.measurements.items()), MEASUREMENT)]
     if name == "edits":
         return [np.zeros(0, np.int64) if episode.edits is None else episode.edits]
     return [np.zeros(0, np.int32)] * len(episode) if episode.matched is None else episode.matched
@@ -94,6 +102,8 @@ def read_shard(path: Path | str) -> list[Episode]:
     try:
         steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
         arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
+        arrays.setdefault("n_measurements", np.zeros_like(steps))  # nor do they of measurements: there were none
+        arrays.setdefault("measurements", np.zeros(0, MEASUREMENT))
         for names, length in (
             (("index", "copied", "version"), len(steps)),
             (("actions", "rewards", "terminated", "truncated"), steps.sum()),
@@ -102,8 +112,9 @@ def read_shard(path: Path | str) -> list[Episode]:
             (BY_EDGE, n_edge.sum()),
             (("n_matched",), steps.sum()),
             (("matched",), arrays["n_matched"].sum()),
-            (("n_edits",), len(steps)),
+            (("n_edits", "n_measurements"), len(steps)),
             (("edits",), arrays["n_edits"].sum()),
+            (("measurements",), arrays["n_measurements"].sum()),
         ):
             for name in names:
                 if len(arrays[name]) != length:
@@ -120,8 +131,9 @@ def read_shard(path: Path | str) -> list[Episode]:
         matched = np.split(arrays["matched"], np.cumsum(arrays["n_matched"])[:-1])
         edits = np.split(arrays["edits"], np.cumsum(arrays["n_edits"])[:-1])
         episodes, step, state = [], 0, 0
-        of_episodes = zip(arrays["index"], steps, edits, arrays["copied"], arrays["version"], strict=True)
-        for index, length, edit, copied, version in of_episodes:
+        measured = np.split(arrays["measurements"], np.cumsum(arrays["n_measurements"])[:-1])
+        plain = (arrays[name] for name in ("index", "copied", "version"))
+        for length, edit, measurements, index, copied, version in zip(steps, edits, measured, *plain, strict=True):
             last_step, last_state = step + length, state + length + 1
             episodes.append(
                 Episode(
@@ -137,6 +149,7 @@ def read_shard(path: Path | str) -> list[Episode]:
                     edits=edit if len(edit) else None,
                     copied=int(copied),
                     version=int(version),
+                    measurements={graph.decode(): seconds for graph, seconds in measurements.tolist()},
                 )
             )
             step, state = last_step, last_state

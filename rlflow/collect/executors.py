@@ -12,11 +12,9 @@ An executor has
 and one line in `EXECUTORS`.
 """
 
-import multiprocessing
 import os
 import socket
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -27,7 +25,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.processes import fresh_processes
+from rlflow.common.processes import WorkerDied, die_with_parent, fresh_processes, traced
 from rlflow.common.progress import say
 from rlflow.common.registry import Registry
 
@@ -51,10 +49,6 @@ class Job(NamedTuple):
     arguments: tuple
 
 
-class WorkerDied(Exception):
-    """The process that did a job is gone. The message is what is known of the cause."""
-
-
 class Workers:
     """Does jobs, `count` at a time. A single local worker is this very process.
 
@@ -73,7 +67,7 @@ class Workers:
         Raises RLFlowError if a job does, if it fails in any other way (with its traceback), or if its workers die.
         """
         if self._executor is None:
-            yield from (_traced(job.function, *job.arguments) for job in jobs)
+            yield from (traced(job.function, *job.arguments) for job in jobs)
             return
         waiting = iter(jobs)
         begun: deque[Future] = deque(self._begin(job) for job in islice(waiting, ahead))
@@ -108,16 +102,6 @@ class Workers:
             self._executor.close()
 
 
-def _traced(function: Callable, *arguments):
-    """In the worker: the traceback of an unexpected error would be lost with the process."""
-    try:
-        return function(*arguments)
-    except RLFlowError:
-        raise
-    except Exception as error:
-        raise RLFlowError(f"a worker failed:\n{traceback.format_exc()}") from error
-
-
 class LocalExecutor:
     """Processes of this machine, each a pool of its own, so that the death of one is the business of one job."""
 
@@ -129,7 +113,7 @@ class LocalExecutor:
     def run(self, function: Callable, *arguments):
         process = self._idle.get()
         try:
-            return process.submit(_traced, function, *arguments).result()
+            return process.submit(traced, function, *arguments).result()
         except BrokenProcessPool as error:
             process.shutdown()
             process = _process()
@@ -146,13 +130,7 @@ class LocalExecutor:
 
 
 def _process() -> ProcessPoolExecutor:
-    return fresh_processes(1, _die_with_parent)
-
-
-def _die_with_parent() -> None:
-    """A killed parent must not leave its workers behind."""
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    return fresh_processes(1, die_with_parent)
 
 
 class RayExecutor:
@@ -177,7 +155,7 @@ class RayExecutor:
             except (OSError, RuntimeError, ValueError) as error:
                 raise RLFlowError(f"cannot reach the Ray cluster {address}: {first_line(error)}") from error
         # No retries by Ray: it would not say so, and not in the same way as the local executor.
-        self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(_traced)
+        self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(traced)
 
     def run(self, function: Callable, *arguments):
         ray, errors = self._ray, self._ray.exceptions

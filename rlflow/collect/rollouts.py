@@ -4,8 +4,9 @@ Episode k of a run depends only on the run's seed and k, so that the number of w
 death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
 """
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
@@ -20,6 +21,7 @@ from rlflow.collect.graphs import kept
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.env.alike import start_of
+from rlflow.env.rewards import begin
 from rlflow.env.state import RewriteState
 from rlflow.tasks.base import (
     CompoundState,
@@ -65,15 +67,19 @@ def record(
     copied: int = 0,
 ) -> Episode:  # fmt: skip
     """The episode of these valid actions, which lead from each state to the next; NO-OP ends it."""
-    rewards, matched, no_op = [], [], task.encoding_spec.n_rules
+    rewards, matched, no_op, earnings = [], [], task.encoding_spec.n_rules, begin(reward, task.initial)
     # Asked once: up to Python 3.11 the answer reads all that the protocol names, the list of matches among them.
     local = isinstance(states[0], LocalState)
-    for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
+    for step, ((xfer_id, location), before, after) in enumerate(zip(actions, states, states[1:], strict=False), 1):
         if xfer_id == no_op or not local:
             matched.append(np.zeros(0, np.int32))
         else:
             matched.append(before.rows(before.match(xfer_id, location).nodes))
-        rewards.append(0.0 if xfer_id == no_op else reward(before, after, task.initial))
+        if xfer_id == no_op:
+            earnings = earnings.stopped(before)
+        else:
+            earnings = earnings.moved(before, after, step == len(actions))
+        rewards.append(earnings.last)
     ends = np.zeros(len(actions), bool)
     ends[-1] = True
     dead_end = not task.encoding_spec.stop and not states[-1].counts.any()
@@ -84,6 +90,7 @@ def record(
         np.array([state.objective / task.per_unit for state in states], np.float64),
         np.array([state.counts for state in states], np.int32),
         kept([state.arrays() for state in states]), index, matched, edits, copied, task.encoding_spec.version,
+        earnings.measurements,
     )  # fmt: skip
 
 
@@ -102,16 +109,20 @@ def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]])
 
 
 class Figures(NamedTuple):
-    """Of an episode. gained: its return. best_gain: percent by which its best state is below the first cost."""
+    """Of an episode. gained: its return. best_gain: percent by which its best state is below the first cost.
+    measurements: see `Episode`.
+    """
 
     steps: int
     gained: float
     best_gain: float
+    measurements: Mapping[str, float]
 
 
 def figures(episode: Episode) -> Figures:
     first, best = episode.costs[0], episode.costs.min()
-    return Figures(len(episode), float(episode.rewards.sum()), float(100 * (first - best) / first) if first else 0.0)
+    best_gain = float(100 * (first - best) / first) if first else 0.0
+    return Figures(len(episode), float(episode.rewards.sum()), best_gain, episode.measurements)
 
 
 # -- in a worker -----------------------------------------------------------------------------------
@@ -154,7 +165,8 @@ def collect(
         cost, of the best state of all episodes so far), "episode_length", "interactions" so far.
       executor: see rlflow.collect.executors.
 
-    Returns: episodes, interactions (steps of the real environment), and how many of each are new.
+    Returns: episodes, interactions (steps of the real environment), new_interactions (those that were not on disk
+    before), measurement_seconds (that the rewards took to measure, each graph once, whoever measured it).
     """
     folder, spec = Path(folder).absolute(), spec.absolute()
     shards = [list(range(k, min(k + SHARD_EPISODES, episodes))) for k in range(0, episodes, SHARD_EPISODES)]
@@ -162,6 +174,7 @@ def collect(
     missing = [number for number, known in enumerate(on_disk) if known is None]
     before = [one for known in on_disk if known is not None for one in known]
     done, interactions, new_interactions = len(before), sum(one.steps for one in before), 0
+    measured = {graph: seconds for one in before for graph, seconds in one.measurements.items()}
     best_gain = max((one.best_gain for one in before), default=0.0)
     if progress is not None:
         progress.update(done)
@@ -174,6 +187,7 @@ def collect(
                     progress.update(len(played))
                 for one in played:
                     done, new_interactions = done + 1, new_interactions + one.steps
+                    measured |= one.measurements
                     best_gain = max(best_gain, one.best_gain)
                     if log is not None:
                         log(done, {
@@ -184,6 +198,7 @@ def collect(
         "episodes": episodes,
         "interactions": interactions + new_interactions,
         "new_interactions": new_interactions,
+        "measurement_seconds": math.fsum(measured.values()),
     }
 
 

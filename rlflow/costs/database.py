@@ -2,7 +2,8 @@
 
 A SQLite file that several processes may share; it is a cache, so that a file of an older format is emptied.
 
-Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`).
+Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`), and what whole
+graphs were measured to take (`rlflow.costs.latencies`).
 
 A database answers with the timings of one machine: this one, or that of which somebody took timings into it from a file
 (`rlflow.costs.portable`). Then it is that machine's for good, and nothing is timed into it elsewhere.
@@ -23,6 +24,7 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import say
 from rlflow.common.system import locked
+from rlflow.costs.probe import Latency
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 
@@ -35,6 +37,11 @@ TABLE = """CREATE TABLE IF NOT EXISTS timings (
 # What a family of rules did to files on this machine: their latency with its rewrites, of that without them.
 FAMILIES = """CREATE TABLE IF NOT EXISTS families (
     family TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, ratio REAL, low REAL, high REAL)"""
+# What a graph takes, end to end, as a share of what the graph takes that it was rewritten from.
+LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
+    graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
+    ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
+    PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row where the database is another machine's
 LEAST_WIDTH = 0.005  # of an interval: no measurement is surer
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
@@ -65,6 +72,7 @@ class TimingDatabase:
         with self.connected() as connection:
             connection.execute(TARGET)
             connection.execute(FAMILIES)
+            connection.execute(LATENCIES)
             target = connection.execute("SELECT machine FROM target").fetchone()
         self.machine = target[0] if target else machine()
 
@@ -142,10 +150,11 @@ class TimingDatabase:
         return [dict(zip(COLUMNS, row, strict=True)) for row in result]
 
     def clear(self, threads: int | None = None, machine: str | None = None) -> int:
-        """Deletes what `rows` would give, and what families did there; returns how many timings."""
+        """Deletes what `rows` would give, and what was measured there; returns how many timings."""
         where, values = _where(threads, machine)
         with self.lock(), self.connected() as connection:
             connection.execute(f"DELETE FROM families{where}", values)
+            connection.execute(f"DELETE FROM latencies{where}", values)
             return connection.execute(f"DELETE FROM timings{where}", values).rowcount
 
     def keep_family(self, family: str, threads: int, ratio: float, low: float, high: float) -> None:
@@ -167,6 +176,27 @@ class TimingDatabase:
             total, weights = sums.get(family, (0.0, 0.0))
             sums[family] = total + weight * math.log(ratio), weights + weight
         return {family: math.exp(total / weights) for family, (total, weights) in sorted(sums.items())}
+
+    def keep_latency(self, graph: str, original: str, sizes: str, threads: int, latency: Latency) -> None:
+        """Keeps what a graph was measured to take. graph, original: hashes.  sizes: those of its symbols.
+
+        Raises RLFlowError if it is there.
+        """
+        self.check_here()
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        row = (graph, original, sizes, threads, self.machine, onnxruntime.__version__, date, *latency)
+        with self.connected() as connection:
+            connection.execute(f"INSERT INTO latencies VALUES ({','.join('?' * len(row))})", row)
+
+    def latency(self, graph: str, original: str, sizes: str, threads: int) -> Latency | None:
+        query = (
+            f"SELECT {','.join(Latency._fields)} FROM latencies"
+            " WHERE graph=? AND original=? AND sizes=? AND threads=? AND machine=? AND onnxruntime=?"
+        )
+        key = (graph, original, sizes, threads, self.machine, onnxruntime.__version__)
+        with self.connected() as connection:
+            row = connection.execute(query, key).fetchone()
+        return Latency(*row) if row else None
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:

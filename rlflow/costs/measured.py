@@ -184,6 +184,22 @@ def ratios_in_turns(
     return np.exp(np.mean([np.log(one[1:] / one[0]) for one in medians], axis=0)).tolist()
 
 
+def pairs_beside(
+    original: onnxruntime.InferenceSession,
+    candidate: onnx.ModelProto | Path | str,
+    inputs: Sequence[dict[str, np.ndarray]],
+    threads: int,
+    seconds: float,
+) -> list[np.ndarray]:
+    """Seconds of runs in turns, [pairs, 2] at each of the inputs, of a session that is kept and of a new one of the
+    candidate. seconds: for all of them together.
+
+    Raises RLFlowError if ONNX Runtime refuses the candidate.
+    """
+    running = [original, warm_session(candidate, inputs, threads)]
+    return [_pairs(_in_turns(running, one, threads, seconds / len(inputs), first=0)) for one in inputs]
+
+
 def _ratios(times: list[list[np.ndarray]], seed: int) -> tuple[Ratio, list[Ratio]]:
     """Over all sizes, and at each of them."""
     there = [ratio_of([pairs[:, 1] / pairs[:, 0] for pairs in one_size], seed) for one_size in zip(*times, strict=True)]
@@ -261,7 +277,7 @@ def _side_by_side(
     """
     running = [None] * len(models)
     for side in _in_order(first, len(models)):
-        running[side] = _warm(models[side], inputs, threads)
+        running[side] = warm_session(models[side], inputs, threads)
     return [_in_turns(running, one, threads, seconds, first) for one in inputs]
 
 
@@ -285,13 +301,13 @@ def _one_after_the_other(
 ) -> list[list[list[Run]]]:
     """As `_side_by_side`, but only one session lives at a time."""
     runs: list[list[list[Run]]] = [[[], []] for _ in inputs]
-    running = _warm(models[first], inputs, threads)
+    running = warm_session(models[first], inputs, threads)
     for one, sides in zip(inputs, runs, strict=True):
         end = time.perf_counter() + seconds / 2
         while _goes_on(sides[first], end):
             sides[first].append(_run(running, one, threads))
     del running
-    running = _warm(models[1 - first], inputs, threads)
+    running = warm_session(models[1 - first], inputs, threads)
     for one, sides in zip(inputs, runs, strict=True):
         sides[1 - first] = [_run(running, one, threads) for _ in sides[first]]
     return runs
@@ -305,7 +321,10 @@ def _pairs(runs: list[list[Run]]) -> np.ndarray:
     return np.array(list(zip(*kept, strict=False)))
 
 
-def _warm(model, inputs: Sequence[dict[str, np.ndarray]], threads: int) -> onnxruntime.InferenceSession:
+def warm_session(
+    model: onnx.ModelProto | Path | str, inputs: Sequence[dict[str, np.ndarray]], threads: int
+) -> onnxruntime.InferenceSession:
+    """One that has allocated what it needs at each of the inputs. Raises RLFlowError if ONNX Runtime refuses."""
     running = session(model, threads)
     for one in inputs:
         for _ in range(2):  # the first run allocates

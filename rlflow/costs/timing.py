@@ -12,7 +12,7 @@ threads (`roused`), in the empty model, too, whose time is taken off. With two t
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -70,14 +70,21 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, times: list[int]) -> "Timing":
-        """Of the runs of one process: the 95 % interval of the median by order statistics, and BETWEEN_SESSIONS."""
-        ordered = np.sort(np.asarray(times, float))
-        around, last = Z * len(ordered) ** 0.5 / 2, len(ordered) - 1  # the median's rank is binomial
-        low, high = int(len(ordered) / 2 - around), int(np.ceil(len(ordered) / 2 + around))
-        median, low, high = (float(at) for at in (np.median(ordered), ordered[max(low, 0)], ordered[min(high, last)]))
-        elsewhere = BETWEEN_SESSIONS * median
-        low, high = median - math.hypot(median - low, elsewhere), median + math.hypot(high - median, elsewhere)
-        return cls(median, max(low, 0.0), high, len(ordered))
+        """Of the runs of one process."""
+        return cls(*median_of(times), len(times))
+
+
+def median_of(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+    """(the median of what runs of one process gave, the interval in which it lies in other processes too): its 95 %
+    interval by order statistics, and BETWEEN_SESSIONS.
+    """
+    ordered = np.sort(np.asarray(values, float))
+    around, last = Z * len(ordered) ** 0.5 / 2, len(ordered) - 1  # the median's rank is binomial
+    low, high = int(len(ordered) / 2 - around), int(np.ceil(len(ordered) / 2 + around))
+    median, low, high = (float(at) for at in (np.median(ordered), ordered[max(low, 0)], ordered[min(high, last)]))
+    elsewhere = BETWEEN_SESSIONS * median
+    low, high = median - math.hypot(median - low, elsewhere), median + math.hypot(high - median, elsewhere)
+    return median, max(low, 0.0), high
 
 
 # -- models ----------------------------------------------------------------------------------------

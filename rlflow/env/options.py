@@ -28,10 +28,21 @@ class EnvOptions:
     )
     reward: str = option(
         "relative",
-        "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime) or new-runtime (its "
-        "level); the world model `edits` refuses combined: it knows runtimes alone",
+        "incremental (paper, eq. 2), combined (eq. 3), relative (percent of the initial runtime), new-runtime (its "
+        "level) or measured (percent of the initial latency, end to end on this machine); the world model `edits` "
+        "refuses combined and measured: it knows estimated runtimes alone",
     )
     alpha: float = option(
         0.8, "weight of the runtime in `combined`; the best of the paper's grid (section 4.3)", at_least=0
     )
     beta: float = option(0.2, "weight of the memory accesses in `combined`", at_least=0)
+    measure_every: int | None = option(
+        5, "steps after which `measured` measures, besides at an episode's end (N of X-RLflow); null: there alone"
+    )
+    unmeasured_reward: float = option(
+        0.0, "what `measured` pays for a step that is not measured (0.1 in X-RLflow's code)", at_least=0
+    )
+    measure_seconds: float = option(0.5, "seconds that the runs of one measurement take; making sessions comes on top")
+    measure_limit: float = option(
+        60.0, "seconds after which a measurement that has not ended is given up; its step then earns nothing"
+    )

@@ -1,15 +1,19 @@
 """Rewards: what one step of the real environment earns.
 
-A reward is a function of the states before and after a valid step and of the initial state. An invalid
-action gets `INVALID_REWARD` whatever the reward function (RLFlow, equations 2 and 3).
+A reward is a function of the states before and after a valid step and of the initial state; or one of the whole episode
+(`rlflow.tasks.base.EpisodeReward`), as where only some states are measured (rlflow/env/measured_reward.py). An invalid
+action gets `INVALID_REWARD` whatever the reward (RLFlow, equations 2 and 3), and changes nothing of what is earned.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar, Self
 
 from rlflow.common.registry import Registry
 from rlflow.env.options import EnvOptions
 from rlflow.env.state import RewriteState
-from rlflow.tasks.base import Reward
+from rlflow.tasks.base import Earnings, EpisodeReward, Reward, State, StepReward
 
 INVALID_REWARD = -100.0
 
@@ -20,6 +24,7 @@ REWARDS = Registry(
         "combined": "rlflow.env.rewards:combined",
         "relative": "rlflow.env.rewards:relative",
         "new-runtime": "rlflow.env.rewards:new_runtime",
+        "measured": "rlflow.env.measured_reward:MeasuredReward",
     },
 )
 
@@ -54,7 +59,32 @@ def new_runtime(before: RewriteState, after: RewriteState, initial: RewriteState
     return initial.runtime_ms - after.runtime_ms
 
 
-def make_reward(name: str, alpha: float, beta: float) -> Reward:
-    """The reward of a config; `alpha` and `beta` are those of `combined`."""
+def make_reward(name: str, alpha: float, beta: float) -> StepReward:
+    """A reward by estimates; `alpha` and `beta` are those of `combined`."""
     reward = REWARDS.get(name)
     return partial(reward, alpha=alpha, beta=beta) if reward is combined else reward
+
+
+# -- of an episode ---------------------------------------------------------------------------------
+
+
+def begin(reward: Reward, initial: State) -> Earnings:
+    """What an episode that begins here has earned: nothing yet."""
+    return reward.begin(initial) if isinstance(reward, EpisodeReward) else StepByStep(reward, initial)
+
+
+@dataclass(frozen=True)
+class StepByStep:
+    """Earnings where each step is paid by itself."""
+
+    reward: StepReward
+    initial: State
+    last: float = 0.0
+    info: ClassVar[Mapping[str, object]] = {}
+    measurements: ClassVar[Mapping[str, float]] = {}
+
+    def moved(self, before: State, after: State, ended: bool) -> Self:
+        return replace(self, last=float(self.reward(before, after, self.initial)))
+
+    def stopped(self, state: State) -> Self:
+        return replace(self, last=0.0)

@@ -15,8 +15,9 @@ class GraphRewriteEnv(StepEnv):
 
     See `StepEnv`: an action is (xfer_id, location), the arrays are those of rlflow/env/observation, rewards those of
     rlflow/env/rewards.py. `info` has `cost` (estimated runtime in ms), `flops`, `bytes`, `launches`, `valid` and `rule`
-    (of the last action). With `env.moves=alike` an action is (xfer_id, index of a move), and `actions` are the single
-    rewrites that the last one made (rlflow/env/alike.py).
+    (of the last action), and what the reward says (`measured`: rlflow/env/measured_reward.py). With `env.moves=alike`
+    an action is (xfer_id, index of a move), and `actions` are the single rewrites that the last one made
+    (rlflow/env/alike.py).
     """
 
     def __init__(

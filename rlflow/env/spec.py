@@ -2,15 +2,20 @@
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import onnx
 
 from rlflow.common.system import usable_cores
 from rlflow.costs import COSTS
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.latencies import Latencies
 from rlflow.costs.options import CostOptions
+from rlflow.costs.probe import Probe
+from rlflow.env.measured_reward import MeasuredReward
 from rlflow.env.options import EnvOptions
-from rlflow.env.rewards import make_reward
+from rlflow.env.rewards import REWARDS, make_reward
 from rlflow.env.state import Task
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
@@ -58,8 +63,21 @@ class EnvSpec(EnvOptions):
             graph, rules, cost, self.max_locations, sizes, preparation, loaded if preparation else None, self.moves
         )
 
+    @property
+    def measures(self) -> bool:
+        """Whether steps are rewarded by measurements."""
+        return REWARDS.get(self.reward) is MeasuredReward
+
     def make_reward(self) -> Reward:
-        return make_reward(self.reward, self.alpha, self.beta)
+        if not self.measures:
+            return make_reward(self.reward, self.alpha, self.beta)
+        return MeasuredReward(self._latencies, self.measure_every, self.unmeasured_reward)
+
+    @cached_property
+    def _latencies(self) -> Latencies:
+        """All rewards of this object measure in one process, and what one has measured the others know."""
+        probe = Probe(self.threads, self.measure_seconds, self.measure_limit)
+        return Latencies(TimingDatabase(self.database), self.threads, probe)
 
     def absolute(self) -> "EnvSpec":
         """The same with absolute paths, for a process with another working directory."""

@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from rlflow.common.errors import RLFlowError
 from rlflow.env.options import EnvOptions
-from rlflow.env.rewards import INVALID_REWARD
-from rlflow.tasks.base import GraphArrays, Reward, State, Task, location_masks, valid_actions
+from rlflow.env.rewards import INVALID_REWARD, begin
+from rlflow.tasks.base import Earnings, GraphArrays, Reward, State, Task, location_masks, valid_actions
 
 
 @runtime_checkable
@@ -46,17 +46,18 @@ class StepEnv(gym.Env):
     `reset(options={"candidates": True})` they come in `info["xfer_tuples"]` at every step of the episode.
 
     ## Reward
-    A function of the states before and after; −100 for an invalid action, which changes nothing. NO-OP is worth 0.
+    A function of the states before and after; −100 for an invalid action, which changes nothing. NO-OP is worth 0. Or a
+    reward of the whole episode, which may pay NO-OP, too.
 
     ## Ends
     Terminated by NO-OP, or where nothing is left to choose; truncated after `max_steps` steps.
 
     ## Info
-    `cost` (the objective in the task's unit), `valid`, and what a subclass adds.
+    `cost` (the objective in the task's unit), `valid`, and what the reward and a subclass add.
 
     Args:
       task: what stays the same in an episode.
-      reward: a function (before, after, initial) → float of states.
+      reward: a function (before, after, initial) → float of states, or a `rlflow.tasks.base.EpisodeReward`.
       max_steps: length at which an episode is truncated.
       max_nodes, max_edges: padding; by default twice the initial graph and some room. An action
         that could outgrow them is masked, with the later choices of its sort.
@@ -95,7 +96,7 @@ class StepEnv(gym.Env):
             }
         )
         self.initial = self.state = self.start()
-        self._steps = 0
+        self._steps, self._earnings = 0, begin(reward, self.initial)
         self._wants_candidates = False
         self._arrays_of: State | None = None  # the states that the two caches belong to
         self._masks_of: State | None = None
@@ -104,17 +105,19 @@ class StepEnv(gym.Env):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)
-        self.state, self._steps = self.initial, 0
+        self.state, self._steps, self._earnings = self.initial, 0, begin(self.reward, self.initial)
         self._wants_candidates = bool((options or {}).get("candidates", False))
         return self._observation(), self._info(True)
 
     def step(self, action):
         xfer_id, location = (int(part) for part in action)
         no_op = self.encoding_spec.stop and (xfer_id, location) == (self.encoding_spec.n_rules, 0)
-        if no_op or not self._allowed(xfer_id, location):
+        if no_op:
+            self._steps, self._earnings = self._steps + 1, self._earnings.stopped(self.state)
+            return self._observation(), self._earnings.last, True, False, self._info(True)
+        if not self._allowed(xfer_id, location):
             self._steps += 1
-            truncated = not no_op and self._steps >= self.max_steps
-            return self._observation(), 0.0 if no_op else INVALID_REWARD, no_op, truncated, self._info(no_op)
+            return self._observation(), INVALID_REWARD, False, self._steps >= self.max_steps, self._info(False)
         return self.recall(action, self.state.apply(xfer_id, location))
 
     def action_masks(self) -> np.ndarray:
@@ -124,19 +127,20 @@ class StepEnv(gym.Env):
 
     # -- beyond Gymnasium --------------------------------------------------------------------------
 
-    def save_state(self) -> tuple[State, int]:
+    def save_state(self) -> tuple[State, int, Earnings]:
         """A value that `restore_state` takes; states are immutable, so this copies nothing."""
-        return self.state, self._steps
+        return self.state, self._steps, self._earnings
 
-    def restore_state(self, saved: tuple[State, int]) -> None:
-        self.state, self._steps = saved
+    def restore_state(self, saved: tuple[State, int, Earnings]) -> None:
+        self.state, self._steps, self._earnings = saved
 
     def recall(self, action, after: State):
         """What `step` gives for a valid choice that is known to lead to the state `after`: nothing is carried out."""
         before, self.state, self._steps = self.state, after, self._steps + 1
-        reward, ended = float(self.reward(before, after, self.initial)), not self._masks()[0].any()
+        ended = not self._masks()[0].any()
         truncated = not ended and self._steps >= self.max_steps
-        return self._observation(), reward, ended, truncated, self._info(True, int(action[0]))
+        self._earnings = self._earnings.moved(before, after, ended or truncated)
+        return self._observation(), self._earnings.last, ended, truncated, self._info(True, int(action[0]))
 
     def fork(self) -> "StepEnv":
         """An environment of its own in the same state; the task, which nothing changes, is shared."""
@@ -201,7 +205,8 @@ class StepEnv(gym.Env):
 
     def _info(self, valid: bool, taken: int | None = None) -> dict[str, Any]:
         """taken: the sort of a valid choice that was just made."""
-        info = {"cost": self.state.objective / self.task.per_unit, **self._figures(taken), "valid": valid}
+        cost = self.state.objective / self.task.per_unit
+        info = {"cost": cost, **self._figures(taken), **self._earnings.info, "valid": valid}
         if self._wants_candidates:
             info["xfer_tuples"] = self.candidates()
         return info

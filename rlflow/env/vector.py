@@ -18,7 +18,8 @@ def make_env(spec: EnvSpec, render_mode: str | None = None) -> GraphRewriteEnv:
 
 
 def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
-    """n copies of the environment, each in a process of its own; in this one if n is 1 or `processes` is false.
+    """n copies of the environment, each in a process of its own; in this one if n is 1, `processes` is false or states
+    are measured: only one process of a machine measures at a time.
 
     A copy whose episode ends is reset in the same step (`AutoresetMode.SAME_STEP`, like the dream): its last
     observation is in `infos["final_obs"]`, and what `step` returns begins the next episode. Masks are part of the
@@ -27,7 +28,7 @@ def make_vector_env(spec: EnvSpec, n: int, processes: bool = True) -> VectorEnv:
     Processes are spawned: a script that calls this needs `if __name__ == "__main__":`.
     """
     makers = [partial(make_env, spec)] * n
-    if n == 1 or not processes:
+    if n == 1 or not processes or spec.measures:
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
     # Spawned, since a fork would inherit ONNX Runtime's threads.
     return AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)

@@ -217,7 +217,34 @@ class Task(Protocol):
     encoding_spec: EncodingSpec
 
 
-Reward = Callable[[State, State, State], float]  # (before, after, initial): what one valid step was worth
+class Earnings(Protocol):
+    """What an episode has earned so far: an immutable value, as states are.
+
+    last: what its last step earned.  info: what the environment's `info` says of it.
+    measurements: hash of a state that was measured for it → the seconds that this took.
+    """
+
+    last: float
+    info: Mapping[str, object]
+    measurements: Mapping[str, float]
+
+    def moved(self, before: State, after: State, ended: bool) -> Self:
+        """After a valid step, with which the episode may have ended."""
+
+    def stopped(self, state: State) -> Self:
+        """After NO-OP."""
+
+
+@runtime_checkable
+class EpisodeReward(Protocol):
+    """A reward of which a step's share depends on those before it, or on whether it is the last."""
+
+    def begin(self, initial: State) -> Earnings:
+        """Of an episode that begins here. Takes no time."""
+
+
+StepReward = Callable[[State, State, State], float]  # (before, after, initial): what one valid step was worth
+Reward = StepReward | EpisodeReward
 
 
 class TaskSpec(Protocol):

@@ -5,9 +5,9 @@ It predicts runtimes and nothing else of a cost, so a reward must be a multiple 
 of what all steps so far took off it together. Which of the two, and the reward of a picosecond, is what the episodes
 say; where they say neither, there is nothing that a dream could pay.
 
-Then the training ends at once with an error (as where bytes or launches count too): a dream that pays something else
-than reality is worse than none. The mean reward of a match class is of what its own steps gained in both cases, so the
-greedy prior stays greedy.
+Then the training ends at once with an error (as where bytes or launches count too, or where latencies are measured): a
+dream that pays something else than reality is worse than none. The mean reward of a match class is of what its own
+steps gained in both cases, so the greedy prior stays greedy.
 """
 
 from collections.abc import Sequence
@@ -41,20 +41,22 @@ class RewardScales:
 
     @classmethod
     def learn(cls, episodes: Sequence[Episode], no_op: int) -> Self:
-        """Raises UnpredictableRewardError if a logged reward is neither multiple. NO-OP, whose reward is 0, says
+        """Raises UnpredictableRewardError if a logged reward is neither multiple, or a NO-OP was paid: it gains
         nothing."""
         logged: dict[int, list[np.ndarray]] = {}
+        pays_no_op = False
         for episode in episodes:
-            runtimes = np.rint(1e9 * episode.costs)
+            runtimes, moved = np.rint(1e9 * episode.costs), episode.actions[:, 0] != no_op
             steps = np.stack([-np.diff(runtimes), runtimes[0] - runtimes[1:], episode.rewards])
-            logged.setdefault(int(runtimes[0]), []).append(steps[:, episode.actions[:, 0] != no_op])
+            logged.setdefault(int(runtimes[0]), []).append(steps[:, moved])
+            pays_no_op |= bool(episode.rewards[~moved].any())
         of_graphs = {runtime: np.concatenate(steps, axis=1) for runtime, steps in logged.items()}
         for level in (False, True):
             scales = {runtime: _explained(steps[int(level)], steps[2]) for runtime, steps in of_graphs.items()}
-            if None not in scales.values():
+            if None not in scales.values() and not pays_no_op:
                 return cls(scales, level)
         raise UnpredictableRewardError(
-            "its rewards are no multiple of the runtime that a step, or all steps so far, gained, and "
+            "its rewards are no multiple of the estimated runtime that a step, or all steps so far, gained, and "
             "world_model.name=edits predicts no others; world_model.name=mdn-rnn learns any"
         )
 

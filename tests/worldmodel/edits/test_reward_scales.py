@@ -10,6 +10,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import REWARDS, incremental, make_reward, new_runtime, relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from tests.commands import EDITS, in_process
+from tests.toys.latencies import planted_reward
 from tests.toys.systems import SIGNS_AND_PRODUCTS, fitted, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from tests.worldmodel.edits.test_neighbourhood import Fused, with_cost
@@ -44,7 +45,7 @@ def learnt(name):
 def walked(task, reward, start, steps, seed=0):
     """(actions, in the environment's numbering; their rewards; the states that they lead from) on the real graph."""
     env, rng = GraphRewriteEnv(task, reward, 100), np.random.default_rng(seed)
-    env.restore_state((start, 0))
+    env.restore_state((start, *env.save_state()[1:]))
     actions, rewards, states = [], [], []
     for _ in range(steps):
         valid = env.state.valid_actions()[:-1]
@@ -75,7 +76,7 @@ def dreamt(model, start, actions, states, temperature=0.0):
     return np.array(rewards), np.array(sums)
 
 
-@pytest.mark.parametrize("name", sorted(REWARDS))
+@pytest.mark.parametrize("name", sorted(set(REWARDS) - {"measured"}))
 def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
     episodes = episodes_of(task, shipped(name))
     if name not in PREDICTED:
@@ -86,6 +87,21 @@ def test_every_reward_that_is_shipped_is_predicted_or_refused(task, name):
     predicted = said(model, episodes)
     assert len(predicted.rewards) > 100 and predicted.reward_error <= ROUNDING * np.abs(predicted.real_rewards).max()
     assert model.calibration(episodes) == {"coverage_50": 1.0, "coverage_90": 1.0}
+
+
+@pytest.mark.parametrize("every", [1, 5, None])
+def test_measured_rewards_are_refused(task, tmp_path, every):
+    reward, _ = planted_reward(tmp_path, every)
+    with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
+        fitted(episodes_of(task, reward), task)
+
+
+def test_a_reward_that_pays_no_op_is_refused_whatever_the_other_steps_earn(task, tmp_path):
+    reward, _ = planted_reward(tmp_path, every=None)
+    stopped = [one for one in episodes_of(task, reward, 40) if one.actions[-1, 0] == task.no_op and len(one) > 1]
+    assert stopped and not any(one.rewards[:-1].any() for one in stopped)
+    with pytest.raises(UnpredictableRewardError, match="mdn-rnn"):
+        RewardScales.learn(stopped, task.no_op)
 
 
 @pytest.mark.parametrize("name", PREDICTED)

@@ -1,0 +1,79 @@
+"""`collect` with measured rewards, on this machine: killed and gone on with, it leaves what an undisturbed one leaves.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from rlflow.collect.episodes import read_episodes
+from rlflow.costs.database import TimingDatabase
+from tests.commands import EDITS, ROOT, in_process
+
+WAIT = 120.0  # seconds at most
+
+
+def options(folder: Path, *more: str) -> tuple[str, ...]:
+    return (
+        "--model", "tiny_resnet18", *EDITS, "collect.episodes=8", "env.reward=measured", "env.measure_every=2",
+        "env.measure_seconds=0.02", f"cost.database={folder / 'costs.sqlite'}", "cost.threads=1", *more,
+    )  # fmt: skip
+
+
+def shards(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(run.glob("episodes/shard-*.npz"))}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
+    """(a folder with a database and a run that was killed, all its processes with it, after its first shard; what was
+    on disk)."""
+    folder = tmp_path_factory.mktemp("measured")
+    command = [sys.executable, str(ROOT / "run.py"), "collect", "--run", str(folder / "run"), *options(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + WAIT
+    while not shards(folder / "run") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    psutil.wait_procs(workers, WAIT)
+    assert not any(worker.is_running() for worker in workers)  # nothing measures for nobody
+    return folder, shards(folder / "run")
+
+
+def test_a_killed_collection_keeps_what_it_has_and_goes_on_to_the_same_end(killed, capsys):
+    folder, before = killed
+    results = []
+    for name, workers in (("run", 2), ("undisturbed", 1)):
+        done = in_process(capsys, "collect", "--run", folder / name, *options(folder, f"workers={workers}"))
+        assert done.code == 0, done.err
+        assert "s of measurement" in done.ending["result"]
+        results.append(json.loads((folder / name / "collect.json").read_text()))
+    assert before.items() <= shards(folder / "run").items()
+    assert shards(folder / "run") == shards(folder / "undisturbed")
+    assert results[0]["measurement_seconds"] == results[1]["measurement_seconds"] > 0
+
+
+def test_the_seconds_are_those_of_the_graphs_in_the_database(killed, capsys):
+    folder, _ = killed
+    assert in_process(capsys, "collect", "--run", folder / "run", *options(folder)).code == 0
+    episodes = read_episodes(folder / "run" / "episodes", 8)
+    with TimingDatabase(folder / "costs.sqlite").connected() as connection:
+        stored = dict(connection.execute("SELECT graph, seconds FROM latencies").fetchall())
+    measured = {graph: seconds for episode in episodes for graph, seconds in episode.measurements.items()}
+    assert measured == stored
+    assert any(np.any(episode.rewards) for episode in episodes)
+
+
+def test_a_world_model_of_estimates_refuses_what_was_measured(killed, capsys):
+    folder, _ = killed
+    assert in_process(capsys, "collect", "--run", folder / "run", *options(folder)).code == 0
+    error = in_process(capsys, "train-wm", "--run", folder / "run").error
+    assert "env.reward=measured" in error and "world_model.name=mdn-rnn" in error

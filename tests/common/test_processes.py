@@ -1,0 +1,81 @@
+"""A worker does its jobs elsewhere, and what becomes of it is never more than one job's business."""
+
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.processes import Worker, WorkerDied
+
+ENOUGH = 60.0  # seconds for what takes none
+
+
+def divide(number: float, by: float) -> float:
+    return number / by
+
+
+def refuse(text: str) -> None:
+    raise RLFlowError(text)
+
+
+def own_process(worker: Worker) -> int:
+    return worker.run(os.getpid, limit=ENOUGH)
+
+
+@pytest.fixture(scope="module")
+def worker():
+    return Worker()
+
+
+def test_jobs_are_done_in_one_other_process(worker):
+    assert worker.run(divide, 3.0, 2.0, limit=ENOUGH) == 1.5
+    assert own_process(worker) == own_process(worker) != os.getpid()
+
+
+def test_what_a_function_raises_arrives_and_the_process_stays(worker):
+    before = own_process(worker)
+    with pytest.raises(RLFlowError, match="^not this one$"):
+        worker.run(refuse, "not this one", limit=ENOUGH)
+    with pytest.raises(RLFlowError, match="(?s)Traceback.*ZeroDivisionError"):
+        worker.run(divide, 1.0, 0.0, limit=ENOUGH)
+    assert own_process(worker) == before
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_killed_or_hanging_process_costs_its_job_and_another_does_the_next(worker, killed):
+    """Stopped by a signal it hangs whatever it does; then nothing but SIGKILL ends it."""
+    process = psutil.Process(own_process(worker))
+    process.suspend()
+    if killed:
+        threading.Timer(0.2, process.kill).start()
+    with pytest.raises(WorkerDied, match="killed" if killed else "no answer within 0.5 s"):
+        worker.run(divide, 3.0, 2.0, limit=ENOUGH if killed else 0.5)
+    assert not process.is_running()
+    assert worker.run(divide, 3.0, 2.0, limit=ENOUGH) == 1.5 and own_process(worker) != process.pid
+
+
+def test_an_interrupt_leaves_no_job_behind(worker):
+    """A late answer would be taken for that of the next job."""
+    process = psutil.Process(own_process(worker))
+    threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        worker.run(time.sleep, ENOUGH, limit=ENOUGH)
+    assert not process.is_running()
+    assert worker.run(divide, 3.0, 2.0, limit=ENOUGH) == 1.5
+
+
+def test_the_interrupt_of_a_terminal_does_not_reach_it(worker):
+    process = own_process(worker)
+    os.kill(process, signal.SIGINT)
+    assert own_process(worker) == process
+
+
+def test_it_ends_when_nobody_has_it():
+    worker = Worker()
+    process = psutil.Process(own_process(worker))
+    del worker
+    process.wait(ENOUGH)

@@ -1,0 +1,118 @@
+"""Fast measurements: what they say of runs that are planted, and real ones, whose worker may die or hang."""
+
+import os
+import threading
+
+import numpy as np
+import psutil
+import pytest
+
+from rlflow.common.errors import RLFlowError
+from rlflow.costs import measured
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.latencies import Latencies
+from rlflow.costs.measured import MIN_PAIRS, Run
+from rlflow.costs.probe import Latency, LostMeasurement, Probe
+from tests.costs.graphs import graph
+from tests.toys.tiny import tiny_task
+
+LIMIT = 120.0  # seconds for what takes one on a machine that is free
+
+# -- what runs say ---------------------------------------------------------------------------------
+
+
+def test_the_latency_is_the_median_of_the_pairs_and_drift_is_nobodys():
+    """A machine that gets twice as slow in the meantime slows both sides of a pair."""
+    drift = np.linspace(1.0, 2.0, 50)
+    latency = Latency.of([np.stack([drift, 0.8 * drift], axis=1)], 1.5)
+    assert latency.ratio == pytest.approx(0.8) and latency.low < 0.8 < latency.high
+    assert latency.original_ms == pytest.approx(1500.0) and (latency.pairs, latency.seconds) == (50, 1.5)
+
+
+def test_no_interval_is_narrower_than_sessions_differ():
+    latency = Latency.of([np.ones((1000, 2))], 1.0)
+    assert latency.low == pytest.approx(0.97) and latency.high == pytest.approx(1.03)
+
+
+def test_over_several_sizes_the_geometric_mean_counts():
+    times = [np.tile([1.0, ratio], (10, 1)) for ratio in (0.5, 2.0)]
+    latency = Latency.of(times, 1.0)
+    assert latency.ratio == pytest.approx(1.0) and latency.pairs == 20
+    assert latency.low == pytest.approx(0.97) and latency.high == pytest.approx(1.03)
+
+
+def test_a_kept_session_and_a_new_one_run_in_turns(monkeypatch):
+    order = []
+
+    def run(running, inputs, threads):
+        order.append(running)
+        return Run(2.0 if running == "kept" else 1.0, True)
+
+    monkeypatch.setattr(measured, "warm_session", lambda model, inputs, threads: f"of {model}")
+    monkeypatch.setattr(measured, "_run", run)
+    (pairs,) = measured.pairs_beside("kept", "graph", [{}], 1, 0.0)
+    assert pairs.tolist() == [[2.0, 1.0]] * MIN_PAIRS
+    assert [set(turn) for turn in zip(order[::2], order[1::2], strict=True)] == [{"kept", "of graph"}] * MIN_PAIRS
+    assert order[0] != order[2]  # none is always the first
+
+
+# -- on this machine -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def probe():
+    return Probe(1, 0.1, LIMIT)
+
+
+@pytest.fixture
+def worker(probe):
+    """The process in which the probe measures."""
+    probe(tiny_task().graph, tiny_task().graph, ({},))
+    return psutil.Process(probe._worker.run(os.getpid, limit=LIMIT))
+
+
+def rewritten(steps=1):
+    state = tiny_task().initial
+    for _ in range(steps):
+        state = state.apply(*map(int, state.valid_actions()[0]))
+    return state.graph
+
+
+def test_a_graph_is_measured_beside_the_session_of_its_original_that_is_kept(probe, worker, monkeypatch):
+    jobs, run = [], probe._worker.run
+    monkeypatch.setattr(probe._worker, "run", lambda job, *rest, **limit: jobs.append(job) or run(job, *rest, **limit))
+    latency = probe(tiny_task().graph, rewritten(), ({},))
+    assert 0 < latency.low <= latency.ratio <= latency.high and latency.original_ms > 0
+    assert latency.pairs >= MIN_PAIRS and latency.seconds > 0
+    assert worker.is_running() and [job.__name__ for job in jobs] == ["_run"]
+
+
+def test_symbols_get_their_sizes(probe):
+    body = "g (float[N,64] x, float[64,64] w) => (float[N,64] y) {a = MatMul(x, w) y = Relu(a)}"
+    symbolic = graph(body)
+    assert probe(symbolic, symbolic, ({"N": 8}, {"N": 16})).pairs >= 2 * MIN_PAIRS
+
+
+def test_what_onnx_runtime_refuses_is_lost_and_as_an_original_an_error(probe):
+    refused, plain = graph("g (float[4] x) => (float[4] y) {y = elsewhere.Twice(x)}"), tiny_task().graph
+    with pytest.raises(LostMeasurement, match="ONNX Runtime refuses"):
+        probe(plain, refused, ({},))
+    with pytest.raises(RLFlowError, match="ONNX Runtime refuses"):
+        probe(refused, plain, ({},))
+    assert probe(plain, plain, ({},)).pairs >= MIN_PAIRS
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_killed_or_hanging_worker_costs_one_measurement(probe, worker, tmp_path, monkeypatch, capsys, killed):
+    latencies, original = Latencies(TimingDatabase(tmp_path / "costs.sqlite"), 1, probe), tiny_task().graph
+    worker.suspend()  # it hangs in the middle of what it is given
+    if killed:
+        threading.Timer(0.2, worker.kill).start()
+    monkeypatch.setattr(probe, "limit", LIMIT if killed else 0.5)
+    assert latencies.of(original, rewritten(), ({},)).lost
+    assert "a measurement was lost" in capsys.readouterr().err and not worker.is_running()
+    monkeypatch.setattr(probe, "limit", LIMIT)
+    assert latencies.seconds > (0.2 if killed else 0.5)
+    assert latencies.of(original, rewritten(2), ({},)).pairs >= MIN_PAIRS
+    assert latencies.of(original, rewritten(), ({},)).lost  # in this run; another one tries again
+    assert Latencies(latencies.database, 1, probe).of(original, rewritten(), ({},)).pairs >= MIN_PAIRS

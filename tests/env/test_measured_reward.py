@@ -1,0 +1,228 @@
+"""Rewards by measurement: what an episode earns is what its latencies say, whatever is measured, lost or known."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlflow.collect.episodes import read_shard, write_shard
+from rlflow.collect.rollouts import play_random, record
+from rlflow.common.errors import RLFlowError
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.latencies import MOST_LOST
+from rlflow.env.measured_reward import MeasuredReward
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.vector import make_env, make_vector_env
+from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
+from tests.toys.tiny import tiny_spec, tiny_task
+
+EVERY = (1, 2, 5, None)
+
+
+def walked(env, steps, seed=0, stop=False):
+    """(rewards, infos, hashes of the states) of an episode of random valid steps, with NO-OP at its end if it is to
+    stop."""
+    rng, rewards, infos = np.random.default_rng(seed), [], [env.reset()[1]]
+    hashes, ended = [env.state.hash], False
+    while not ended:
+        valid = env.state.valid_actions()[:-1]
+        last = stop and len(rewards) == steps
+        action = (env.task.no_op, 0) if last else valid[rng.integers(len(valid))]
+        _, reward, terminated, truncated, info = env.step(action)
+        rewards.append(reward)
+        infos.append(info)
+        hashes.append(env.state.hash)
+        ended = terminated or truncated
+    return rewards, infos, hashes
+
+
+def ratio(state) -> float:
+    return PlantedProbe.ratio(state.graph)
+
+
+# -- what an episode earns -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("steps", [1, 5, 7])
+@pytest.mark.parametrize("every", EVERY)
+def test_measured_rewards_sum_to_what_the_episode_took_off_the_latency(tmp_path, every, steps, stop):
+    reward, _ = planted_reward(tmp_path, every)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=steps + stop)
+    rewards, *_ = walked(env, steps, seed=steps, stop=stop)
+    first, last = ratio(env.task.initial), ratio(env.state)
+    assert len(rewards) == steps + stop and env.state.hash != env.task.initial.hash
+    assert sum(rewards) == pytest.approx(100 * (first - last) / first, abs=1e-9)
+
+
+@pytest.mark.parametrize("unmeasured", [0.0, 0.1])
+@pytest.mark.parametrize("every", EVERY)
+def test_a_step_that_is_not_measured_earns_the_option_and_the_others_their_difference(tmp_path, every, unmeasured):
+    reward, _ = planted_reward(tmp_path, every, unmeasured)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=7)
+    rewards, infos, _ = walked(env, 7)
+    measured = [step for step in range(1, 8) if step == 7 or (every and step % every == 0)]
+    assert [step for step in range(1, 8) if infos[step]["measured"]] == measured and not infos[0]["measured"]
+    baseline = first = ratio(env.task.initial)
+    for step, (paid, info) in enumerate(zip(rewards, infos[1:], strict=True), 1):
+        if step not in measured:
+            assert paid == unmeasured and math.isnan(info["latency"])
+            continue
+        assert paid == pytest.approx(100 * (baseline - info["latency"]) / first, abs=1e-9)
+        assert info["latency_low"] < info["latency"] < info["latency_high"]
+        baseline = info["latency"]
+
+
+def test_no_op_is_paid_what_was_not_paid_yet_and_nothing_after_a_measured_step(tmp_path):
+    for steps, paid in ((2, False), (3, True)):
+        reward, _ = planted_reward(tmp_path, every=2)
+        env = GraphRewriteEnv(tiny_task(), reward, max_steps=10)
+        rewards, infos, _ = walked(env, steps, stop=True)
+        assert infos[-1]["measured"] and (rewards[-1] != 0) == paid
+
+
+def test_an_invalid_action_is_no_step_of_the_reward(tmp_path):
+    reward, probe = planted_reward(tmp_path, every=2)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=10)
+    env.reset()
+    assert env.step((0, 10**6))[1] == -100.0
+    env.step(env.state.valid_actions()[0])
+    assert not probe.asked  # one valid step was made, not two
+
+
+def test_a_restored_state_and_a_fork_have_earned_what_the_original_had(tmp_path):
+    reward, _ = planted_reward(tmp_path, every=3)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=4)
+    env.reset()
+    for _ in range(3):
+        env.step(env.state.valid_actions()[0])
+    saved, forked, action = env.save_state(), env.fork(), env.state.valid_actions()[0]
+    result = env.step(action)[1]
+    assert result != 0 and forked.step(action)[1] == result
+    env.reset()
+    env.restore_state(saved)
+    assert env.step(action)[1] == result
+
+
+# -- what is measured ------------------------------------------------------------------------------
+
+
+def test_a_graph_is_measured_once_and_its_seconds_count_once_in_each_run(tmp_path):
+    seconds = []
+    for again in (False, True):
+        reward, probe = planted_reward(tmp_path, every=1)
+        env = GraphRewriteEnv(tiny_task(), reward, max_steps=4)
+        for _ in range(2):
+            _, infos, hashes = walked(env, 4)
+            seconds.append(infos[-1]["measurement_seconds"])
+        assert sorted(probe.asked) == ([] if again else sorted(set(hashes)))
+    assert seconds == [SECONDS * len(set(hashes))] * 4
+
+
+def test_what_latency_depends_on_is_in_the_key(tmp_path):
+    reward, probe = planted_reward(tmp_path)
+    graph, latencies = tiny_task().graph, reward.latencies
+    other = tiny_task("tiny_squeezenet1_1").graph
+    for asked in ((graph, graph, ({},)), (other, graph, ({},)), (graph, graph, ({"n": 2},)), (graph, other, ({},))):
+        before = len(probe.asked)
+        latencies.of(*asked)
+        assert len(probe.asked) == before + 1
+        latencies.of(*asked)
+        assert len(probe.asked) == before + 1
+    key = (graph.hash, graph.hash, "[[]]")
+    assert latencies.database.latency(*key, 1).ratio == PlantedProbe.ratio(graph)
+    assert latencies.database.latency(*key, 2) is None
+    assert TimingDatabase(tmp_path / "costs.sqlite").latency(*key, 1) == latencies.database.latency(*key, 1)
+    latencies.database.clear(threads=1)
+    assert latencies.database.latency(*key, 1) is None
+
+
+def test_a_lost_measurement_costs_its_step_and_the_next_one_pays_for_both(tmp_path):
+    task = tiny_task()
+    reward, _ = planted_reward(tmp_path / "whole", every=1)
+    whole, _, hashes = walked(GraphRewriteEnv(task, reward, max_steps=4), 4)
+    reward, probe = planted_reward(tmp_path / "lost", every=1, lost=[hashes[2]])
+    rewards, infos, _ = walked(GraphRewriteEnv(task, reward, max_steps=4), 4)
+    assert rewards[1] == 0.0 and infos[2]["measured"] and math.isnan(infos[2]["latency"])
+    assert rewards[2] == pytest.approx(whole[1] + whole[2]) and rewards[0] == whole[0] and rewards[3] == whole[3]
+    again, *_ = walked(GraphRewriteEnv(task, reward, max_steps=4), 4)
+    assert again == rewards and probe.asked.count(hashes[2]) == 1  # what a step earns does not change in a run
+
+
+def test_where_the_initial_graph_is_lost_it_counts_as_itself(tmp_path):
+    task = tiny_task()
+    reward, _ = planted_reward(tmp_path, every=1, lost=[task.initial.hash])
+    env = GraphRewriteEnv(task, reward, max_steps=3)
+    assert sum(walked(env, 3)[0]) == pytest.approx(100 * (1 - ratio(env.state)))
+
+
+def test_a_run_whose_measurements_are_all_lost_ends(tmp_path):
+    task = tiny_task()
+    reward, _ = planted_reward(tmp_path / "whole", every=1)
+    hashes = walked(GraphRewriteEnv(task, reward, max_steps=8), 8)[2]
+    assert len(set(hashes)) > MOST_LOST
+    reward, _ = planted_reward(tmp_path / "lost", every=1, lost=hashes)
+    with pytest.raises(RLFlowError, match=f"{MOST_LOST} measurements in a row were lost .planted."):
+        walked(GraphRewriteEnv(task, reward, max_steps=8), 8)
+
+
+# -- episodes --------------------------------------------------------------------------------------
+
+
+def test_episodes_are_a_function_of_seed_and_latencies_and_say_what_they_took(tmp_path):
+    task, episodes = tiny_task(), []
+    for name in ("one", "other"):
+        reward, probe = planted_reward(tmp_path / name, every=2, unmeasured=0.1)
+        played = [play_random(task, reward, 6, np.random.default_rng(k), k) for k in range(4)]
+        assert {graph for one in played for graph in one.measurements} == set(probe.asked)
+        assert {seconds for one in played for seconds in one.measurements.values()} == {SECONDS}
+        write_shard(tmp_path / f"{name}.npz", played)
+        episodes.append((tmp_path / f"{name}.npz").read_bytes())
+    assert episodes[0] == episodes[1]
+    back = read_shard(tmp_path / "one.npz")
+    assert [one.measurements for one in back] == [one.measurements for one in played]
+    with np.load(tmp_path / "one.npz") as archive:
+        older = {name: archive[name] for name in archive if "measurements" not in name}
+    np.savez(tmp_path / "older.npz", **older)
+    assert [one.measurements for one in read_shard(tmp_path / "older.npz")] == [{}] * 4
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_the_record_of_an_episode_pays_what_the_environment_did(tmp_path, stop):
+    """Whichever of the two asks first, and in every episode of an environment."""
+    reward, _ = planted_reward(tmp_path, every=2, unmeasured=0.1)
+    env = GraphRewriteEnv(tiny_task(), reward, max_steps=3 + stop)
+    for seed in range(2):
+        states, actions, rewards = [env.task.initial], [], []
+        env.reset()
+        for step in range(3 + stop):
+            valid = env.state.valid_actions()
+            actions.append(tuple(valid[-1 if step == 3 else seed].tolist()))
+            rewards.append(env.step(actions[-1])[1])
+            states.append(env.state)
+        episode = record(env.task, reward, states, actions)
+        assert episode.rewards == pytest.approx(rewards, abs=1e-4) and episode.terminated[-1] == stop
+        assert episode.rewards[0] == pytest.approx(0.1) and episode.rewards[-1] != 0
+        assert set(episode.measurements) == {states[0].hash, states[2].hash, states[3].hash}
+
+
+def test_a_spec_makes_it_and_copies_share_what_is_measured(tmp_path):
+    spec = tiny_spec(
+        tmp_path, reward="measured", measure_every=3, unmeasured_reward=0.1, database=str(tmp_path / "costs.sqlite")
+    )
+    reward = make_env(spec).reward
+    assert isinstance(reward, MeasuredReward) and (reward.every, reward.unmeasured) == (3, 0.1)
+    env = make_vector_env(spec, 2)
+    one, other = env.envs  # in this process
+    assert one.unwrapped.reward.latencies is other.unwrapped.reward.latencies
+    env.close()
+
+
+def test_a_move_is_a_step_like_any_other(tmp_path):
+    task = replace(tiny_task(), moves="alike")
+    reward, _ = planted_reward(tmp_path, every=2)
+    env = GraphRewriteEnv(task, reward, max_steps=3)
+    rewards, infos, _ = walked(env, 3)
+    assert [info["measured"] for info in infos] == [False, False, True, True]
+    assert sum(rewards) == pytest.approx(100 * (1 - ratio(env.state) / ratio(task.initial)))

@@ -1,0 +1,36 @@
+"""Latencies without a clock: a probe that draws them from the hash of a graph, and counts what it is asked."""
+
+import numpy as np
+
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.latencies import Latencies
+from rlflow.costs.probe import Latency, LostMeasurement
+from rlflow.env.measured_reward import MeasuredReward
+
+SECONDS = 0.25  # that a measurement takes
+
+
+class PlantedProbe:
+    """Stands for `rlflow.costs.probe.Probe`. lost: hashes of graphs whose measurement is lost."""
+
+    def __init__(self, lost=()):
+        self.lost, self.asked = set(lost), []
+
+    @staticmethod
+    def ratio(graph) -> float:
+        """Between 0.5 and 1.5."""
+        return 0.5 + np.random.default_rng(int(graph.hash[:12], 16)).random()
+
+    def __call__(self, original, graph, sizes) -> Latency:
+        self.asked.append(graph.hash)
+        if graph.hash in self.lost:
+            raise LostMeasurement("planted")
+        ratio = self.ratio(graph)
+        return Latency(ratio, 0.9 * ratio, 1.1 * ratio, 2.0, 10, SECONDS)
+
+
+def planted_reward(folder, every=5, unmeasured=0.0, lost=()) -> tuple[MeasuredReward, PlantedProbe]:
+    """The reward `measured` with that probe, and a database in the folder."""
+    probe = PlantedProbe(lost)
+    latencies = Latencies(TimingDatabase(folder / "costs.sqlite"), 1, probe)
+    return MeasuredReward(latencies, every, unmeasured), probe
