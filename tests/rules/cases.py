@@ -3,7 +3,7 @@
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
-from tests.rules.shape_cases import SHAPE_ARITHMETIC
+from tests.rules.shape_cases import OPEN_SIZES, SHAPE_ARITHMETIC
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -1324,6 +1324,6 @@ FUSION += [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *PADDING,
-    *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
+    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *OPEN_SIZES,
+    *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
 ]  # fmt: skip

@@ -172,3 +172,9 @@ SHAPE_ARITHMETIC = [
     case("equal-concat-of-four", x="2x3", y="2x1", z="2x1", w="2x2", i=1),
     case("equal-concat-of-four", x="n", y="n", z="=2", w="=1", i=0),
 ]  # fmt: skip
+
+# What a model adds may be of one size where it runs; what a rule puts together must be at every size.
+OPEN_SIZES = [
+    case("concat-of-sums", w="nx4", x="nx4", y="nx4", z="nx4", i=0),
+    case("concat-of-sums", "whether 1 = n would have to be known", w="nx4", x="1x4", y="nx4", z="nx4", i=1),
+]
