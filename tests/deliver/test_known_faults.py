@@ -11,6 +11,8 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 
 BY_NAME = {fault.name: onnx.parser.parse_model(fault.model) for fault in KNOWN}
+QUOTIENT = "k = Div (x, r)"
+INVERSE = "one = Constant <value_float = 1.0> ()\n  i = Div (one, r)\n  k = Mul (x, i)"
 # What differs from a model that shows the fault, and shows it no more: (fault, text of the model, other text).
 HARMLESS = [
     ("PadFusion", "y = MaxPool", "z = Relu (t)\n  y = MaxPool"),  # below, z is an output: two readers
@@ -37,6 +39,8 @@ HARMLESS = [
     ("MatMulScaleFusion-digits", "MatMul", "Add"),
     ("LayerNormFusion-epsilon", "float[4] e = {0.5, 0.5, 0.5, 0.5}", "float[1] e = {0.5}"),
     ("LayerNormFusion-epsilon", "Div (x, r)", "Mul (x, r)"),
+    ("LayerNormFusion-epsilon", QUOTIENT, INVERSE.replace("1.0", "2.0")),
+    ("LayerNormFusion-epsilon", QUOTIENT, "i = Reciprocal (r)\n  k = Mul (x, i)"),
     ("LayerNormFusion-order", "Add (e, m)", "Add (m, e)"),
     ("LayerNormFusion-order", "Sub (z, c)", "Add (z, c)"),
     ("SimplifiedLayerNormFusion-float16", "u = Mul (z, e)", "u = Mul (z, two)"),
@@ -81,6 +85,18 @@ def test_other_ways_to_trigger_it_are_seen(name, text, other):
     fault = next(fault for fault in KNOWN if fault.name == name)
     assert text in fault.model
     assert known_faults(load_graph(onnx.parser.parse_model(fault.model.replace(text, other))))[name] > 0
+
+
+@pytest.mark.parametrize("inverse", [INVERSE, INVERSE.replace("x, i", "i, x")])
+@pytest.mark.parametrize(
+    "name", ["LayerNormFusion-epsilon", "LayerNormFusion-order", "SimplifiedLayerNormFusion-vector"]
+)
+def test_a_product_with_the_inverse_triggers_what_a_quotient_does(name, inverse):
+    fault = next(fault for fault in KNOWN if fault.name == name)
+    assert QUOTIENT in fault.model
+    model = onnx.parser.parse_model(fault.model.replace(QUOTIENT, inverse))
+    assert not is_run_right(model)
+    assert known_faults(load_graph(model)) == {name: 1}
 
 
 def test_pads_of_only_some_axes_are_pads():

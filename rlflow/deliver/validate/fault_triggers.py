@@ -185,8 +185,9 @@ def _after_product(graph: Graph, scale: Node) -> bool:
 
 
 class _Normalisation(NamedTuple):
-    """d / sqrt(mean(d²) + e) · g, written out; d of a layer normalisation is x − mean(x)."""
+    """d / sqrt(mean(d²) + e) · g, written out, or d · (1 / sqrt(…)); d of a layer normalisation is x − mean(x)."""
 
+    deviation: int
     epsilon: int
     sum: Node
     quotient: Node
@@ -206,10 +207,25 @@ def _normalisations(graph: Graph) -> Iterator[_Normalisation]:
             )
             if square is None or square.op not in ("Pow", "Mul") or not graph.is_constant(epsilon):
                 continue
-            for quotient in _readers(graph, root.outputs[0]):
-                if quotient.op == "Div" and quotient.inputs[0] == square.inputs[0]:
-                    products = [node for node in _readers(graph, quotient.outputs[0]) if node.op == "Mul"]
-                    yield from (_Normalisation(epsilon, inner, quotient, product) for product in products)
+            deviation = square.inputs[0]
+            for quotient in _quotients(graph, deviation, root.outputs[0]):
+                products = [node for node in _readers(graph, quotient.outputs[0]) if node.op == "Mul"]
+                yield from (_Normalisation(deviation, epsilon, inner, quotient, product) for product in products)
+
+
+def _quotients(graph: Graph, dividend: int, divisor: int) -> Iterator[Node]:
+    """What divides one tensor by another, or multiplies it with 1 / the other."""
+    for node in _readers(graph, divisor):
+        if node.op == "Div" and node.inputs[0] == dividend:
+            yield node
+        elif node.op == "Div" and _is_one(graph, node.inputs[0]):
+            readers = _readers(graph, node.outputs[0])
+            yield from (product for product in readers if product.op == "Mul" and dividend in product.inputs)
+
+
+def _is_one(graph: Graph, tensor: int) -> bool:
+    constant = graph.constants.get(tensor)
+    return constant is not None and constant.type.size == 1 and constant.load().item() == 1
 
 
 def epsilon_of_each_feature(graph: Graph) -> Iterator[int]:
@@ -218,16 +234,14 @@ def epsilon_of_each_feature(graph: Graph) -> Iterator[int]:
 
 def epsilon_first(graph: Graph) -> Iterator[int]:
     for result in _normalisations(graph):
-        deviation = _maker(graph, result.quotient.inputs[0])
+        deviation = _maker(graph, result.deviation)
         if result.sum.inputs[0] == result.epsilon and deviation is not None and deviation.op == "Sub":
             yield result.product.id
 
 
 def normalised_in_float64(graph: Graph) -> Iterator[int]:
     for result in _normalisations(graph):
-        if graph.types[result.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(
-            graph, result.quotient
-        ):
+        if graph.types[result.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(graph, result):
             yield result.product.id
 
 
@@ -242,7 +256,7 @@ def epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
 
 
 def normalised_vector(graph: Graph) -> Iterator[int]:
-    for _, _, quotient, product in _normalisations(graph):
+    for _, _, _, quotient, product in _normalisations(graph):
         kind, scale = graph.types.get(quotient.outputs[0]), graph.types.get(product.inputs[1])
         if kind is not None and kind.shape is not None and len(kind.shape) == 1:
             offset_first = any(
@@ -253,9 +267,9 @@ def normalised_vector(graph: Graph) -> Iterator[int]:
                 yield product.id
 
 
-def _is_layer_normalisation(graph: Graph, quotient: Node) -> bool:
+def _is_layer_normalisation(graph: Graph, result: _Normalisation) -> bool:
     """Whether all of one is there, and none of it is read by others: that is fused rightly."""
-    deviation = _maker(graph, quotient.inputs[0])
+    deviation, quotient = _maker(graph, result.deviation), result.quotient
     mean = _maker(graph, deviation.inputs[1]) if deviation is not None and deviation.op == "Sub" else None
     scaled = _readers(graph, quotient.outputs[0])
     offset = _readers(graph, scaled[0].outputs[0]) if len(scaled) == 1 and scaled[0].op == "Mul" else []
