@@ -60,6 +60,8 @@ def refused_at_some_size(
     if op == "Attention" and not all(size > 0 for kind in inputs[:3] for size in kind.shape):
         return "there is nothing to attend to"
     shapes, results = [kind.shape for kind in inputs if kind is not None], [kind.shape for kind in outputs]
+    if op == "FusedMatMul" and not shapes[0][-2 if attributes.get("transA") else -1] > 0:
+        return "there is nothing to add up"  # its kernel then leaves in the result what was in its memory before
     if not all(equal(a, b) for a, b in _must_be_equal(op, attributes, shapes, results)):
         return "the operands do not fit"
     return None

@@ -28,52 +28,56 @@ def _readers(graph: Graph, tensor: int) -> list[Node]:
     return [graph.nodes[n] for n in graph.consumers.get(tensor, ())]
 
 
-def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray]]:
-    """(pool, the pads of all its axes) wherever a Pad with zeros has that pool as its single consumer."""
+def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray, int]]:
+    """(pool, the widths of all its axes, what is padded) wherever PadFusion lets a pool do what Pads before it do."""
     for pool in _of(graph, *pools):
-        pad = _maker(graph, pool.inputs[0])
-        if (
-            pad is None
-            or pad.op != "Pad"
-            or len(_readers(graph, pool.inputs[0])) > 1
-            or pool.inputs[0] in graph.outputs
-        ):
-            continue
-        value = pad.inputs[2] if len(pad.inputs) > 2 and pad.inputs[2] != ABSENT else None
-        is_zero = value is None or (value in graph.constants and not graph.constants[value].load().any())
-        sizes = _pads(graph, pad)
-        if (
-            dict(pad.attributes).get("mode", b"constant") == b"constant"
-            and is_zero
-            and sizes is not None
-            and sizes.max(initial=0) > 0
-        ):
-            yield pool, sizes
+        total, tensor = 0, pool.inputs[0]
+        while (widths := _zero_pad(graph, tensor)) is not None:
+            total, tensor = total + widths, _maker(graph, tensor).inputs[0]
+        if len(pool.outputs) == 1 and _pads_itself(pool) and np.max(total, initial=0) > 0:
+            yield pool, total, tensor
 
 
-def _pads(graph: Graph, pad: Node) -> np.ndarray | None:
-    """int64 [2 · rank]: before all axes, then behind them; None if they are not known."""
-    sizes, kind = shape_value(graph, pad.inputs[1]) if len(pad.inputs) > 1 else None, graph.types.get(pad.inputs[0])
-    if sizes is None or kind is None or kind.shape is None or len(pad.inputs) < 4 or pad.inputs[3] == ABSENT:
-        return sizes
-    axes = shape_value(graph, pad.inputs[3])
-    if axes is None:
+def _pads_itself(pool: Node) -> bool:
+    return dict(pool.attributes).get("auto_pad", b"NOTSET") == b"NOTSET"
+
+
+def _zero_pad(graph: Graph, tensor: int) -> np.ndarray | None:
+    """int64 [2 · rank]: before all axes, then behind them, what a Pad with zeros adds for its single consumer.
+
+    None where the tensor is no such Pad's, or of one that PadFusion leaves alone: of named axes, with another zero
+    (-0.0), of the batch or the channels, or of less than nothing.
+    """
+    pad = _maker(graph, tensor)
+    if pad is None or pad.op != "Pad" or len(_readers(graph, tensor)) > 1 or tensor in graph.outputs:
         return None
-    result = np.zeros((2, len(kind.shape)), np.int64)
-    result[:, axes] = sizes.reshape(2, -1)
-    return result.reshape(-1)
+    if len(pad.inputs) > 3 or dict(pad.attributes).get("mode", b"constant") != b"constant":
+        return None
+    value = pad.inputs[2] if len(pad.inputs) > 2 and pad.inputs[2] != ABSENT else None
+    if value is not None and (value not in graph.constants or any(graph.constants[value].load().tobytes())):
+        return None
+    widths = shape_value(graph, pad.inputs[1])
+    if widths is None or widths.min(initial=0) < 0 or widths.reshape(2, -1)[:, :2].any():
+        return None
+    return widths
+
+
+NEVER_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "Exp", "Abs")
 
 
 def zero_pad_before_maxpool(graph: Graph) -> Iterator[int]:
-    return (pool.id for pool, _ in _zero_pads(graph, "MaxPool"))
+    for pool, _, padded in _zero_pads(graph, "MaxPool"):
+        maker = _maker(graph, padded)
+        if maker is None or maker.op not in NEVER_NEGATIVE:
+            yield pool.id
 
 
 def wide_zero_pad(graph: Graph) -> Iterator[int]:
-    for pool, sizes in _zero_pads(graph, "MaxPool", "AveragePool"):
-        given, axes = dict(pool.attributes), len(sizes) // 2 - 2
+    for pool, widths, _ in _zero_pads(graph, "MaxPool", "AveragePool"):
+        given, axes = dict(pool.attributes), len(widths) // 2 - 2
         own = given.get("pads", (0,) * (2 * axes))
         wide = [
-            sizes[end * (axes + 2) + 2 + k] + own[end * axes + k] >= given["kernel_shape"][k]
+            widths[end * (axes + 2) + 2 + k] + own[end * axes + k] >= given["kernel_shape"][k]
             for end in (0, 1)
             for k in range(axes)
         ]
@@ -127,6 +131,44 @@ def empty_product_and_offset(graph: Graph) -> Iterator[int]:
 
 
 PRODUCTS = ("MatMul", "FusedMatMul")
+
+
+def empty_product_of_transposed(graph: Graph) -> Iterator[int]:
+    for product in _of(graph, *PRODUCTS):
+        kind, given = graph.types.get(product.inputs[0]), dict(product.attributes)
+        if kind is None or len(kind.shape or ()) < 3 or kind.shape[-2 if given.get("transA") else -1] != 0:
+            continue
+        makers = [_maker(graph, tensor) for tensor in product.inputs]
+        if given.get("transA") or given.get("transB") or any(m is not None and m.op == "Transpose" for m in makers):
+            yield product.id
+
+
+def size_of_empty_left_open(graph: Graph) -> Iterator[int]:
+    for reshape in _of(graph, "Reshape"):
+        listed, kind = _maker(graph, reshape.inputs[1]), graph.types.get(reshape.outputs[0])
+        if listed is None or listed.op != "Concat" or kind is None or 0 not in (kind.shape or ()):
+            continue
+        parts = [graph.types.get(part) for part in listed.inputs]
+        if None in parts or sum(part.size for part in parts) != len(kind.shape):
+            continue
+        axis = 0
+        for part, of in zip(listed.inputs, parts, strict=True):
+            others = (*kind.shape[:axis], *kind.shape[axis + 1 :])
+            if 0 in others and not graph.is_constant(part) and not _is_copied(graph, part, reshape.inputs[0], axis):
+                yield reshape.id
+                break
+            axis += of.size
+
+
+def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
+    """Whether it is the size of that axis of the tensor, taken from its shape."""
+    unsqueeze = _maker(graph, listed)
+    gather = _maker(graph, unsqueeze.inputs[0]) if unsqueeze is not None and unsqueeze.op == "Unsqueeze" else None
+    shape = _maker(graph, gather.inputs[0]) if gather is not None and gather.op == "Gather" else None
+    if shape is None or shape.op != "Shape" or shape.inputs[0] != tensor:
+        return False
+    index = shape_value(graph, gather.inputs[1])
+    return index is not None and index.tolist() in (axis, [axis])
 
 
 def _scale(graph: Graph, node: Node | None) -> float | None:
