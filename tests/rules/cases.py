@@ -352,6 +352,11 @@ LAYOUT = [
     case("transpose-split", x="2x3x4", s=[1, 1], i=0, p=None),
     case("transpose-split", "sizes are not constant", x="2x3x4", s="2:int64", i=1, p=(1, 2, 0)),
     case("transpose-split", "Split does not fit", x="2x3x4", s=[1, 1, 2], i=2, p=(1, 2, 0)),
+    case("transpose-of-stacked", x="2x3x4x5", s=[6, 4, 5], t=[2, 3, 5, 4]),
+    case("transpose-of-stacked", x="2x3x4x5", s=[-1, 4, 5], t=[2, 3, 5, -1]),
+    case("transpose-of-stacked", "not matrices", x="2x3x4x4", s=[6, 2, 8], t=[2, 3, 4, 4]),
+    case("transpose-of-stacked", "not matrices", x="2x3x4", s=[6, 2, 2], t=[6, 4]),
+    case("transpose-of-stacked", x="nx3x4x5", s=[-1, 4, 5], t=[-1, 3, 5, 4]),
 ]
 
 MATMUL = [
