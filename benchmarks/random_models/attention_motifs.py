@@ -60,6 +60,15 @@ def heads_apart(s: Sketch) -> None:
     matmul(s, scores(s, q, k), v)
 
 
+def stacked(s: Sketch) -> None:
+    """Matrices that are stacked along one axis, since an exporter transposes along three only; now and then on end."""
+    x = s.real(rank=4, low=1)
+    batch, count, rows, columns = x.shape
+    one = [batch, count * rows, columns] if s.chance(0.1) else [s.pick([batch * count, -1]), rows, columns]
+    y = transpose(s, reshape(s, x, one), [0, 2, 1])
+    reshape(s, y, [batch, count, columns, rows])
+
+
 def whole_attention(s: Sketch) -> None:
     """ONNX's Attention, with a scale or without, causal or not; now and then several heads share a key."""
     if s.opset < 23:
@@ -86,5 +95,5 @@ def own_attention(s: Sketch) -> None:
 
 
 ATTENTION_MOTIFS = {  # → how often, as in MOTIFS
-    attention: 3, heads: 1.5, heads_apart: 2, whole_attention: 2, own_attention: 0.8,
+    attention: 3, heads: 1.5, heads_apart: 2, stacked: 0.5, whole_attention: 2, own_attention: 0.8,
 }  # fmt: skip

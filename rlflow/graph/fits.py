@@ -1,11 +1,13 @@
 """What operators ask of their inputs beyond what ONNX's shape inference checks (its version 1.23 lets these pass)."""
 
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
 
-from rlflow.graph.dims import equal
+from rlflow.graph.dims import Dim, equal
 from rlflow.graph.model import TensorType
+from rlflow.graph.symbolic import ELEMENT_WISE
 
 
 def misfit(
@@ -45,20 +47,50 @@ def misfit(
 POOLS = frozenset(("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"))
 
 
-def refused_at_some_size(op: str, inputs: list[TensorType | None]) -> str | None:
+def refused_at_some_size(
+    op: str, attributes: dict, inputs: list[TensorType | None], outputs: tuple[TensorType, ...]
+) -> str | None:
     """What ONNX Runtime has against an operator where sizes are symbols, None if nothing at any size.
 
-    Raises Undecided where that differs from size to size. Asked of new operators: a model has its own for a reason.
+    Raises Undecided where that differs from size to size. Asked of new operators: a model has its own for a reason,
+    so that sizes which must be equal for it to run are taken to be equal (`symbolic`); here that must be known.
     """
     if op in POOLS and not all(size > 0 for size in inputs[0].shape[1:]):
         return "there is nothing to pool"
     if op == "Attention" and not all(size > 0 for kind in inputs[:3] for size in kind.shape):
         return "there is nothing to attend to"
-    if op == "MatMul" and all(kind.shape for kind in inputs):
-        left, right = (kind.shape for kind in inputs)
-        if not equal(left[-1], right[-2:][0]):
-            return "the matrices do not fit"
+    shapes, results = [kind.shape for kind in inputs if kind is not None], [kind.shape for kind in outputs]
+    if op == "FusedMatMul" and not shapes[0][-2 if attributes.get("transA") else -1] > 0:
+        return "there is nothing to add up"  # its kernel then leaves in the result what was in its memory before
+    if not all(equal(a, b) for a, b in _must_be_equal(op, attributes, shapes, results)):
+        return "the operands do not fit"
     return None
+
+
+def _must_be_equal(op: str, attributes: dict, shapes: list[tuple], results: list[tuple]) -> Iterator[tuple]:
+    """Pairs of sizes that are equal wherever the operator runs."""
+    if op in ELEMENT_WISE:
+        yield from (pair for shape in shapes for pair in _spread(shape, results[0]))
+    elif op == "MatMul" and all(shapes):
+        left, right = shapes
+        yield left[-1], right[-2:][0]
+        if min(len(left), len(right)) > 2:
+            yield from (pair for shape in shapes for pair in _spread(shape[:-2], results[0][:-2]))
+    elif op == "Gemm":
+        left, right = shapes[:2]
+        yield left[0 if attributes.get("transA") else 1], right[1 if attributes.get("transB") else 0]
+    elif op == "Concat":
+        axis = attributes["axis"] % len(shapes[0])
+        for other in shapes[1:]:
+            yield from (pair for k, pair in enumerate(zip(shapes[0], other, strict=True)) if k != axis)
+    elif op == "Split":
+        axis = attributes.get("axis", 0) % len(shapes[0])
+        yield shapes[0][axis], sum(shape[axis] for shape in results)
+
+
+def _spread(shape: tuple, whole: tuple) -> Iterator[tuple]:
+    """The sizes that are not 1, each with that of the broadcast result."""
+    return (pair for pair in zip(shape[::-1], whole[::-1], strict=False) if type(pair[0]) is Dim or pair[0] != 1)
 
 
 def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

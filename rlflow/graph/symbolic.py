@@ -117,7 +117,8 @@ def _concat(call: Call) -> tuple:
 
 
 def _same(sizes: list):
-    """Sizes that must be equal for the model to run: a number, if one is."""
+    """Sizes that must be equal for the model to run: a number, if one is. (Of a rule's new operator that is asked by
+    `fits.refused_at_some_size`.)"""
     return next((size for size in sizes if type(size) is int), sizes[0])
 
 
@@ -304,6 +305,10 @@ def _matmul(call: Call) -> tuple:
     return (*broadcast([a[:-2], b[:-2]]), *rows, *columns)
 
 
+ELEMENT_WISE = (
+    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Equal", "Less", "LessOrEqual", "Greater",
+    "GreaterOrEqual", "And", "Or", "Xor", "Where", "BitShift", "PRelu",
+)  # fmt: skip
 _SHAPES: dict[str, Callable] = {
     "Concat": _concat, "Reshape": _reshape, "Flatten": _flatten, "Slice": _slice, "Expand": _expand, "Tile": _tile,
     "ConstantOfShape": lambda call: tuple(call.sizes(0)), "Range": _range, "Split": _split, "Pad": _pad,
@@ -311,8 +316,4 @@ _SHAPES: dict[str, Callable] = {
     "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool, "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth, "MatMul": _matmul,
 }  # fmt: skip
-_SHAPES |= dict.fromkeys(
-    ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "Equal", "Less", "LessOrEqual", "Greater",
-     "GreaterOrEqual", "And", "Or", "Xor", "Where", "BitShift", "PRelu"),
-    _element_wise,
-)  # fmt: skip
+_SHAPES |= dict.fromkeys(ELEMENT_WISE, _element_wise)

@@ -381,7 +381,7 @@ class _Planner:
             result = infer_types(op.op, op.domain, opset, attributes, kinds, list(map(self.value, inputs)), n_outputs)
         except RLFlowError as error:
             raise Refused(str(error)) from error
-        reason = refused_at_some_size(op.op, kinds) if not op.domain else None
+        reason = refused_at_some_size(op.op, dict(attributes), kinds, result)
         if reason is not None:
             raise Refused(reason)
         return result

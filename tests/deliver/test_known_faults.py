@@ -11,11 +11,19 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import random_inputs, run, session
 
 BY_NAME = {fault.name: onnx.parser.parse_model(fault.model) for fault in KNOWN}
+QUOTIENT = "k = Div (x, r)"
+INVERSE = "one = Constant <value_float = 1.0> ()\n  i = Div (one, r)\n  k = Mul (x, i)"
 # What differs from a model that shows the fault, and shows it no more: (fault, text of the model, other text).
 HARMLESS = [
     ("PadFusion", "y = MaxPool", "z = Relu (t)\n  y = MaxPool"),  # below, z is an output: two readers
     ("PadFusion", "Pad (x, p)", 'Pad <mode = "edge"> (x, p)'),
     ("PadFusion", "0, 1, 1}", "0, 0, 0}"),
+    ("PadFusion", "1}> {\n  t = Pad (x, p)", "1}, float z = {-0.0}> {\n  t = Pad (x, p, z)"),
+    ("PadFusion", "MaxPool <", 'MaxPool <auto_pad = "VALID", '),
+    ("PadFusion", "y = MaxPool", "y, i = MaxPool"),
+    ("PadFusion", "{0, 0,", "{0, 1,"),
+    ("PadFusion", "{0, 0, 0,", "{0, 0, -1,"),
+    ("PadFusion", "t = Pad (x", "r = Relu (x)\n  t = Pad (r"),
     ("PadFusion-width", "[2, 1]", "[3, 1]"),
     ("PadFusion-width", "y = AveragePool", "z = Relu (t)\n  y = AveragePool"),
     ("FuseReluClip", "Relu (x)", "Neg (x)"),
@@ -28,6 +36,14 @@ HARMLESS = [
         "float[0] x) => (float[2] y) <float[0,2] w = {}",
         "float[1] x) => (float[2] y) <float[1,2] w = {3.0, 4.0}",
     ),
+    ("MatmulTransposeFusion", "p = MatMul (s, t)", "r = Relu (t)\n  p = MatMul (s, r)"),
+    ("MatmulTransposeFusion", "3,0]", "3,1]"),
+    ("ReshapeFusion", "s = Concat <axis = 0> (k, z)", "c = Concat <axis = 0> (k, z)\n  s = Abs (c)"),
+    (
+        "ReshapeFusion",
+        "k = Mul (n, n)",
+        "h = Shape (x)\n  i = Constant <value_int = 0> ()\n  j = Gather (h, i)\n  k = Unsqueeze (j, z)",
+    ),
     ("MatMulScaleFusion", "u = MatMul (a, y)", "u = Relu (a)"),
     ("MatMulScaleFusion", "b = Mul (a, d)", "b = Mul (x, d)"),
     ("MatMulScaleFusion", "v = MatMul (b, y)", "t = Transpose (b)\n  v = Relu (t)"),
@@ -37,6 +53,8 @@ HARMLESS = [
     ("MatMulScaleFusion-digits", "MatMul", "Add"),
     ("LayerNormFusion-epsilon", "float[4] e = {0.5, 0.5, 0.5, 0.5}", "float[1] e = {0.5}"),
     ("LayerNormFusion-epsilon", "Div (x, r)", "Mul (x, r)"),
+    ("LayerNormFusion-epsilon", QUOTIENT, INVERSE.replace("1.0", "2.0")),
+    ("LayerNormFusion-epsilon", QUOTIENT, "i = Reciprocal (r)\n  k = Mul (x, i)"),
     ("LayerNormFusion-order", "Add (e, m)", "Add (m, e)"),
     ("LayerNormFusion-order", "Sub (z, c)", "Add (z, c)"),
     ("SimplifiedLayerNormFusion-float16", "u = Mul (z, e)", "u = Mul (z, two)"),
@@ -83,23 +101,37 @@ def test_other_ways_to_trigger_it_are_seen(name, text, other):
     assert known_faults(load_graph(onnx.parser.parse_model(fault.model.replace(text, other))))[name] > 0
 
 
-def test_pads_of_only_some_axes_are_pads():
+def test_pads_in_a_chain_are_as_wide_as_all_of_them():
+    fault = next(fault for fault in KNOWN if fault.name == "PadFusion-width")
+    chain = "s = Pad (x, p)\n  t = Pad (s, p)"
+    for one, seen in ((1, 1), (0, 0)):
+        text = fault.model.replace("t = Pad (x, p)", chain).replace("2, 0, 0", f"{one}, 0, 0")
+        model = onnx.parser.parse_model(text.replace("5,4", f"{3 + 2 * one},4"))
+        assert known_faults(load_graph(model)) == ({fault.name: 1} if seen else {})
+        assert is_run_right(model) == (not seen)
+
+
+@pytest.mark.parametrize("inverse", [INVERSE, INVERSE.replace("x, i", "i, x")])
+@pytest.mark.parametrize(
+    "name", ["LayerNormFusion-epsilon", "LayerNormFusion-order", "SimplifiedLayerNormFusion-vector"]
+)
+def test_a_product_with_the_inverse_triggers_what_a_quotient_does(name, inverse):
+    fault = next(fault for fault in KNOWN if fault.name == name)
+    assert QUOTIENT in fault.model
+    model = onnx.parser.parse_model(fault.model.replace(QUOTIENT, inverse))
+    assert not is_run_right(model)
+    assert known_faults(load_graph(model)) == {name: 1}
+
+
+def test_pads_of_only_some_axes_are_left_alone():
     """As Pad has them from opset 18 on."""
-    text = next(fault.model for fault in KNOWN if fault.name == "PadFusion-width")
-    text = (
-        text.replace(": 15", ": 18")
-        .replace("p = {0, 0, 2, 0, 0, 0, 0, 0}>", "p = {2, 0}, int64[1] a = {-2}>")
-        .replace("int64[8]", "int64[2]")
-    )
-    for width, wide in ((2, 1), (1, 0)):
-        model = onnx.parser.parse_model(
-            text.replace("{2, 0}", f"{{{width}, 0}}")
-            .replace("Pad (x, p)", "Pad (x, p, , a)")
-            .replace("5,4", f"{3 + width},4")
-        )
+    text = next(fault.model for fault in KNOWN if fault.name == "PadFusion-width").replace(": 15", ": 18")
+    named = text.replace("int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0}", "int64[2] p = {2, 0}, int64[1] a = {-2}")
+    for some, seen in ((text, 1), (named.replace("Pad (x, p)", "Pad (x, p, , a)"), 0)):
+        model = onnx.parser.parse_model(some)
         onnx.checker.check_model(model, full_check=True)
-        assert known_faults(load_graph(model))["PadFusion-width"] == wide
-        assert is_run_right(model) >= (not wide)
+        assert known_faults(load_graph(model))["PadFusion-width"] == seen
+        assert is_run_right(model) == (not seen)
 
 
 @pytest.mark.parametrize("name, text, other", HARMLESS)

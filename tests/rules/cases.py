@@ -3,7 +3,7 @@
 from tests.rules.fused_cases import ATTENTION, DIGITS, EPSILON, FUSED
 from tests.rules.generated_cases import GENERATED
 from tests.rules.instances import Case, case
-from tests.rules.shape_cases import SHAPE_ARITHMETIC
+from tests.rules.shape_cases import OPEN_SIZES, SHAPE_ARITHMETIC
 
 S2 = dict(strides=[2, 2])
 P1 = dict(pads=[1, 1, 1, 1])
@@ -352,6 +352,11 @@ LAYOUT = [
     case("transpose-split", x="2x3x4", s=[1, 1], i=0, p=None),
     case("transpose-split", "sizes are not constant", x="2x3x4", s="2:int64", i=1, p=(1, 2, 0)),
     case("transpose-split", "Split does not fit", x="2x3x4", s=[1, 1, 2], i=2, p=(1, 2, 0)),
+    case("transpose-of-stacked", x="2x3x4x5", s=[6, 4, 5], t=[2, 3, 5, 4]),
+    case("transpose-of-stacked", x="2x3x4x5", s=[-1, 4, 5], t=[2, 3, 5, -1]),
+    case("transpose-of-stacked", "not matrices", x="2x3x4x4", s=[6, 2, 8], t=[2, 3, 4, 4]),
+    case("transpose-of-stacked", "not matrices", x="2x3x4", s=[6, 2, 2], t=[6, 4]),
+    case("transpose-of-stacked", x="nx3x4x5", s=[-1, 4, 5], t=[-1, 3, 5, 4]),
 ]
 
 MATMUL = [
@@ -1324,6 +1329,6 @@ FUSION += [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL, *PADDING,
-    *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
+    *ATTENTION, *FUSED, *CONCAT, *CONVOLUTION, *ELEMENTWISE, *FUSION, *GENERATED, *GROUPS, *LAYOUT, *MATMUL,
+    *OPEN_SIZES, *PADDING, *POOLING, *REDUCTION, *SHAPE_ARITHMETIC, *SLICES,
 ]  # fmt: skip

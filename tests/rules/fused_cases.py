@@ -12,6 +12,7 @@ EPSILON = 2.0**-17  # float32 holds it
 FUSED = [
     case("fused-matmul-second", x="2x3", y="4x3", p=None),
     case("fused-matmul-second", x="5x2x3", y="1x4x3", p=(0, 2, 1), opset=9),
+    case("fused-matmul-second", "there is nothing to add up", x="5x2x0", y="5x4x0", p=(0, 2, 1)),
     case("fused-matmul-second", "more than the last two axes", x="5x2x3", y="3x5x4", p=(1, 0, 2)),
     case("fused-matmul-second", "more than the last two axes", x="3", y="3", p=None),
     case("fused-matmul-second", NO_KERNEL, x="2x3:float16", y="4x3:float16", p=None),

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -267,9 +268,12 @@ def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
 def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_again(tmp_path, monkeypatch, windows):
     """By the lock that it keeps; on Windows, where it does not keep it, by its arguments."""
     monkeypatch.setattr(system, "WINDOWS", windows)
-    run, begun = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun"
+    run, begun, may_end = Run(tmp_path / "run", ("collect",), {}, None), tmp_path / "begun", tmp_path / "may_end"
     ended = run.folder / "collect.json"
-    stage = f"open({str(begun)!r}, 'a').write('x'); import time; time.sleep(1); open({str(ended)!r}, 'w')"
+    stage = (
+        f"open({str(begun)!r}, 'a').write('x')\nimport os, time\n"
+        f"while not os.path.exists({str(may_end)!r}): time.sleep(0.01)\nopen({str(ended)!r}, 'w')"
+    )
     command = (sys.executable, "-c", stage)
     sweep = (
         "from pathlib import Path; from rlflow.common import system; from rlflow.runs.sweeps.runs import Run, do; "
@@ -281,7 +285,9 @@ def test_a_stage_that_a_killed_sweep_left_running_is_waited_for_and_not_begun_ag
         time.sleep(0.01)
     killed.kill()
     killed.wait()
-    assert not run.finished and do(run, command, str(tmp_path)) is None
+    assert not run.finished
+    threading.Timer(0.5, may_end.touch).start()  # while the other one waits for it
+    assert do(run, command, str(tmp_path)) is None
     assert begun.read_text() == "x"
 
 

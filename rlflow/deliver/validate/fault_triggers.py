@@ -28,52 +28,56 @@ def _readers(graph: Graph, tensor: int) -> list[Node]:
     return [graph.nodes[n] for n in graph.consumers.get(tensor, ())]
 
 
-def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray]]:
-    """(pool, the pads of all its axes) wherever a Pad with zeros has that pool as its single consumer."""
+def _zero_pads(graph: Graph, *pools: str) -> Iterator[tuple[Node, np.ndarray, int]]:
+    """(pool, the widths of all its axes, what is padded) wherever PadFusion lets a pool do what Pads before it do."""
     for pool in _of(graph, *pools):
-        pad = _maker(graph, pool.inputs[0])
-        if (
-            pad is None
-            or pad.op != "Pad"
-            or len(_readers(graph, pool.inputs[0])) > 1
-            or pool.inputs[0] in graph.outputs
-        ):
-            continue
-        value = pad.inputs[2] if len(pad.inputs) > 2 and pad.inputs[2] != ABSENT else None
-        is_zero = value is None or (value in graph.constants and not graph.constants[value].load().any())
-        sizes = _pads(graph, pad)
-        if (
-            dict(pad.attributes).get("mode", b"constant") == b"constant"
-            and is_zero
-            and sizes is not None
-            and sizes.max(initial=0) > 0
-        ):
-            yield pool, sizes
+        total, tensor = 0, pool.inputs[0]
+        while (widths := _zero_pad(graph, tensor)) is not None:
+            total, tensor = total + widths, _maker(graph, tensor).inputs[0]
+        if len(pool.outputs) == 1 and _pads_itself(pool) and np.max(total, initial=0) > 0:
+            yield pool, total, tensor
 
 
-def _pads(graph: Graph, pad: Node) -> np.ndarray | None:
-    """int64 [2 · rank]: before all axes, then behind them; None if they are not known."""
-    sizes, kind = shape_value(graph, pad.inputs[1]) if len(pad.inputs) > 1 else None, graph.types.get(pad.inputs[0])
-    if sizes is None or kind is None or kind.shape is None or len(pad.inputs) < 4 or pad.inputs[3] == ABSENT:
-        return sizes
-    axes = shape_value(graph, pad.inputs[3])
-    if axes is None:
+def _pads_itself(pool: Node) -> bool:
+    return dict(pool.attributes).get("auto_pad", b"NOTSET") == b"NOTSET"
+
+
+def _zero_pad(graph: Graph, tensor: int) -> np.ndarray | None:
+    """int64 [2 · rank]: before all axes, then behind them, what a Pad with zeros adds for its single consumer.
+
+    None where the tensor is no such Pad's, or of one that PadFusion leaves alone: of named axes, with another zero
+    (-0.0), of the batch or the channels, or of less than nothing.
+    """
+    pad = _maker(graph, tensor)
+    if pad is None or pad.op != "Pad" or len(_readers(graph, tensor)) > 1 or tensor in graph.outputs:
         return None
-    result = np.zeros((2, len(kind.shape)), np.int64)
-    result[:, axes] = sizes.reshape(2, -1)
-    return result.reshape(-1)
+    if len(pad.inputs) > 3 or dict(pad.attributes).get("mode", b"constant") != b"constant":
+        return None
+    value = pad.inputs[2] if len(pad.inputs) > 2 and pad.inputs[2] != ABSENT else None
+    if value is not None and (value not in graph.constants or any(graph.constants[value].load().tobytes())):
+        return None
+    widths = shape_value(graph, pad.inputs[1])
+    if widths is None or widths.min(initial=0) < 0 or widths.reshape(2, -1)[:, :2].any():
+        return None
+    return widths
+
+
+NEVER_NEGATIVE = ("Relu", "Sigmoid", "Softmax", "Exp", "Abs")
 
 
 def zero_pad_before_maxpool(graph: Graph) -> Iterator[int]:
-    return (pool.id for pool, _ in _zero_pads(graph, "MaxPool"))
+    for pool, _, padded in _zero_pads(graph, "MaxPool"):
+        maker = _maker(graph, padded)
+        if maker is None or maker.op not in NEVER_NEGATIVE:
+            yield pool.id
 
 
 def wide_zero_pad(graph: Graph) -> Iterator[int]:
-    for pool, sizes in _zero_pads(graph, "MaxPool", "AveragePool"):
-        given, axes = dict(pool.attributes), len(sizes) // 2 - 2
+    for pool, widths, _ in _zero_pads(graph, "MaxPool", "AveragePool"):
+        given, axes = dict(pool.attributes), len(widths) // 2 - 2
         own = given.get("pads", (0,) * (2 * axes))
         wide = [
-            sizes[end * (axes + 2) + 2 + k] + own[end * axes + k] >= given["kernel_shape"][k]
+            widths[end * (axes + 2) + 2 + k] + own[end * axes + k] >= given["kernel_shape"][k]
             for end in (0, 1)
             for k in range(axes)
         ]
@@ -127,6 +131,44 @@ def empty_product_and_offset(graph: Graph) -> Iterator[int]:
 
 
 PRODUCTS = ("MatMul", "FusedMatMul")
+
+
+def empty_product_of_transposed(graph: Graph) -> Iterator[int]:
+    for product in _of(graph, *PRODUCTS):
+        kind, given = graph.types.get(product.inputs[0]), dict(product.attributes)
+        if kind is None or len(kind.shape or ()) < 3 or kind.shape[-2 if given.get("transA") else -1] != 0:
+            continue
+        makers = [_maker(graph, tensor) for tensor in product.inputs]
+        if given.get("transA") or given.get("transB") or any(m is not None and m.op == "Transpose" for m in makers):
+            yield product.id
+
+
+def size_of_empty_left_open(graph: Graph) -> Iterator[int]:
+    for reshape in _of(graph, "Reshape"):
+        listed, kind = _maker(graph, reshape.inputs[1]), graph.types.get(reshape.outputs[0])
+        if listed is None or listed.op != "Concat" or kind is None or 0 not in (kind.shape or ()):
+            continue
+        parts = [graph.types.get(part) for part in listed.inputs]
+        if None in parts or sum(part.size for part in parts) != len(kind.shape):
+            continue
+        axis = 0
+        for part, of in zip(listed.inputs, parts, strict=True):
+            others = (*kind.shape[:axis], *kind.shape[axis + 1 :])
+            if 0 in others and not graph.is_constant(part) and not _is_copied(graph, part, reshape.inputs[0], axis):
+                yield reshape.id
+                break
+            axis += of.size
+
+
+def _is_copied(graph: Graph, listed: int, tensor: int, axis: int) -> bool:
+    """Whether it is the size of that axis of the tensor, taken from its shape."""
+    unsqueeze = _maker(graph, listed)
+    gather = _maker(graph, unsqueeze.inputs[0]) if unsqueeze is not None and unsqueeze.op == "Unsqueeze" else None
+    shape = _maker(graph, gather.inputs[0]) if gather is not None and gather.op == "Gather" else None
+    if shape is None or shape.op != "Shape" or shape.inputs[0] != tensor:
+        return False
+    index = shape_value(graph, gather.inputs[1])
+    return index is not None and index.tolist() in (axis, [axis])
 
 
 def _scale(graph: Graph, node: Node | None) -> float | None:
@@ -185,8 +227,9 @@ def _after_product(graph: Graph, scale: Node) -> bool:
 
 
 class _Normalisation(NamedTuple):
-    """d / sqrt(mean(d²) + e) · g, written out; d of a layer normalisation is x − mean(x)."""
+    """d / sqrt(mean(d²) + e) · g, written out, or d · (1 / sqrt(…)); d of a layer normalisation is x − mean(x)."""
 
+    deviation: int
     epsilon: int
     sum: Node
     quotient: Node
@@ -206,10 +249,25 @@ def _normalisations(graph: Graph) -> Iterator[_Normalisation]:
             )
             if square is None or square.op not in ("Pow", "Mul") or not graph.is_constant(epsilon):
                 continue
-            for quotient in _readers(graph, root.outputs[0]):
-                if quotient.op == "Div" and quotient.inputs[0] == square.inputs[0]:
-                    products = [node for node in _readers(graph, quotient.outputs[0]) if node.op == "Mul"]
-                    yield from (_Normalisation(epsilon, inner, quotient, product) for product in products)
+            deviation = square.inputs[0]
+            for quotient in _quotients(graph, deviation, root.outputs[0]):
+                products = [node for node in _readers(graph, quotient.outputs[0]) if node.op == "Mul"]
+                yield from (_Normalisation(deviation, epsilon, inner, quotient, product) for product in products)
+
+
+def _quotients(graph: Graph, dividend: int, divisor: int) -> Iterator[Node]:
+    """What divides one tensor by another, or multiplies it with 1 / the other."""
+    for node in _readers(graph, divisor):
+        if node.op == "Div" and node.inputs[0] == dividend:
+            yield node
+        elif node.op == "Div" and _is_one(graph, node.inputs[0]):
+            readers = _readers(graph, node.outputs[0])
+            yield from (product for product in readers if product.op == "Mul" and dividend in product.inputs)
+
+
+def _is_one(graph: Graph, tensor: int) -> bool:
+    constant = graph.constants.get(tensor)
+    return constant is not None and constant.type.size == 1 and constant.load().item() == 1
 
 
 def epsilon_of_each_feature(graph: Graph) -> Iterator[int]:
@@ -218,16 +276,14 @@ def epsilon_of_each_feature(graph: Graph) -> Iterator[int]:
 
 def epsilon_first(graph: Graph) -> Iterator[int]:
     for result in _normalisations(graph):
-        deviation = _maker(graph, result.quotient.inputs[0])
+        deviation = _maker(graph, result.deviation)
         if result.sum.inputs[0] == result.epsilon and deviation is not None and deviation.op == "Sub":
             yield result.product.id
 
 
 def normalised_in_float64(graph: Graph) -> Iterator[int]:
     for result in _normalisations(graph):
-        if graph.types[result.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(
-            graph, result.quotient
-        ):
+        if graph.types[result.epsilon].dtype == TensorProto.DOUBLE and not _is_layer_normalisation(graph, result):
             yield result.product.id
 
 
@@ -242,7 +298,7 @@ def epsilon_of_others_in_float16(graph: Graph) -> Iterator[int]:
 
 
 def normalised_vector(graph: Graph) -> Iterator[int]:
-    for _, _, quotient, product in _normalisations(graph):
+    for _, _, _, quotient, product in _normalisations(graph):
         kind, scale = graph.types.get(quotient.outputs[0]), graph.types.get(product.inputs[1])
         if kind is not None and kind.shape is not None and len(kind.shape) == 1:
             offset_first = any(
@@ -253,9 +309,9 @@ def normalised_vector(graph: Graph) -> Iterator[int]:
                 yield product.id
 
 
-def _is_layer_normalisation(graph: Graph, quotient: Node) -> bool:
+def _is_layer_normalisation(graph: Graph, result: _Normalisation) -> bool:
     """Whether all of one is there, and none of it is read by others: that is fused rightly."""
-    deviation = _maker(graph, quotient.inputs[0])
+    deviation, quotient = _maker(graph, result.deviation), result.quotient
     mean = _maker(graph, deviation.inputs[1]) if deviation is not None and deviation.op == "Sub" else None
     scaled = _readers(graph, quotient.outputs[0])
     offset = _readers(graph, scaled[0].outputs[0]) if len(scaled) == 1 and scaled[0].op == "Mul" else []

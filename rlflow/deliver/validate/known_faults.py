@@ -134,6 +134,33 @@ g (float[0] x) => (float[2] y) <float[0,2] w = {}, float[2] b = {1.0, 2.0}> {
         triggers.empty_product_and_offset,
     ),
     KnownFault(
+        "MatmulTransposeFusion",
+        "batches of products of no columns with no rows, one of which is transposed: the fused kernel leaves in the "
+        "result what was in its memory before",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[2,3,3] u, float[2,3,0] x, float[2,3,0] z) => (float[2,3,3] y) {
+  a = Exp (u)
+  m = ReduceMax <keepdims = 0> (a)
+  s = Mul (x, m)
+  t = Transpose <perm = [0, 2, 1]> (z)
+  p = MatMul (s, t)
+  y = Neg (p)
+}""",
+        triggers.empty_product_of_transposed,
+    ),
+    KnownFault(
+        "ReshapeFusion",
+        "a Reshape of what is empty to sizes one of which is computed: that becomes -1, which says nothing beside a 0, "
+        "and the model is refused",
+        """<ir_version: 8, opset_import: ["" : 15]>
+g (float[2,0] x, int64[1] n) => (float[4,0] y) <int64[1] z = {0}> {
+  k = Mul (n, n)
+  s = Concat <axis = 0> (k, z)
+  y = Reshape (x, s)
+}""",
+        triggers.size_of_empty_left_open,
+    ),
+    KnownFault(
         "MatMulScaleFusion",
         "a product with a number that is read by a MatMul, and by a second such product before another MatMul: it is "
         "removed while it is still read, and no session can be made",

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph.dims import Undecided, symbol
+from rlflow.graph.fits import refused_at_some_size
 from rlflow.graph.model import TensorType
 from rlflow.graph.shapes import infer_types
 from rlflow.rules.prover.numbers import Invalid, floats
@@ -77,6 +79,36 @@ def misfits(op: str) -> list:
 def test_a_misfit_is_refused_when_a_rule_is_planned(op):
     written = [case for case in misfits(op) for opset in OPSETS if is_planned(op, *case, opset)]
     assert not written, f"{len(written)} misfits of {op} are not refused, the first: {written[0]}"
+
+
+N, M = symbol("n"), symbol("m")
+# Of each operator operands that fit at every size, and some that fit at one: (operator, attributes, those, these).
+IN_SYMBOLS = [
+    ("Add", {}, [(N, 4), (1, 4)], [(N, 4), (3, 4)]),
+    ("Where", {}, [(4,), (N, 4), (N, 1)], [(3, 4), (N, 4), (1, 4)]),
+    ("Concat", {"axis": 0}, [(1, N, 4), (2, N, 4)], [(1, N, 4), (2, 1, 4)]),
+    ("Concat", {"axis": -1}, [(N, 4), (N, M)], [(N, 4), (M, 4)]),
+    ("MatMul", {}, [(3, N), (N, 4)], [(3, N), (3, 4)]),
+    ("MatMul", {}, [(N, 2, 3), (1, 3, 4)], [(N, 2, 3), (5, 3, 4)]),
+    ("Gemm", {"transB": 1}, [(3, N), (4, N)], [(3, N), (4, 5)]),
+    ("Split", {"axis": 0}, [(2 * N, 3)], [(N, 3), [2, 3]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, attributes, fitting, others", IN_SYMBOLS)
+def test_what_fits_at_some_sizes_only_is_refused_when_a_rule_is_planned(op, attributes, fitting, others):
+    assert refused_in_symbols(op, attributes, fitting) is None
+    with pytest.raises(Undecided):
+        refused_in_symbols(op, attributes, others)
+
+
+def refused_in_symbols(op: str, attributes: dict, inputs: list) -> str | None:
+    kinds = [TensorType(FLOAT, i) if isinstance(i, tuple) else TensorType(INT64, (len(i),)) for i in inputs]
+    values = [np.asarray(i, np.int64) if isinstance(i, list) else None for i in inputs]
+    if op == "Where":
+        kinds[0] = kinds[0]._replace(dtype=9)
+    outputs = infer_types(op, "", 13, tuple(attributes.items()), kinds, values, 2 if op == "Split" else 1)
+    return refused_at_some_size(op, attributes, kinds, outputs)
 
 
 @pytest.mark.parametrize("op", NOT_ASKED)
