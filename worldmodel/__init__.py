@@ -21,8 +21,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 WORLD_MODELS = Registry("world model", {
     "mdn-rnn": "worldmodel.mdn_rnn.model:MDNRNNWorldModel",
     "edits": "worldmodel.edits.model:EditsWorldModel",
+    "graph-mdn": "worldmodel.graph_mdn.model:GraphMDNWorldModel",
 })
 TRAININGS = Registry("training of a world model", {
     "mdn-rnn": "worldmodel.mdn_rnn.training:train",
     "edits": "worldmodel.edits.training:train",
+    "graph-mdn": "worldmodel.graph_mdn.training:train",
 })

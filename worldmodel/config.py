@@ -9,7 +9,12 @@ from rlflow.common.options import check, option, options_of
 from rlflow.common.registry import Registry
 
 CONFIGS = Registry(
-    "world model", {"mdn-rnn": "worldmodel.config:MDNRNNConfig", "edits": "worldmodel.config:EditsConfig"}
+    "world model",
+    {
+        "mdn-rnn": "worldmodel.config:MDNRNNConfig",
+        "edits": "worldmodel.config:EditsConfig",
+        "graph-mdn": "worldmodel.config:GraphMDNConfig",
+    },
 )
 
 
@@ -137,6 +142,31 @@ class EditsConfig(WorldModelConfig):
     @property
     def total_steps(self) -> int:
         return 1
+
+
+@dataclass(frozen=True)
+class GraphMDNConfig(WorldModelConfig):
+    """Predicts what each rewrite changes, by graph networks."""
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet", "graph_nets")
+
+    name: str = "graph-mdn"
+    latent: int = option(32, "dimensions of the latent state z")
+    width: int = option(64, "of embeddings and hidden layers")
+    rounds: int = option(2, "of message passing within a match")
+    gaussians: int = option(4, "components of the mixture that a node's cost is")
+    match_steps: int = option(1500, "gradient steps of the network that judges matches")
+    node_steps: int = option(1500, "gradient steps of the network that costs nodes")
+    learning_rate: float = option(0.003, "at the start of each of the two; it falls along a cosine")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.mode != "offline":
+            raise RLFlowError("the world model 'graph-mdn' learns from collected episodes: world_model.mode=offline")
+
+    @property
+    def total_steps(self) -> int:
+        return self.match_steps + self.node_steps
 
 
 @dataclass(frozen=True)

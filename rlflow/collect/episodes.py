@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rlflow.collect.graphs import KeptGraph, Tables, kept
+from rlflow.collect.signatures import SignatureFeatures, merged
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 from rlflow.tasks.base import GraphArrays
@@ -33,6 +34,7 @@ class Episode:
       index: position in the collection; with the run's seed it determines the episode.
       matched: T arrays int32 [k], rows in `graphs[t]` of the nodes that the rewrite matched; empty for NO-OP.
       edits: int64 [...], the episode as what disappears and appears, packed (rlflow.collect.edits.unpack).
+      signatures: of all that the edits name, and maybe of more.
       copied: its first steps that another episode played, from whose states this one went on. They are no interactions.
       version: of the observation that the graphs are (`EncodingSpec.version`).
       measurements: hash of a graph that was measured for the rewards → the seconds that this took, whoever did it.
@@ -48,6 +50,7 @@ class Episode:
     index: int = 0
     matched: list[np.ndarray] | None = None
     edits: np.ndarray | None = None
+    signatures: SignatureFeatures | None = None
     copied: int = 0
     version: int = 1
     measurements: Mapping[str, float] = field(default_factory=dict)
@@ -82,6 +85,8 @@ def write_shard(path: Path | str, episodes: list[Episode]) -> None:
         arrays[name] = np.concatenate(parts)
         arrays[f"n_{name}"] = np.array([len(part) for part in parts], np.int64)
     arrays["globals"] = np.stack([graph.globals for graph in graphs])
+    if known := [episode.signatures for episode in episodes if episode.signatures is not None]:
+        arrays |= merged(known)._asdict()
     write_arrays(path, arrays)
 
 
@@ -124,7 +129,7 @@ def read_shard(path: Path | str) -> list[Episode]:
         for rows, table in (("node_rows", "nodes"), ("edge_rows", "edges")):
             if not ((arrays[rows] >= 0) & (arrays[rows] < len(arrays[table]))).all():
                 raise ValueError(f"{rows} names a row that is not among {table}")
-        tables = Tables(arrays["nodes"], arrays["edges"])
+        tables, signatures = Tables(arrays["nodes"], arrays["edges"]), _signatures(arrays)
         fields = [np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in BY_NODE]
         fields += [np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in BY_EDGE]
         graphs = [KeptGraph(*parts, tables) for parts in zip(*fields, arrays["globals"], strict=True)]
@@ -147,6 +152,7 @@ def read_shard(path: Path | str) -> list[Episode]:
                     index=int(index),
                     matched=matched[step:last_step],
                     edits=edit if len(edit) else None,
+                    signatures=signatures,
                     copied=int(copied),
                     version=int(version),
                     measurements={graph.decode(): seconds for graph, seconds in measurements.tolist()},
@@ -156,6 +162,16 @@ def read_shard(path: Path | str) -> list[Episode]:
         return episodes
     except (KeyError, ValueError) as error:
         raise RLFlowError(f"{path} is not an episode shard: {error}") from error
+
+
+def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:
+    """Those of a shard; None where its task has none. Raises ValueError if they are damaged."""
+    if "operators" not in arrays:
+        return None
+    result = SignatureFeatures(*[arrays[name] for name in SignatureFeatures._fields])
+    if len(result.operators) != len(result.operator_features) or len(result.tensors) != len(result.tensor_features):
+        raise ValueError("its signatures have not as many features")
+    return result
 
 
 def read_episodes(folder: Path | str, count: int | None = None) -> list[Episode]:

@@ -18,6 +18,7 @@ from rlflow.collect.edits import NOTHING, edit_between, first_edit, match_record
 from rlflow.collect.episodes import Episode, read_episodes, read_shard, write_shard
 from rlflow.collect.executors import Job, Workers
 from rlflow.collect.graphs import kept
+from rlflow.collect.signatures import SignatureFeatures
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import file_hash
 from rlflow.env.alike import start_of
@@ -84,18 +85,21 @@ def record(
     ends[-1] = True
     dead_end = not task.encoding_spec.stop and not states[-1].counts.any()
     terminated = actions[-1][0] == no_op or dead_end
-    edits = edits_of(states, actions) if isinstance(states[0], RewriteState) else None
+    edits, signatures = edits_of(states, actions) if isinstance(states[0], RewriteState) else (None, None)
     return Episode(
         np.array(actions, np.int32), np.array(rewards, np.float32), ends & terminated, ends & (not terminated),
         np.array([state.objective / task.per_unit for state in states], np.float64),
         np.array([state.counts for state in states], np.int32),
-        kept([state.arrays() for state in states]), index, matched, edits, copied, task.encoding_spec.version,
-        earnings.measurements,
+        kept([state.arrays() for state in states]), index, matched, edits, signatures, copied,
+        task.encoding_spec.version, earnings.measurements,
     )  # fmt: skip
 
 
-def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]]) -> np.ndarray:
-    """What each of the actions changed, packed: the log that the world model `edits` learns from."""
+def edits_of(
+    states: Sequence[RewriteState], actions: Sequence[tuple[int, int]]
+) -> tuple[np.ndarray, SignatureFeatures]:
+    """What each of the actions changed, packed, and how what that names is observed: the log that world models which
+    predict edits learn from."""
     edits, taken = [first_edit(states[0])], []
     for (xfer_id, location), before, after in zip(actions, states, states[1:], strict=False):
         if xfer_id == before.task.no_op:
@@ -105,7 +109,7 @@ def edits_of(states: Sequence[RewriteState], actions: Sequence[tuple[int, int]])
         match = before.match(xfer_id, location)
         edits.append(edit_between(before, match, after))
         taken.append(match_record(before, match))
-    return pack(edits, taken)
+    return pack(edits, taken), SignatureFeatures.of(states, edits)
 
 
 class Figures(NamedTuple):

@@ -77,6 +77,11 @@ class CostModel:
     ):
         self.nodes, self.neighbourhoods, self.gains, self.spread = nodes, neighbourhoods, gains, spread
 
+    @property
+    def reach(self) -> int:
+        """How far a cost looks, in edges."""
+        return len(self.neighbourhoods)
+
     def __call__(
         self, single: np.ndarray, keys: np.ndarray, paid: np.ndarray, before: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

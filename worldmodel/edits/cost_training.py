@@ -16,11 +16,19 @@ from worldmodel.edits.training_set import TrainingSet, first_new_state
 
 
 def learn_costs(training: TrainingSet, n_rules: int) -> CostModel:
-    nodes = _node_costs(training)
-    spread = _residuals(training, nodes).std()
+    nodes, spread = learn_node_costs(training)
     means = _neighbourhood_means(training, n_rules) if spread > 0 else []
-    gains = np.array(list(_gains(training)), np.float64).reshape(-1, 4)
-    return CostModel(nodes, means, RewriteGains(gains), float(spread))
+    return CostModel(nodes, means, learn_gains(training), spread)
+
+
+def learn_node_costs(training: TrainingSet) -> tuple[dict[int, NodeCosts], float]:
+    """(by typical sizes; the spread (ps) of what nodes cost beside that, 0 where the neighbourhood does not matter)."""
+    nodes = _node_costs(training)
+    return nodes, float(_residuals(training, nodes).std())
+
+
+def learn_gains(training: TrainingSet) -> RewriteGains:
+    return RewriteGains(np.array(list(_gains(training)), np.float64).reshape(-1, 4))
 
 
 def _node_costs(training: TrainingSet) -> dict[int, NodeCosts]:

@@ -54,6 +54,8 @@ class GroundingIndex:
             self.has_secondary_producer.append(False)
         for node in range(self.primary_output.size, len(grounding.nodes)):
             self._add_node(node)
+        new = grounding.matches[self.rule.size :]
+        grounding.rules.meet([(match.pattern, grounding.match_signature(match)) for match in new])
         for match in range(self.rule.size, len(grounding.matches)):
             self._add_match(match)
 

@@ -7,7 +7,6 @@ from rlflow.env.state import RewriteState
 from worldmodel.base import Imagined
 from worldmodel.edits.episode_follower import EpisodeFollower
 from worldmodel.edits.node_values import node_latents
-from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import within
 
 
@@ -17,12 +16,13 @@ class EditsImagination:
 
     def __init__(self, model, start: RewriteState, n: int):
         first, unchanged = first_edit(start), start.task.initial.cost.runtime_ps
+        model.observe(start, first)
         index, self._scale = model.groundings.of(first), model.rewards.of(unchanged)
         nodes = np.array(list(EpisodeFollower(index.grounding, first).nodes.values()), np.int64)
         self.model, self.limit = model, model.spec.max_locations
         self._start_gained = unchanged - start.cost.runtime_ps
         self._gained = np.full(n, self._start_gained, np.float64)  # ps, since the unchanged graph
-        self._simulator = Simulator(model, index, [nodes])
+        self._simulator = model.simulator(index, [nodes])
         self._start = self._simulator.states
         self._simulator.states = self._start.copies(n)
         self._node_latents = node_latents(index, model.latents)

@@ -87,6 +87,9 @@ class LearnedRules:
             result[learned.pattern.xfer_id] += sum(seen.total() for seen in learned.effects.values())
         return result
 
+    def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
+        """These patterns, by number, with these signatures will be asked about; who answers faster together can."""
+
     def applies(self, number: int, signature: Signature) -> bool:
         """Whether a pattern applies with this signature.
 

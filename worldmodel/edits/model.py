@@ -2,23 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from rlflow.collect.edits import FORMAT as EDITS_FORMAT
-from rlflow.collect.edits import unpack
+from rlflow.collect.edits import Edit, unpack
 from rlflow.collect.episodes import Episode
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
 from rlflow.env.state import RewriteState
 from rlflow.tasks.base import EncodingSpec
 from worldmodel.base import Replay
-from worldmodel.config import EditsConfig
+from worldmodel.config import EditsConfig, WorldModelConfig
 from worldmodel.description import read_description, write_description
 from worldmodel.edits import learned_rules_json
 from worldmodel.edits.cost_model import CostModel
-from worldmodel.edits.grounding_index import Groundings
+from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 from worldmodel.edits.imagination import EditsImagination
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.learned_rules import LearnedRules
@@ -28,6 +28,7 @@ from worldmodel.edits.replay import Replayer
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.saved_arrays import checked_array
 from worldmodel.edits.searchable_dream import SearchableDream, SearchableState
+from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
@@ -65,6 +66,13 @@ class EditsWorldModel:
         """The start of a dream that `rlflow.search` can search; steps of more uncertainty are never taken."""
         return SearchableDream(self, start, uncertainty_limit).start
 
+    def observe(self, state: RewriteState, edit: Edit) -> None:
+        """A real episode came to this state by the edit; for models that must see what the edit only names."""
+
+    def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> Simulator:
+        """States of a grounding; nodes: of each, those that are there."""
+        return Simulator(self, index, nodes)
+
     def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
         """See `worldmodel.base`. An action that is not there in the dream changes nothing, and is uncertain."""
         replayer = Replayer(self, np.asarray(rows), np.asarray(starts), horizon)
@@ -91,14 +99,20 @@ class EditsWorldModel:
     def save(self, folder: Path | str) -> None:
         """Writes model.json, learnt.json and tables.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
-        rules = learned_rules_json.to_json(self.groundings.rules)
         nodes = [[sizes, of_nodes.to_json()] for sizes, of_nodes in self.costs.nodes.items()]
-        learnt = {"format": EDITS_FORMAT, "rules": rules, "costs": nodes, "files": FORMAT}
-        write_json(Path(folder) / "learnt.json", learnt)
+        write_json(Path(folder) / "learnt.json", self.learnt() | {"costs": nodes, "files": FORMAT})
+        write_arrays(Path(folder) / "tables.npz", self.costs.arrays() | self.arrays())
+
+    def learnt(self) -> dict:
+        """The rules, for JSON."""
+        return {"format": EDITS_FORMAT, "rules": learned_rules_json.to_json(self.groundings.rules)}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is saved but the rules and the costs."""
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
         own = {"scales": scales, "level": level, "mean_rewards": self.mean_rewards}
-        own |= {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
-        write_arrays(Path(folder) / "tables.npz", self.costs.arrays() | self.latents.arrays() | own)
+        best = {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
+        return own | best | self.latents.arrays()
 
     @classmethod
     def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
@@ -108,27 +122,52 @@ class EditsWorldModel:
         try:
             return cls._restored(config, saved, read_arrays(path / "tables.npz"), read_json(path / "learnt.json"))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
-            raise RLFlowError(f"{folder} holds no whole world model of kind 'edits': {error}") from error
+            raise RLFlowError(f"{folder} holds no whole world model of kind '{config.name}': {error}") from error
 
     @classmethod
     def _restored(cls, config: EditsConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
-        if learnt["format"] != EDITS_FORMAT:
-            raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
-        if learnt.get("files") != FORMAT:
-            raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {FORMAT}; train it anew")
-        rules = learned_rules_json.from_json(learnt["rules"])
+        parts = restored_parts(config, spec, arrays, learnt, FORMAT)
         nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
-        latents, costs, rewards = Latents.of(arrays), CostModel.of(nodes, arrays, REACH), _rewards(arrays)
-        known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
-        if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:
-            raise ValueError("it is of other options or of another encoding")
-        best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
-        for edits in best.values():
-            unpack(edits)  # raises if they are damaged
-        model = cls(spec, config, rules, costs, latents, rewards, arrays["mean_rewards"], best)
-        if not np.isfinite(checked_array(arrays, "mean_rewards", np.float32, len(model.match_classes))).all():
-            raise ValueError("'mean_rewards' is no reward of each match class")
+        model = cls(spec, config, parts.rules, CostModel.of(nodes, arrays, REACH), *parts[1:])
+        check_mean_rewards(model)
         return model
+
+
+class Parts(NamedTuple):
+    """What a saved model is made of besides its costs; see `EditsWorldModel`."""
+
+    rules: LearnedRules
+    latents: Latents
+    rewards: RewardScales
+    mean_rewards: np.ndarray
+    best_trajectories: dict[int, np.ndarray]
+
+
+def restored_parts(
+    config: WorldModelConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict, files: int
+) -> Parts:
+    """What `EditsWorldModel.arrays` and `learnt` gave. files: the format that the files should have. Raises ValueError,
+    KeyError or TypeError if they did not give it."""
+    if learnt["format"] != EDITS_FORMAT:
+        raise ValueError(f"it learnt from edits of format {learnt['format']}, not {EDITS_FORMAT}; train it anew")
+    if learnt.get("files") != files:
+        raise ValueError(f"its files are of format {learnt.get('files', 1)}, not {files}; train it anew")
+    rules = learned_rules_json.from_json(learnt["rules"])
+    latents, rewards = Latents.of(arrays), _rewards(arrays)
+    known_rules = {learned.pattern.xfer_id for learned in rules.patterns} <= set(range(spec.n_rules))
+    if latents.offset.shape != (config.latent,) or not len(latents.keys) or not known_rules:
+        raise ValueError("it is of other options or of another encoding")
+    best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
+    for edits in best.values():
+        unpack(edits)  # raises if they are damaged
+    return Parts(rules, latents, rewards, arrays["mean_rewards"], best)
+
+
+def check_mean_rewards(model: EditsWorldModel) -> None:
+    """Raises ValueError unless there is a reward of each match class."""
+    known = checked_array({"mean_rewards": model.mean_rewards}, "mean_rewards", np.float32, len(model.match_classes))
+    if not np.isfinite(known).all():
+        raise ValueError("'mean_rewards' is no reward of each match class")
 
 
 def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:

@@ -61,6 +61,17 @@ def changed_neighbourhoods(change: StateChange) -> Neighbourhoods:
     return neighbourhoods(states, rows[there], nodes[there])
 
 
+def around(
+    states: DreamStates, rows: np.ndarray, nodes: np.ndarray, distance: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(nodes, senders, receivers, makes): these nodes in the states rows, which differ from each other, then all within
+    that distance of them; and the edges between them, by number in that order, from all neighbours of those that lie
+    nearer than that. makes: bool [e], whether the sender makes what the receiver reads, or reads what it makes."""
+    width = states.index.primary_output.size
+    walk = _walk(states, rows * width + nodes, distance, width)
+    return np.concatenate(walk.rings) % width, walk.others, walk.ends, walk.weights == READ
+
+
 def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> _Walk:
     """All cells within that distance of the first ones, int64 [k]."""
     seen, number = np.zeros(states.n * width, bool), np.empty(states.n * width, np.int32)
@@ -82,7 +93,8 @@ def _walk(states: DreamStates, begin: np.ndarray, distance: int, width: int) -> 
         rings.append(new(others))
     cells = np.concatenate(rings)
     number[cells] = np.arange(len(cells))
-    ends, others, weights = (np.concatenate(parts) for parts in zip(*edges, strict=True))
+    nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    ends, others, weights = (np.concatenate(parts) for parts in zip(nothing, *edges, strict=True))
     return _Walk(rings, number[ends], number[others], weights)
 
 

@@ -25,6 +25,7 @@ class EditsObserver:
 
     def begin(self, state: RewriteState) -> None:
         first = first_edit(state)
+        self.model.observe(state, first)
         index = self.model.groundings.of(first)
         self._index, self.follower, self.state = index, EpisodeFollower(index.grounding, first), state
         self._located: dict[int, dict] = defaultdict(dict)  # rule → match, as `_name` names it → its order
@@ -38,6 +39,7 @@ class EditsObserver:
     def took(self, match: Match, state: RewriteState) -> None:
         """A match of the state led to this one."""
         edit = edit_between(self.state, match, state)
+        self.model.observe(state, edit)
         self.follower.follow(edit, match_record(self.state, match))
         self._locate(edit.lost, edit.appeared)
         self.state = state

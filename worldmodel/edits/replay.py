@@ -40,7 +40,7 @@ class Replayer:
         """Of one grounding's stretches, int64 [k], in k episodes."""
         starts = self.starts[stretches]
         before = np.array([episode.gains[:start].sum() for episode, start in zip(episodes, starts, strict=True)])
-        simulator = Simulator(self.model, index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
+        simulator = self.model.simulator(index, [e.nodes[start] for e, start in zip(episodes, starts, strict=True)])
         for t in range(self.result.rewards.shape[1]):
             actions = np.array([_action(episode, start + t) for episode, start in zip(episodes, starts, strict=True)])
             gain, spread, moves = self._step(simulator, stretches, actions, t)

@@ -25,8 +25,7 @@ from rlflow.search.search import Path
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.episode_follower import EpisodeFollower
 from worldmodel.edits.logged_edits import initial_runtime
-from worldmodel.edits.node_costs import REACH
-from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, Simulator
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD
 
 
 class SearchableMatch:
@@ -55,13 +54,14 @@ class SearchableDream:
 
     def __init__(self, model, start: RewriteState, uncertainty_limit: float):
         self.first = first = first_edit(start)
+        model.observe(start, first)
         self.unchanged_ps = start.task.initial.objective
         self.index, self.scale = model.groundings.of(first), model.rewards.of(self.unchanged_ps)
         nodes = np.array(list(EpisodeFollower(self.index.grounding, first).nodes.values()), np.int64)
-        self.max_locations, self.reach = model.spec.max_locations, REACH if model.costs.neighbourhoods else 0
+        self.max_locations, self.reach = model.spec.max_locations, model.costs.reach
         runtime = initial_runtime(first)
         self.uncertainty_limit, self._best = min(uncertainty_limit, BY_ANALOGY), model.best_trajectories.get(runtime)
-        self._simulator = Simulator(model, self.index, [nodes])
+        self._simulator = model.simulator(self.index, [nodes])
         self._matches: dict[int, SearchableMatch] = {}
         self._offered: dict[int, bool] = {}
         key = sum(map(mark, nodes.tolist()))

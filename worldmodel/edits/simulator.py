@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worldmodel.edits.canonical_order import as_named_by_environment
+from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.costs_at_new_sizes import node_costs_at
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.grounding_index import GroundingIndex
@@ -112,5 +113,10 @@ class Simulator:
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(gain, spread) in ps of rules, int [k], whatever they match."""
-        gains = np.array([self.model.costs.gains(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
-        return gains[:, 0], gains[:, 1]
+        return expected_gains(self.model.costs.gains, xfer_ids)
+
+
+def expected_gains(gains: RewriteGains, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(gain, spread) in ps of rules, int [k], whatever they match."""
+    expected = np.array([gains(xfer_id, None, None) for xfer_id in xfer_ids.tolist()]).reshape(-1, 2)
+    return expected[:, 0], expected[:, 1]

@@ -48,12 +48,18 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     rewards = RewardScales.learn(episodes, spec.n_rules)  # first, since some cannot be learnt
     training = TrainingSet.of(episodes, spec.n_rules)
     costs = learn_costs(training, spec.n_rules)
-    latents = _learn_latents(training, config.latent)
-    mean_rewards = _mean_rewards(training, rewards)
-    best = {}
+    latents = learn_latents(training, config.latent)
+    mean_rewards = learn_mean_rewards(training, rewards)
+    rules, best = training.groundings.rules, best_trajectories(training)
+    return EditsWorldModel(spec, config, rules, costs, latents, rewards, mean_rewards, best)
+
+
+def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
+    """Initial runtime (ps) of a graph → the best trajectory of its episodes."""
+    result = {}
     for index, numbers in training.by_grounding.items():
-        best[training.initial_runtime(index)] = _best_trajectory(training, numbers)
-    return EditsWorldModel(spec, config, training.groundings.rules, costs, latents, rewards, mean_rewards, best)
+        result[training.initial_runtime(index)] = _best_trajectory(training, numbers)
+    return result
 
 
 def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
@@ -63,7 +69,7 @@ def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
     return pack(log.edits[: steps + 1], log.taken[:steps])
 
 
-def _mean_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndarray:
+def learn_mean_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndarray:
     """What each match class gained on average, as it is rewarded, float32 [K]; 0 where it was never rewritten."""
     n_classes = len(training.groundings.match_classes)
     total, times = np.zeros(n_classes), np.zeros(n_classes)
@@ -77,7 +83,7 @@ def _mean_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndarray:
     return (total / np.maximum(times, 1)).astype(np.float32)
 
 
-def _learn_latents(training: TrainingSet, latent: int) -> Latents:
+def learn_latents(training: TrainingSet, latent: int) -> Latents:
     """Fitted to at most STATES states, evenly drawn from those that no other episode logged before."""
     states = []
     for index, numbers in training.by_grounding.items():

@@ -12,6 +12,7 @@ from graph_nets.graphs import GraphsTuple
 from rlflow.tasks.base import EncodingSpec
 from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
+from worldmodel.message_passing import full_round, processed
 from worldmodel.spaces import Z_BOUND
 
 POOL_RATE = 0.02  # of the moving averages that stand in for batch statistics outside training
@@ -32,7 +33,7 @@ class GraphEncoder(snt.Module):
             node_model_fn=lambda: snt.Linear(hidden),
             global_model_fn=lambda: snt.Linear(hidden),
         )
-        self.process = [_message_passing(hidden) for _ in range(message_passing_steps)]
+        self.process = [full_round(hidden, tf.math.unsorted_segment_mean) for _ in range(message_passing_steps)]
         # Graphs of one model differ in a few of hundreds of nodes. Standardising the pooled features (batch
         # normalisation) is what makes such differences visible to the layers behind it.
         self.pool = snt.Sequential([snt.Linear(2 * hidden), tf.nn.relu], name="pool")
@@ -69,14 +70,7 @@ class GraphEncoder(snt.Module):
             globals=self.global_statistics(batch.globals),
             receivers=batch.receivers, senders=batch.senders, n_node=batch.n_node, n_edge=batch.n_edge,
         ))
-        for core in self.process:
-            update = core(graphs)
-            graphs = graphs.replace(
-                nodes=graphs.nodes + update.nodes,
-                edges=graphs.edges + update.edges,
-                globals=graphs.globals + update.globals,
-            )
-        return graphs
+        return processed(graphs, self.process)
 
     def latent(self, batch: GraphBatch, training: bool = False) -> tf.Tensor:
         """The readout before standardisation, within ±1: [B, Z]."""
@@ -112,19 +106,6 @@ class GraphEncoder(snt.Module):
         histogram = tf.reshape(tf.math.bincount(cells, minlength=n_graphs * n_ops), [n_graphs, n_ops])
         logs = [tf.math.log1p(tf.cast(numbers, tf.float32)) for numbers in (counts, histogram)]
         return tf.concat([batch.globals, *logs], axis=-1)
-
-
-def _message_passing(hidden: int) -> modules.GraphNetwork:
-    """One step: edges from their ends, nodes from the edges on both sides, globals from the means of all."""
-    def model():
-        return snt.Sequential([snt.nets.MLP([hidden, hidden]), snt.LayerNorm(-1, True, True)])
-
-    mean = tf.math.unsorted_segment_mean
-    return modules.GraphNetwork(
-        model, model, model,
-        node_block_opt={"use_sent_edges": True},
-        global_block_opt={"nodes_reducer": mean, "edges_reducer": mean},
-    )
 
 
 def _owners(n_node: tf.Tensor) -> tf.Tensor:

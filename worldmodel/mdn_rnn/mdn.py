@@ -16,11 +16,13 @@ class Mixture(NamedTuple):
     log_sigma: tf.Tensor
 
 
-def mixture_from_parameters(parameters: tf.Tensor, size: int, gaussians: int) -> Mixture:
+def mixture_from_parameters(
+    parameters: tf.Tensor, size: int, gaussians: int, least_log_sigma: float = MIN_LOG_SIGMA
+) -> Mixture:
     """Parameters [.., D · 3 · K], as a linear layer gives them, to D mixtures of K."""
     shape = tf.concat([tf.shape(parameters)[:-1], [size, 3 * gaussians]], axis=0)
     logits, mean, log_sigma = tf.split(tf.reshape(parameters, shape), 3, axis=-1)
-    return Mixture(logits, mean, tf.clip_by_value(log_sigma, MIN_LOG_SIGMA, MAX_LOG_SIGMA))
+    return Mixture(logits, mean, tf.clip_by_value(log_sigma, least_log_sigma, MAX_LOG_SIGMA))
 
 
 def log_likelihood(mixture: Mixture, x: tf.Tensor) -> tf.Tensor:

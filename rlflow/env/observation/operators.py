@@ -57,14 +57,22 @@ def operator_features(graph: Graph, node: Node) -> bytes:
         float(sum(tensor in graph.outputs for tensor in outputs)),
         float(len(node.captured)),
     )
-    values, others = attributes_of(graph, node)
     hidden = tuple([(slot, graph.types.get(node.outputs[slot])) for slot in unread])  # no edge shows these
     absent = tuple([slot for slot, tensor in enumerate(node.outputs) if tensor == ABSENT])
     unsaid = (exactly(hidden), absent) if hidden or absent else ()
+    return struct.pack(f"{N_COUNTS}f", *counts) + attribute_features(graph, node, unsaid)
+
+
+def attribute_features(graph: Graph, node: Node, unsaid: tuple = (), redundant: bool = False) -> bytes:
+    """float32 [ATTRIBUTE_FEATURES + FINGERPRINT] of one operator, whatever it reads and gives.
+
+    unsaid: what else the fingerprint is to tell apart.  redundant: show what the shapes of its inputs say as well.
+    """
+    values, others = attributes_of(graph, node)
     if operator_id(node) == OTHER_OP or node.overload:
         unsaid = (*unsaid, node.domain, node.op, node.overload)
-    attributes = tuple([(name, value) for name, value in values.items() if (node.op, name) not in REDUNDANT])
-    return struct.pack(f"{N_COUNTS}f", *counts) + _attributes(attributes, others, unsaid)
+    shown_here = [pair for pair in values.items() if redundant or (node.op, pair[0]) not in REDUNDANT]
+    return _attributes(tuple(shown_here), others, unsaid)
 
 
 @lru_cache(maxsize=65536)

@@ -1,0 +1,206 @@
+"""The world model "graph-mdn" on small systems: what its networks see, say and remember."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rlflow.collect.edits import unpack
+from rlflow.collect.signatures import SignatureFeatures, merged
+from rlflow.common.errors import RLFlowError
+from tests.toys.systems import SIGNS_AND_PRODUCTS, random_episodes, said, signs_and_products, task_of
+from tests.toys.tiny import tiny_task
+from worldmodel.config import GraphMDNConfig
+from worldmodel.dream import DreamVectorEnv
+from worldmodel.edits.neighbourhood import around
+from worldmodel.edits.training_set import TrainingSet
+from worldmodel.graph_mdn.effects import Menu
+from worldmodel.graph_mdn.judge import Judge, segment_softmax
+from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, PAIR, match_batch
+from worldmodel.graph_mdn.match_training import Examples, MatchBatches, vocabulary_of
+from worldmodel.graph_mdn.network import NodeNetwork, Table
+from worldmodel.graph_mdn.node_batches import NodeRows, joined
+from worldmodel.graph_mdn.node_training import whole_graphs
+from worldmodel.graph_mdn.training import observed, train
+from worldmodel.training import load
+
+CONFIG = GraphMDNConfig(width=32, latent=8, match_steps=40, node_steps=400, holdout=0.0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(model, folder) of signs and products; nobody writes into the folder."""
+    task, folder = task_of(signs_and_products(), SIGNS_AND_PRODUCTS), tmp_path_factory.mktemp("trained")
+    return train(CONFIG, task.encoding_spec, random_episodes(task, 60, 8), folder, 0).model, folder
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    """(what was learnt of random episodes of a tiny BERT, how that is observed)."""
+    task = tiny_task("tiny_bert_base")
+    episodes = random_episodes(task, 8, 12)
+    return TrainingSet.of(episodes, len(task.rules)), observed(episodes)
+
+
+def test_what_it_learnt_it_dreams(trained):
+    """Every count of held-out episodes, from every step to the end, and rewards to a hundredth of the largest."""
+    model, _ = trained
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    predicted = said(model, random_episodes(task, 20, 8, seed=1))
+    assert len(predicted.rewards) > 200 and predicted.exact == 1
+    assert predicted.reward_error <= 0.01 * np.abs(predicted.real_rewards).max()
+
+
+def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(trained):
+    model, _ = trained
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    env = DreamVectorEnv(model, task.initial, 4, max_steps=6, temperature=0.0, uncertainty_limit=None)
+    env.reset(seed=0)
+    states = env._dreams.imagined._simulator.states
+    first, gained = states.paid.sum(axis=1), np.zeros(4)
+    for _ in range(5):
+        counts = env._dreams.imagined.counts
+        actions = np.array([[int(np.flatnonzero(row)[0]), 0] for row in counts])
+        gained += env._dreams.imagined.advance(actions, np.ones(4, bool), 0.0, (0, 0)).rewards
+    left = first - states.paid.sum(axis=1)
+    scale = model.rewards.of(task.initial.objective).per_ps
+    np.testing.assert_allclose(gained, scale * left, rtol=1e-9, atol=1e-9)
+    assert np.abs(gained).max() > 0
+
+
+def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_path):
+    model, folder = trained
+    episodes = random_episodes(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), 5, 8, seed=2)
+    back = load(folder, model.spec)
+    for one, other in zip(said(model, episodes), said(back, episodes), strict=True):
+        assert np.array_equal(one, other)
+    back.save(tmp_path)
+    assert (tmp_path / "learnt.json").read_bytes() == (folder / "learnt.json").read_bytes()
+    for name in ("learnt.json", "weights.npz"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(RLFlowError):
+            load(tmp_path, model.spec)
+        (tmp_path / name).write_bytes(whole)
+
+
+def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypatch):
+    """Killed in the middle of each of the two networks, at its last checkpoint."""
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    episodes, spec = random_episodes(task, 12, 6), task.encoding_spec
+    config = GraphMDNConfig(width=8, latent=4, match_steps=6, node_steps=6, holdout=0.0, checkpoint_seconds=1e-9)
+    train(config, spec, episodes, tmp_path / "whole", 3)
+
+    def killed_at(last):
+        def log(step, metrics):
+            if step >= last:
+                raise KeyboardInterrupt
+
+        return log
+
+    monkeypatch.setattr("worldmodel.graph_mdn.descent.LOG_EVERY", 1)
+    for last in (3, 9):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, spec, episodes, tmp_path / "killed", 3, killed_at(last))
+    train(config, spec, episodes, tmp_path / "killed", 3)
+    for name in ("learnt.json", "weights.npz"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
+    with pytest.raises(RLFlowError, match="other data"):
+        train(config, spec, episodes[:-1], tmp_path / "killed", 3)
+
+
+# -- what the networks see -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_resnet50", "tiny_squeezenet1_1"])
+def test_no_two_signatures_are_observed_alike(name):
+    task = tiny_task(name)
+    episodes = random_episodes(task, 4, 12)
+    seen = merged([episode.signatures for episode in episodes])
+    for signatures, features in ((seen.operators, seen.operator_features), (seen.tensors, seen.tensor_features)):
+        assert len(signatures) > 10 and len(np.unique(features, axis=0)) == len(signatures)
+
+
+def test_all_that_edits_name_is_observed():
+    episode = random_episodes(tiny_task("tiny_resnet50"), 1, 12)[0]
+    edits, _ = unpack(episode.edits)
+    assert {node.operator for edit in edits for node in edit.nodes} == set(episode.signatures.operators.tolist())
+    assert {t.signature for edit in edits for t in edit.tensors} == set(episode.signatures.tensors.tolist())
+    state = tiny_task("tiny_resnet50").initial
+    assert len(SignatureFeatures.of([state], edits[:1]).operators) > 3
+
+
+def test_two_tensors_of_a_match_are_joined_by_what_is_equal_in_them(learnt):
+    training, table = learnt
+    asked = Examples.of(training.groundings.rules).applied[:40]
+    batch = match_batch(asked, table)
+    assert batch.edges.shape == (len(batch.senders), EDGE_COLUMNS)
+    assert np.array_equal(batch.owners[batch.senders], batch.owners[batch.receivers])
+    assert np.array_equal(np.repeat(np.arange(len(asked)), batch.n_edges), batch.owners[batch.senders])
+    pairs = np.flatnonzero(batch.edges[:, PAIR])
+    equal = 0
+    for k in pairs.tolist():
+        one, other = (table.tensors[batch.tensors[end[k]]] for end in (batch.senders, batch.receivers))
+        sizes = one[9:15], other[9:15]  # log(1 + size) of six axes
+        for i in range(6):
+            for j in range(6):
+                same = sizes[0][i] > 0 and sizes[0][i] == sizes[1][j]
+                assert batch.edges[k, EDGE_COLUMNS - 36 + 6 * i + j] == same
+                equal += same
+    assert equal > 100
+
+
+def test_what_happened_is_always_among_the_choices(learnt):
+    training, table = learnt
+    rules = training.groundings.rules
+    examples = Examples.of(rules)
+    vocabulary = vocabulary_of(rules, examples)
+    batch = MatchBatches(examples, vocabulary, table, 0)(0)
+    relevant = batch.structures[batch.choices.slot_structures] == 1
+    stood = np.bincount(batch.choices.filling_owners, batch.fillings, len(relevant))
+    assert relevant.any() and np.array_equal(stood, relevant.astype(float))
+    assert np.array_equal(np.bincount(batch.choices.structure_owners, batch.structures), np.ones(64))
+    for asked in examples.rewritten:
+        menu = Menu(vocabulary, table)
+        menu.add(0, asked, vocabulary.candidates(asked[0]))
+        assert all(len(set(named)) == len(named) for _, named in menu.named)
+
+
+def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
+    model, _ = trained
+    several = model.examples.applied
+    together, alone = (Judge(model.match_network, model.vocabulary, model.table) for _ in range(2))
+    together.consider(several)
+    for asked in several:
+        one, other = together(asked), alone(asked)
+        assert one.effect == other.effect and one.applies == pytest.approx(other.applies, abs=1e-5)
+
+
+def test_softmax_by_owner():
+    logits, owners = np.array([1.0, 3.0, 2.0, 500.0]), np.array([0, 0, 2, 2])
+    result = segment_softmax(logits, owners)
+    np.testing.assert_allclose(result, [1 / (1 + np.e**2), 1 / (1 + np.e**-2), 0.0, 1.0], atol=1e-12)
+
+
+def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
+    """Costs from the ball around a node are those from the whole graph, and graphs side by side do not mix."""
+    training, table = learnt
+    network, rounds = NodeNetwork(8, 3, 2), 3
+    graphs = whole_graphs(training, table)[:3]
+    inputs = Table(tf.constant(table.operators), tf.constant(table.tensors))
+
+    def costs(batch):
+        return network(tf.nest.map_structure(tf.constant, batch), inputs).mean.numpy()
+
+    whole = [costs(graph.nodes) for graph in graphs]
+    np.testing.assert_allclose(costs(joined([graph.nodes for graph in graphs])), np.concatenate(whole), atol=1e-4)
+    index, (episode, *_) = next(training.groups())
+    from worldmodel.edits.dream_states import DreamStates
+
+    there, rows = episode.nodes[0], NodeRows(index, table)
+    states, zero = DreamStates(index, [there], 500), np.zeros(len(there), np.int64)
+    all_nodes = around(states, zero, there, 1)
+    of_all = dict(zip(all_nodes[0].tolist(), costs(rows.batch(*all_nodes)), strict=True))
+    for node in there[:: max(1, len(there) // 8)]:
+        ball = around(states, np.zeros(1, np.int64), np.array([node]), rounds)
+        assert len(ball[0]) <= len(there)
+        np.testing.assert_allclose(costs(rows.batch(*ball))[0], of_all[int(node)], atol=1e-4)

@@ -1,0 +1,180 @@
+"""What rewriting can do, taken apart into choices that a network makes: a structure, and what stands in its slots.
+
+A structure is an effect without its operators and tensor signatures: which nodes of the match go, which come and of
+what type, how all hang together. Every new operator and every new tensor is a slot of it. What may stand in a slot is
+what the match has (a copy), or what the rule ever made.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, wiring_of
+from worldmodel.graph_mdn.match_graphs import Asked
+from worldmodel.graph_mdn.signature_table import SignatureTable
+
+COPIES = 32  # nodes, and tensors, of a match that a slot can point at; what stands behind has to be known by itself
+
+
+class Structure(NamedTuple):
+    """removed, rewired: as in `Effect`. added: op types instead of operators. made: how many new tensors."""
+
+    removed: tuple[int, ...]
+    added: tuple[NodePattern, ...]
+    rewired: tuple[tuple[int, int], ...]
+    made: int
+
+
+class Vocabulary:
+    """What was seen to happen. op_types: operator → op type, of all nodes met.
+
+    Attributes:
+      structures: by number. slots: by number, (structure, whether it is a tensor's, which of them).
+      of_wiring: wiring of a pattern → numbers of the structures that its matches had.
+      operators: (rule, op type) → operators that came; tensors: rule → signatures that came; each in order.
+      ranks: tensor signature → rank signature, of all that came.
+    """
+
+    def __init__(self, op_types: dict[int, int]):
+        self.op_types = op_types
+        self.structures: list[Structure] = []
+        self.slots: list[tuple[int, bool, int]] = []
+        self.slot_numbers: dict[tuple[int, bool, int], int] = {}
+        self.of_wiring: dict[tuple, list[int]] = defaultdict(list)
+        self.operators: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self.tensors: dict[int, list[int]] = defaultdict(list)
+        self.ranks: dict[int, int] = {}
+        self._numbers: dict[Structure, int] = {}
+
+    def learn(self, pattern: MatchPattern, effect: Effect) -> None:
+        structure = self._structure(effect)
+        if structure not in self._numbers:
+            number = self._numbers[structure] = len(self.structures)
+            self.structures.append(structure)
+            for is_tensor, n in ((False, len(structure.added)), (True, structure.made)):
+                for k in range(n):
+                    self.slot_numbers[number, is_tensor, k] = len(self.slots)
+                    self.slots.append((number, is_tensor, k))
+        _note(self.of_wiring[wiring_of(pattern)], self._numbers[structure])
+        for operator, _, _ in effect.added:
+            _note(self.operators[pattern.xfer_id, self.op_types[operator]], operator)
+        for rank, signature in effect.made:
+            _note(self.tensors[pattern.xfer_id], signature)
+            self.ranks[signature] = rank
+
+    def number_of(self, effect: Effect) -> int:
+        """Of the structure of an effect that was learnt."""
+        return self._numbers[self._structure(effect)]
+
+    def _structure(self, effect: Effect) -> Structure:
+        added = tuple([(self.op_types[operator], *tensors) for operator, *tensors in effect.added])
+        return Structure(effect.removed, added, effect.rewired, len(effect.made))
+
+    def candidates(self, pattern: MatchPattern) -> list[int]:
+        """Numbers of the structures that a match of this pattern may have; none if its like was never rewritten."""
+        return self.of_wiring.get(wiring_of(pattern), [])
+
+    def fillings(self, asked: Asked, structure: int, is_tensor: bool, k: int) -> list[int]:
+        """What may stand in a slot, copies first; none twice."""
+        pattern, signature = asked
+        if is_tensor:
+            return list(dict.fromkeys([*signature[len(pattern.nodes) :], *self.tensors[pattern.xfer_id]]))
+        op_type = self.structures[structure].added[k][0]
+        own = [operator for operator in signature[: len(pattern.nodes)] if self.op_types[operator] == op_type]
+        return list(dict.fromkeys([*own, *self.operators[pattern.xfer_id, op_type]]))
+
+    def effect(self, structure: int, operators: Iterable[int], tensors: Iterable[int], ranks: dict[int, int]) -> Effect:
+        """The structure, filled in. ranks: tensor signature → rank signature, of the match's own tensors."""
+        of = self.structures[structure]
+        added = [(operator, *node[1:]) for operator, node in zip(operators, of.added, strict=True)]
+        made = [(ranks[tensor] if tensor in ranks else self.ranks[tensor], tensor) for tensor in tensors]
+        return Effect(of.removed, tuple(added), of.rewired, tuple(made))
+
+
+def _note(known: list[int], new: int) -> None:
+    if new not in known:
+        known.append(new)
+
+
+class Choices(NamedTuple):
+    """What a network has to choose from, for M matches with C structures and S slots in all; F fillings of slots.
+
+    structures: int32 [C], numbers; structure_owners: int32 [C], the match.
+    slots: int32 [S], numbers; slot_owners: int32 [S], the match; slot_structures: int32 [S], which of the C.
+    fillings: int32 [F], rows of the table; filling_owners: int32 [F], which of the S; are_tensors: bool [F].
+    copies: float32 [F, COPIES], 1 where the match's node, or tensor, of this number is the same.
+    beside: int32 [F, COPIES], of a tensor the rows of the match's tensors, by number; 0 behind the last, and of nodes.
+    """
+
+    structures: np.ndarray
+    structure_owners: np.ndarray
+    slots: np.ndarray
+    slot_owners: np.ndarray
+    slot_structures: np.ndarray
+    fillings: np.ndarray
+    filling_owners: np.ndarray
+    are_tensors: np.ndarray
+    copies: np.ndarray
+    beside: np.ndarray
+
+
+class Menu:
+    """The choices of some matches, as arrays and by name.
+
+    named: of each slot, (whether it is a tensor's, the signatures that may stand there).
+    """
+
+    def __init__(self, vocabulary: Vocabulary, table: SignatureTable):
+        self.vocabulary, self.table = vocabulary, table
+        self.named: list[tuple[bool, list[int]]] = []
+        self._structures: list[tuple[int, int]] = []
+        self._slots: list[tuple[int, int, int]] = []
+        self._rows: list[list[int]] = []
+        self._copies: list[np.ndarray] = []
+        self._beside: list[np.ndarray] = []
+
+    def add(self, owner: int, asked: Asked, structures: Iterable[int]) -> None:
+        """Offers these structures to a match, and all that may stand in their slots."""
+        pattern, signature = asked
+        n_nodes = len(pattern.nodes)
+        beside = np.zeros((2, COPIES), np.int32)  # of an operator's slot, of a tensor's
+        tensors = self.table.tensor_rows(signature[n_nodes:][:COPIES])
+        beside[1, : len(tensors)] = tensors
+        for structure in structures:
+            of = self.vocabulary.structures[structure]
+            for is_tensor, n in ((False, len(of.added)), (True, of.made)):
+                own = signature[n_nodes:] if is_tensor else signature[:n_nodes]
+                for k in range(n):
+                    named = self.vocabulary.fillings(asked, structure, is_tensor, k)
+                    number = self.vocabulary.slot_numbers[structure, is_tensor, k]
+                    self._slots.append((number, owner, len(self._structures)))
+                    self.named.append((is_tensor, named))
+                    rows = self.table.tensor_rows(named) if is_tensor else self.table.operator_rows(named)
+                    self._rows.append(rows)
+                    self._copies.append(_copies(named, own))
+                    self._beside.append(np.tile(beside[int(is_tensor)], (len(named), 1)))
+            self._structures.append((structure, owner))
+
+    def choices(self) -> Choices:
+        structures = np.array(self._structures, np.int32).reshape(-1, 2)
+        slots = np.array(self._slots, np.int32).reshape(-1, 3)
+        sizes = [len(rows) for rows in self._rows]
+        return Choices(
+            structures[:, 0], structures[:, 1], slots[:, 0], slots[:, 1], slots[:, 2],
+            np.array([row for rows in self._rows for row in rows], np.int32),
+            np.repeat(np.arange(len(sizes)), sizes).astype(np.int32),
+            np.repeat([is_tensor for is_tensor, _ in self.named], sizes).astype(bool),
+            np.concatenate([np.zeros((0, COPIES), np.float32), *self._copies]),
+            np.concatenate([np.zeros((0, COPIES), np.int32), *self._beside]),
+        )  # fmt: skip
+
+
+def _copies(named: list[int], own: tuple[int, ...]) -> np.ndarray:
+    result = np.zeros((len(named), COPIES), np.float32)
+    at = {signature: k for k, signature in enumerate(named)}
+    for position, signature in enumerate(own[:COPIES]):
+        if signature in at:
+            result[at[signature], position] = 1.0
+    return result

@@ -1,0 +1,122 @@
+"""The world model "graph-mdn": networks that judge matches and cost nodes, over graphs whose nodes have names."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import tensorflow as tf
+
+from rlflow.collect.edits import Edit
+from rlflow.collect.episodes import Episode
+from rlflow.collect.signatures import SignatureFeatures
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.env.state import RewriteState
+from rlflow.tasks.base import EncodingSpec
+from worldmodel.base import Replay
+from worldmodel.checkpoint import module_arrays, restore_arrays
+from worldmodel.config import GraphMDNConfig
+from worldmodel.description import read_description, write_description
+from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.latents import Latents
+from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.model import EditsWorldModel, check_mean_rewards, restored_parts
+from worldmodel.edits.node_costs import REACH
+from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.saved_arrays import checked_array
+from worldmodel.graph_mdn.effects import Menu
+from worldmodel.graph_mdn.judge import Judge
+from worldmodel.graph_mdn.match_graphs import match_batch
+from worldmodel.graph_mdn.match_training import Examples, vocabulary_of
+from worldmodel.graph_mdn.network import MatchNetwork, NodeBatch, NodeNetwork, Table
+from worldmodel.graph_mdn.neural_costs import NeuralCosts
+from worldmodel.graph_mdn.neural_rules import NeuralRules
+from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.graph_mdn.simulator import NeuralSimulator
+
+FORMAT = 1  # of what is saved
+MATCH, NODE = "match/", "node/"  # before the names of the networks' arrays
+
+
+class GraphMDNWorldModel(EditsWorldModel):
+    """See `worldmodel.edits.model.EditsWorldModel`, whose machinery of named nodes it dreams with. Where that looks
+    into tables, this asks networks.
+
+    Attributes: table, what was observed; examples, vocabulary; match_network, node_network.
+    """
+
+    def __init__(
+        self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, reach: int,
+        gains: RewriteGains, latents: Latents, rewards: RewardScales, mean_rewards: np.ndarray,
+        best_trajectories: dict[int, np.ndarray],
+    ):  # fmt: skip
+        """reach: how far a cost looks, in edges."""
+        self.table, self.examples = table, Examples.of(rules)
+        self.vocabulary = vocabulary_of(rules, self.examples)
+        sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
+        self.match_network = MatchNetwork(spec.n_rules, *sizes, config.width, config.rounds)
+        self.node_network = NodeNetwork(config.width, reach, config.gaussians)
+        self._build()
+        judge = Judge(self.match_network, self.vocabulary, table)
+        costs = NeuralCosts(self.node_network, table, reach, gains)
+        neural = NeuralRules.of(rules, judge)
+        super().__init__(spec, config, neural, costs, latents, rewards, mean_rewards, best_trajectories)
+
+    def observe(self, state: RewriteState, edit: Edit) -> None:
+        self.table.learn(SignatureFeatures.of([state], [edit]))
+
+    def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> NeuralSimulator:
+        return NeuralSimulator(self, index, nodes)
+
+    def replay(self, episodes: Sequence[Episode], rows: np.ndarray, starts: np.ndarray, horizon: int) -> Replay:
+        for episode in episodes:
+            if episode.signatures is not None:
+                self.table.learn(episode.signatures)
+        return super().replay(episodes, rows, starts, horizon)
+
+    def _build(self) -> None:
+        """Creates every variable of the networks, by one run each."""
+        table = Table(self.table.operators, self.table.tensors)
+        match, nothing = match_batch(self.examples.applied[:1], self.table), Menu(self.vocabulary, self.table).choices()
+        one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
+        node = NodeBatch(one, one, one, one, none, none, np.zeros(0, np.float32))
+        self.match_network(*tf.nest.map_structure(tf.constant, (match, nothing, table)))
+        self.node_network(*tf.nest.map_structure(tf.constant, (node, table)))
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def save(self, folder: Path | str) -> None:
+        """Writes model.json, learnt.json and weights.npz. The same model gives the same bytes."""
+        write_description(folder, self.config, self.spec)
+        write_json(Path(folder) / "learnt.json", self.learnt() | {"reach": self.costs.reach, "files": FORMAT})
+        networks = module_arrays(self.match_network, MATCH) | module_arrays(self.node_network, NODE)
+        write_arrays(Path(folder) / "weights.npz", self.arrays() | networks)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return super().arrays() | self.table.observed()._asdict() | {"gains": self.costs.gains.samples}
+
+    @classmethod
+    def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
+        """Raises RLFlowError if a file is missing, damaged, of another format or of another encoding."""
+        config, saved = read_description(folder, spec)
+        path = Path(folder)
+        try:
+            model = cls._restored(config, saved, read_arrays(path / "weights.npz"), read_json(path / "learnt.json"))
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
+            raise RLFlowError(f"{folder} holds no whole world model of kind '{config.name}': {error}") from error
+        return model
+
+    @classmethod
+    def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
+        parts = restored_parts(config, spec, arrays, learnt, FORMAT)
+        if learnt["reach"] not in (0, REACH):
+            raise ValueError(f"its costs look {learnt['reach']} edges far")
+        gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
+        table = SignatureTable.of(arrays)
+        model = cls(spec, config, parts.rules, table, learnt["reach"], gains, *parts[1:])
+        check_mean_rewards(model)
+        restore_arrays(model.match_network, arrays, "weights.npz", MATCH)
+        restore_arrays(model.node_network, arrays, "weights.npz", NODE)
+        return model

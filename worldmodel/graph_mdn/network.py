@@ -1,0 +1,188 @@
+"""The networks: what a match is, whether its rule applies and what it then does; what a node costs.
+
+Graph networks (graph_nets; Battaglia et al. 2018) over the match and over the neighbourhood of a node. Nothing in them
+depends on the size of a graph or on which model it is of.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+from graph_nets.graphs import GraphsTuple
+
+from rlflow.collect.signatures import OPERATOR_COLUMNS
+from rlflow.env.observation.operators import N_OPS
+from rlflow.env.observation.tensors import AXES, SIZES, TENSOR_FEATURES
+from worldmodel.graph_mdn.effects import COPIES, Choices
+from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch
+from worldmodel.mdn_rnn.mdn import Mixture, mixture_from_parameters
+from worldmodel.mdn_rnn.normaliser import Normaliser
+from worldmodel.message_passing import full_round, messages, processed
+
+NODE_INPUTS, NODE_OUTPUTS = 8, 4  # that are told apart; those behind share the last
+NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS
+WAVES = 6  # frequencies
+LEAST_LOG_SIGMA = -7.0  # of a standardised cost: a thousandth of what costs differ by
+
+
+class Table(NamedTuple):
+    """Features by signature (see `SignatureTable`). operators: [O, OPERATOR_COLUMNS]. tensors: [S, TENSOR_FEATURES]."""
+
+    operators: tf.Tensor
+    tensors: tf.Tensor
+
+
+class Judgement(NamedTuple):
+    """What the match network says, in logits. applies: [M]. structures: [C]. fillings: [F] (see `Choices`)."""
+
+    applies: tf.Tensor
+    structures: tf.Tensor
+    fillings: tf.Tensor
+
+
+class SignatureEncoder(snt.Module):
+    """Features of operators and tensors to embeddings, [O, width] and [S, width]."""
+
+    def __init__(self, width: int):
+        super().__init__(name="signatures")
+        self.operator_statistics = Normaliser(OPERATOR_COLUMNS - 1, "operator_statistics")
+        self.tensor_statistics = Normaliser(TENSOR_FEATURES, "tensor_statistics")
+        self.operator_embedding = snt.Embed(N_OPS, width, densify_gradients=True, name="operators")
+        self.operator = snt.nets.MLP([width, width], name="operator")
+        self.tensor = snt.nets.MLP([width, width], name="tensor")
+
+    def fit(self, table: Table) -> None:
+        """Takes over the statistics of what is observed."""
+        self.operator_statistics.update(table.operators[1:, 1:])
+        self.tensor_statistics.update(table.tensors[1:])
+
+    def __call__(self, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
+        ids = tf.cast(table.operators[:, 0], tf.int32)
+        attributes, features = table.operators[:, 1:], table.tensors
+        of_operators = [self.operator_embedding(ids), self.operator_statistics(attributes), _waves(attributes)]
+        of_tensors = [self.tensor_statistics(features), _waves(features)]
+        return self.operator(tf.concat(of_operators, axis=-1)), self.tensor(tf.concat(of_tensors, axis=-1))
+
+
+def _waves(features: tf.Tensor) -> tf.Tensor:
+    """[n, F] to [n, 2 · WAVES · F]: sines and cosines of rising frequency, in which sizes that are close on a
+    logarithmic scale lie apart (Tancik et al. 2020)."""
+    angles = features[..., None] * (np.pi / 4 * 2.0 ** np.arange(WAVES)).astype(np.float32)
+    waves = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
+    return tf.reshape(waves, [-1, 2 * WAVES * features.shape[-1]])
+
+
+class NodeBatch(NamedTuple):
+    """n nodes and their neighbours.
+
+    operators: int32 [n], rows of the table.
+    tensors: int32 [k], rows of those that they read or make; tensor_slots, tensor_owners: int32 [k], as what (below
+    NODE_SLOTS), and which node.
+    senders, receivers: int32 [e], neighbours; makes: float32 [e], 1 where the sender makes what the receiver reads, 0
+    where it reads what the receiver makes.
+    """
+
+    operators: np.ndarray
+    tensors: np.ndarray
+    tensor_slots: np.ndarray
+    tensor_owners: np.ndarray
+    senders: np.ndarray
+    receivers: np.ndarray
+    makes: np.ndarray
+
+
+class NodeNetwork(snt.Module):
+    """What nodes cost: mixtures of K Gaussians of the standardised log(1 + ns), from what is within `rounds` edges."""
+
+    def __init__(self, width: int, rounds: int, gaussians: int):
+        super().__init__(name="node_network")
+        self.gaussians = gaussians
+        self.signatures = SignatureEncoder(width)
+        self.slots = snt.Embed(NODE_SLOTS, width, densify_gradients=True, name="slots")
+        self.tensor = snt.nets.MLP([width, width], name="tensor")
+        self.node = snt.nets.MLP([2 * width, width], name="node")
+        self.rounds = [messages(width) for _ in range(rounds)]
+        self.mixture = snt.nets.MLP([width, 3 * gaussians], name="mixture")
+        self.costs = Normaliser(1, "costs")
+
+    def __call__(self, batch: NodeBatch, table: Table) -> Mixture:
+        """Fields [n, K]."""
+        operators, tensors = self.signatures(table)
+        of_tensors = tf.concat([tf.gather(tensors, batch.tensors), self.slots(batch.tensor_slots)], axis=-1)
+        size = tf.shape(batch.operators)[0]
+        around = tf.math.unsorted_segment_sum(self.tensor(of_tensors), batch.tensor_owners, size)
+        nodes = self.node(tf.concat([tf.gather(operators, batch.operators), around], axis=-1))
+        edges = tf.stack([batch.makes, 1 - batch.makes], axis=-1)
+        graph = GraphsTuple(
+            nodes=nodes, edges=edges, globals=None, receivers=batch.receivers, senders=batch.senders,
+            n_node=size[None], n_edge=tf.shape(batch.senders),
+        )  # fmt: skip
+        for core in self.rounds:
+            graph = graph.replace(nodes=graph.nodes + core(graph).nodes)
+        return _one_dimension(mixture_from_parameters(self.mixture(graph.nodes), 1, self.gaussians, LEAST_LOG_SIGMA))
+
+
+def _one_dimension(mixture: Mixture) -> Mixture:
+    return Mixture(*[part[:, 0] for part in mixture])
+
+
+class MatchNetwork(snt.Module):
+    """Judges matches by what they consist of."""
+
+    def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, rounds: int):
+        """n_structures, n_slots: of the vocabulary that it learns with."""
+        super().__init__(name="match_network")
+        self.signatures = SignatureEncoder(width)
+        self.rules = snt.Embed(n_rules, width, densify_gradients=True, name="rules")
+        self.roles = snt.Embed(ROLES, width, densify_gradients=True, name="roles")
+        self.edge = snt.Linear(width, name="edge")
+        self.rounds = [full_round(width, tf.math.unsorted_segment_sum) for _ in range(rounds)]
+        self.applies = snt.nets.MLP([width, 1], name="applies")
+        self.query = snt.Linear(width, name="query")
+        self.structures = snt.Embed(max(n_structures, 1), width, densify_gradients=True, name="structures")
+        self.slots = snt.Embed(max(n_slots, 1), width, densify_gradients=True, name="slots")
+        self.slot = snt.nets.MLP([2 * width, width + COPIES], name="slot")
+        self.numbers = snt.Embed(COPIES, width, densify_gradients=True, name="numbers")
+        self.pair = snt.nets.MLP([width, width], name="pair")
+        self.filling = snt.Linear(width, name="filling")
+        self.fits = snt.nets.MLP([width, 1], name="fits")
+
+    def __call__(self, batch: MatchBatch, choices: Choices, table: Table) -> Judgement:
+        operators, tensors = self.signatures(table)
+        matches = self._matches(batch, operators, tensors)
+        structure = self.query(tf.gather(matches, choices.structure_owners)) * self.structures(choices.structures)
+        of_slots = tf.concat([tf.gather(matches, choices.slot_owners), self.slots(choices.slots)], axis=-1)
+        slots = tf.gather(self.slot(of_slots), choices.filling_owners)
+        rows, width = choices.fillings, operators.shape[-1]
+        filling = tf.where(
+            choices.are_tensors[:, None],
+            tf.gather(tensors, tf.where(choices.are_tensors, rows, 0)),
+            tf.gather(operators, tf.where(choices.are_tensors, 0, rows)),
+        )
+        described = tf.concat([filling, choices.copies, self._beside(choices, table)], axis=-1)
+        fits = self.fits(tf.nn.relu(slots[:, :width] + self.filling(described)))
+        copied = tf.reduce_sum(slots[:, width:] * choices.copies, axis=-1)
+        return Judgement(self.applies(matches)[:, 0], tf.reduce_sum(structure, axis=-1), fits[:, 0] + copied)
+
+    def _beside(self, choices: Choices, table: Table) -> tf.Tensor:
+        """[F, width]: which axes of a tensor that may stand somewhere are as long as which of the match's tensors'."""
+        which = tf.cast(tf.where(choices.beside > 0), tf.int32)  # [P, 2]: a filling, the number of a tensor
+        mine = tf.gather(table.tensors, tf.gather(choices.fillings, which[:, 0]))[:, SIZES]
+        theirs = tf.gather(table.tensors, tf.gather_nd(choices.beside, which))[:, SIZES]
+        equal = (mine[:, :, None] == theirs[:, None, :]) & (mine[:, :, None] > 0)
+        bits = tf.reshape(tf.cast(equal, tf.float32), [-1, AXES**2])
+        each = self.pair(tf.concat([bits, self.numbers(which[:, 1])], axis=-1))
+        return tf.math.unsorted_segment_sum(each, which[:, 0], tf.shape(choices.fillings)[0])
+
+    def _matches(self, batch: MatchBatch, operators: tf.Tensor, tensors: tf.Tensor) -> tf.Tensor:
+        """[M, width]."""
+        rules = self.rules(batch.rules)
+        is_node = tf.cast(batch.operators > 0, tf.float32)[:, None]
+        vertices = is_node * tf.gather(operators, batch.operators) + (1 - is_node) * tf.gather(tensors, batch.tensors)
+        vertices += self.roles(batch.roles) + tf.gather(rules, batch.owners)
+        graphs = GraphsTuple(
+            nodes=vertices, edges=self.edge(batch.edges), globals=rules, receivers=batch.receivers,
+            senders=batch.senders, n_node=batch.n_vertices, n_edge=batch.n_edges,
+        )  # fmt: skip
+        return processed(graphs, self.rounds).globals

@@ -1,0 +1,54 @@
+"""What nodes cost, by the node network, in place of the tables of "edits"; remembered by neighbourhood.
+
+A cost that is a sum over single operators needs no neighbourhood (reach 0): then a node costs what its operator
+signature says. Where kernels span several operators, the network looks at all within `reach` edges, and what it said of
+a neighbourhood is kept under the neighbourhood's key.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from rlflow.collect.signatures import OPERATOR_COLUMNS
+from rlflow.env.observation.tensors import TENSOR_FEATURES
+from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.graph_mdn.network import NodeBatch, NodeNetwork, Table
+from worldmodel.graph_mdn.node_batches import NodeRows
+from worldmodel.graph_mdn.signature_table import SignatureTable
+
+SURE = 0.05  # a node's cost is known if it is predicted to be off by at most this share
+
+_INTS = tf.TensorSpec([None], tf.int32)
+NODES = (
+    NodeBatch(*[_INTS] * 6, tf.TensorSpec([None])),
+    Table(tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES])),
+)
+
+
+class NeuralCosts:
+    """network, table: what it predicts with. reach: edges that a cost looks at. gains: of rewrites that nobody can
+    carry out in a dream."""
+
+    def __init__(self, network: NodeNetwork, table: SignatureTable, reach: int, gains: RewriteGains):
+        self.network, self.table, self.reach, self.gains = network, table, reach, gains
+        self._call = tf.function(self._means, input_signature=NODES, autograph=False)
+
+    def __call__(
+        self, rows: NodeRows, nodes: np.ndarray, senders: np.ndarray, receivers: np.ndarray, makes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(likeliest cost, its standard deviation, whether that is large), float64 [n] in ps and bool [n], of nodes
+        with these edges between them."""
+        batch = rows.batch(nodes, senders, receivers, makes)
+        table = Table(self.table.operators, self.table.tensors)
+        log_ns, deviation = (part.numpy() for part in self._call(batch, table))
+        ns = np.maximum(np.expm1(log_ns.astype(np.float64)), 0.0)
+        return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE
+
+    def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
+        """(mean of the likeliest Gaussian, the mixture's standard deviation), [n], of log(1 + ns)."""
+        mixture, costs = self.network(batch, table), self.network.costs
+        weights = tf.nn.softmax(mixture.logits)
+        mean = tf.reduce_sum(weights * mixture.mean, axis=-1, keepdims=True)
+        variance = tf.reduce_sum(weights * (tf.exp(2 * mixture.log_sigma) + tf.square(mixture.mean - mean)), axis=-1)
+        best = tf.argmax(mixture.logits, axis=-1, output_type=tf.int32)
+        likeliest = tf.gather(mixture.mean, best, batch_dims=1)
+        return costs.invert(likeliest[:, None])[:, 0], tf.sqrt(variance * costs.variance[0])

@@ -1,0 +1,104 @@
+"""Steps of dreamt states as the networks predict them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from worldmodel.edits.canonical_order import as_named_by_environment
+from worldmodel.edits.dream_states import DreamStates
+from worldmodel.edits.grounding_index import GroundingIndex
+from worldmodel.edits.neighbourhood import Neighbourhoods, around, changed_neighbourhoods, neighbourhoods
+from worldmodel.edits.simulator import BY_ANALOGY, NEW_NEIGHBOURHOOD, UNKNOWN_EFFECT, Step, expected_gains
+from worldmodel.edits.state_change import StateChange, rewrite
+from worldmodel.graph_mdn.node_batches import NodeRows
+
+Cells = tuple[np.ndarray, np.ndarray]  # (states, nodes), int [k]
+
+
+class _Paid(NamedTuple):
+    """Of every state: gain: ps by which it costs less; spread: of that (ps); unsure: nodes whose cost is."""
+
+    gain: np.ndarray
+    spread: np.ndarray
+    unsure: np.ndarray
+
+
+class NeuralSimulator:
+    """See `worldmodel.edits.simulator.Simulator`.
+
+    What a node costs is predicted when it comes, or when what is around it changes, and it costs that until it goes: so
+    what all steps gained together is the difference of two graphs, and errors do not add up.
+    """
+
+    def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
+        """nodes: of each state, those that are there."""
+        self.model, self.index = model, index
+        self.states = DreamStates(index, list(nodes), model.spec.n_rules)
+        self._rows = NodeRows(index, model.costs.table)
+        self._costs: dict[int, tuple[float, float, bool]] = {}  # by node, or by the key of its neighbourhood
+        rows = np.repeat(np.arange(len(nodes)), [len(there) for there in nodes])
+        self._pay(self._concerned(rows, np.concatenate(nodes)), [])
+
+    def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
+        """Rewrites matches, int [k], that are there in the (different) states rows. An effect that nobody knows changes
+        nothing, and gains what such a rewrite gains in the median."""
+        matches = as_named_by_environment(self.states, rows, matches)
+        effects = self.index.effects(matches)
+        known = effects >= 0
+        gain, spread = self.expected(self.index.rule.values[matches])
+        uncertainty, change = np.full(len(rows), UNKNOWN_EFFECT, np.float32), None
+        if known.any():
+            change = rewrite(self.states, rows[known], matches[known])
+            paid = self._pay(self._changed(change), change.removed)
+            gain[known], spread[known], unsure = (of_states[rows[known]] for of_states in paid)
+            of_effect = np.where(self.index.seen.values[effects[known]], 0.0, BY_ANALOGY)
+            uncertainty[known] = np.maximum(of_effect, np.where(unsure > 0, NEW_NEIGHBOURHOOD, 0.0))
+        return Step(gain, spread, uncertainty, change)
+
+    def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(gain, spread) in ps of rules, int [k], whatever they match."""
+        return expected_gains(self.model.costs.gains, xfer_ids)
+
+    def _concerned(self, rows: np.ndarray, nodes: np.ndarray) -> Neighbourhoods:
+        if self.model.costs.reach:
+            return neighbourhoods(self.states, rows, nodes)
+        return Neighbourhoods(rows, nodes, nodes[None])
+
+    def _changed(self, change: StateChange) -> Neighbourhoods:
+        if self.model.costs.reach:
+            return changed_neighbourhoods(change)
+        rows, nodes = (np.concatenate(parts) for parts in zip(*change.added, strict=True))
+        there = self.states.producer[rows, self.index.primary_output.values[nodes]] == nodes  # it may have gone again
+        return self._concerned(rows[there], nodes[there])
+
+    def _pay(self, concerned: Neighbourhoods, removed: Sequence[Cells]) -> _Paid:
+        """Counts the costs of nodes anew, and takes off the costs of those that were removed."""
+        states, primary_output, width = self.states, self.index.primary_output.values, self.states.paid.shape[1]
+        at = concerned.rows * width + primary_output[concerned.nodes]
+        cells = np.unique(np.concatenate([at, *[rows * width + primary_output[nodes] for rows, nodes in removed]]))
+        paid = states.paid.reshape(-1)
+        before = paid[cells]
+        cost, spread, unsure = self._costs_of(concerned)
+        paid[cells] = 0.0
+        paid[at] = cost
+        gain = np.bincount(cells // width, before - paid[cells], states.n)
+        spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))
+        return _Paid(gain, spread, np.bincount(concerned.rows, unsure, states.n))
+
+    def _costs_of(self, concerned: Neighbourhoods) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(cost, its deviation, whether it is not known well), [k]; the network is asked once a neighbourhood."""
+        keys = concerned.keys[-1]
+        _, first = np.unique(keys, return_index=True)
+        new = np.array([k for k in first.tolist() if int(keys[k]) not in self._costs], np.int64)
+        if len(new):
+            self._ask(concerned.rows[new], concerned.nodes[new], keys[new])
+        known = [self._costs[key] for key in keys.tolist()]
+        costs, deviations, unsure = zip(*known, strict=True) if known else ((), (), ())
+        return np.array(costs, np.float64), np.array(deviations, np.float64), np.array(unsure, bool)
+
+    def _ask(self, rows: np.ndarray, nodes: np.ndarray, keys: np.ndarray) -> None:
+        walk = around(self.states, rows, nodes, self.model.costs.reach)
+        costs, deviations, unsure = self.model.costs(self._rows, *walk)
+        for k, key in enumerate(keys.tolist()):
+            self._costs[key] = costs[k], deviations[k], unsure[k]

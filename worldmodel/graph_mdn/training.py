@@ -1,0 +1,120 @@
+"""Training of the world model "graph-mdn": the match network, then the node network."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rlflow.collect.episodes import Episode
+from rlflow.collect.signatures import SignatureFeatures
+from rlflow.common.errors import RLFlowError
+from rlflow.tasks.base import EncodingSpec
+from worldmodel.config import GraphMDNConfig
+from worldmodel.edits.cost_training import learn_gains, learn_node_costs
+from worldmodel.edits.node_costs import REACH
+from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.training import best_trajectories, learn_latents, learn_mean_rewards
+from worldmodel.edits.training_set import TrainingSet
+from worldmodel.graph_mdn import match_training, node_training
+from worldmodel.graph_mdn.descent import Descent
+from worldmodel.graph_mdn.match_training import MatchBatches, fit_match_statistics, match_loss
+from worldmodel.graph_mdn.model import GraphMDNWorldModel
+from worldmodel.graph_mdn.node_training import (
+    SIGNATURES,
+    STATES_AT_ONCE,
+    NodeBatches,
+    fit_node_statistics,
+    node_loss,
+    single_nodes,
+    whole_graphs,
+)
+from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.training import Log, Trained, prepare_tensorflow, split_episodes
+
+
+def train(
+    config: GraphMDNConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
+    log: Log | None = None, progress=None,
+) -> Trained:  # fmt: skip
+    """See `worldmodel.training.train`. The folder gets a checkpoint for each of the two networks.
+
+    Its results: {"interactions", "match" and "node": the last losses of the networks}.
+    """
+    prepare_tensorflow(seed, config.threads)
+    training, held_out = split_episodes(source, config.holdout, seed)
+    rewards = RewardScales.learn(training, spec.n_rules)  # first, since some cannot be learnt
+    learnt = TrainingSet.of(training, spec.n_rules)
+    table = observed(training)
+    _, spread = learn_node_costs(learnt)
+    model = GraphMDNWorldModel(
+        spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
+        learn_latents(learnt, config.latent), rewards, learn_mean_rewards(learnt, rewards), best_trajectories(learnt),
+    )  # fmt: skip
+    description = _description(config, spec, training, seed)
+    networks = _Networks(model, Path(folder), description, seed, log, progress)
+    interactions = sum(episode.interactions for episode in source)
+    results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
+    model.save(folder)
+    return Trained(model, held_out, results)
+
+
+def observed(episodes: Sequence[Episode]) -> SignatureTable:
+    """Raises RLFlowError if an episode does not say how what its edits name is observed."""
+    result = SignatureTable()
+    seen: list[SignatureFeatures] = []
+    for episode in episodes:
+        if episode.signatures is None:
+            raise RLFlowError(
+                "these episodes do not say what their operators and tensors look like, which the world model "
+                "'graph-mdn' learns from; collect them anew"
+            )
+        if not any(episode.signatures is other for other in seen):  # those of a shard share one
+            seen.append(episode.signatures)
+            result.learn(episode.signatures)
+    return result
+
+
+class _Networks:
+    """Trains the networks of a model, one after the other, in the folder."""
+
+    def __init__(self, model: GraphMDNWorldModel, folder: Path, description: str, seed: int, log: Log | None, progress):
+        self.model, self.folder, self.description, self.seed = model, folder, description, seed
+        self.log, self.progress, self.first = log, progress, 0
+
+    def matches(self) -> dict[str, float]:
+        """The last losses."""
+        model, network = self.model, self.model.match_network
+        fit_match_statistics(network, model.table)
+        batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed)
+        return self._descend("match", network, match_loss(network), match_training.BATCH, batches)
+
+    def nodes(self, learnt: TrainingSet) -> dict[str, float]:
+        model, network = self.model, self.model.node_network
+        examples = whole_graphs(learnt, model.table) if model.costs.reach else single_nodes(learnt, model.table)
+        fit_node_statistics(network, examples, model.table)
+        batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
+        return self._descend("node", network, node_loss(network), node_training.BATCH, batches)
+
+    def _descend(self, name: str, network, loss: Callable, signature: tuple, batches: Callable) -> dict[str, float]:
+        config, steps = self.model.config, getattr(self.model.config, f"{name}_steps")
+        if self.progress is not None:
+            self.progress.set_description(f"{name} network")
+        checkpoint = self.folder / f"{name}-network.npz"
+        descent = Descent(network, checkpoint, self.description, config.checkpoint_seconds)
+        rate, curves = config.learning_rate, None if self.log is None else self._curves(name)
+        losses = descent.run(loss, signature, batches, steps, rate, curves, self.progress)
+        self.first += steps
+        return losses
+
+    def _curves(self, name: str) -> Log:
+        first = self.first
+        return lambda step, metrics: self.log(first + step, {f"{name}/{key}": of for key, of in metrics.items()})
+
+
+def _description(config: GraphMDNConfig, spec: EncodingSpec, episodes: Sequence[Episode], seed: int) -> str:
+    """What a resumed training must have in common with the one that wrote the checkpoint."""
+    digest = hashlib.blake2b(digest_size=16)
+    for episode in episodes:
+        digest.update(episode.actions.tobytes() + episode.rewards.tobytes())
+    options = {name: value for name, value in config.to_dict().items() if name not in ("checkpoint_seconds", "threads")}
+    return json.dumps({"options": options, "encoding": spec.to_dict(), "seed": seed, "episodes": digest.hexdigest()})
