@@ -37,7 +37,7 @@ from rlflow.runs.config import load_config
 JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/observation")
 
 MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
-WORLD_MODELS = ("edits", "mdn-rnn")
+WORLD_MODELS = ("edits", "graph-mdn", "mdn-rnn")
 TEST_SHARE = 0.2  # of the interactions
 TRAINING_SECONDS = 600
 SAMPLES = 8  # of the controller's test, besides the greedy episode
