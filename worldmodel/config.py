@@ -153,7 +153,7 @@ class GraphMDNConfig(WorldModelConfig):
     name: str = "graph-mdn"
     latent: int = option(32, "dimensions of the latent state z")
     width: int = option(64, "of embeddings and hidden layers")
-    rounds: int = option(2, "of message passing within a match")
+    message_passing_steps: int = option(2, "message passing of the graph network over a match")
     gaussians: int = option(4, "components of the mixture that a node's cost is")
     match_steps: int = option(1500, "gradient steps of the network that judges matches")
     node_steps: int = option(1500, "gradient steps of the network that costs nodes")

@@ -1,4 +1,4 @@
-"""Rounds of message passing that the world models are made of (graph_nets; Battaglia et al. 2018)."""
+"""Steps of message passing that the world models are made of (graph_nets; Battaglia et al. 2018)."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from graph_nets import modules
 from graph_nets.graphs import GraphsTuple
 
 
-def full_round(width: int, pooled: Callable) -> modules.GraphNetwork:
+def full_step(width: int, pooled: Callable) -> modules.GraphNetwork:
     """Edges from their ends, nodes from the edges on both sides, globals from all, `pooled` by graph."""
     model = _model_of(width)
     return modules.GraphNetwork(
@@ -30,9 +30,9 @@ def _model_of(width: int) -> Callable[[], snt.Module]:
     return model
 
 
-def processed(graphs: GraphsTuple, rounds: list[modules.GraphNetwork]) -> GraphsTuple:
-    """After these rounds, each of which adds to what there was."""
-    for core in rounds:
+def processed(graphs: GraphsTuple, steps: list[modules.GraphNetwork]) -> GraphsTuple:
+    """After these steps, each of which adds to what there was."""
+    for core in steps:
         update = core(graphs)
         graphs = graphs.replace(
             nodes=graphs.nodes + update.nodes,

@@ -56,7 +56,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         self.table, self.examples = table, Examples.of(rules)
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
-        self.match_network = MatchNetwork(spec.n_rules, *sizes, config.width, config.rounds)
+        self.match_network = MatchNetwork(spec.n_rules, *sizes, config.width, config.message_passing_steps)
         self.node_network = NodeNetwork(config.width, reach, config.gaussians)
         self._build()
         judge = Judge(self.match_network, self.vocabulary, table)

@@ -18,7 +18,7 @@ from worldmodel.graph_mdn.effects import COPIES, Choices
 from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch
 from worldmodel.mdn_rnn.mdn import Mixture, mixture_from_parameters
 from worldmodel.mdn_rnn.normaliser import Normaliser
-from worldmodel.message_passing import full_round, messages, processed
+from worldmodel.message_passing import full_step, messages, processed
 
 NODE_INPUTS, NODE_OUTPUTS = 8, 4  # that are told apart; those behind share the last
 NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS
@@ -93,16 +93,16 @@ class NodeBatch(NamedTuple):
 
 
 class NodeNetwork(snt.Module):
-    """What nodes cost: mixtures of K Gaussians of the standardised log(1 + ns), from what is within `rounds` edges."""
+    """What nodes cost: mixtures of K Gaussians of the standardised log(1 + ns), from what is within `message_passing_steps` edges."""
 
-    def __init__(self, width: int, rounds: int, gaussians: int):
+    def __init__(self, width: int, message_passing_steps: int, gaussians: int):
         super().__init__(name="node_network")
         self.gaussians = gaussians
         self.signatures = SignatureEncoder(width)
         self.slots = snt.Embed(NODE_SLOTS, width, densify_gradients=True, name="slots")
         self.tensor = snt.nets.MLP([width, width], name="tensor")
         self.node = snt.nets.MLP([2 * width, width], name="node")
-        self.rounds = [messages(width) for _ in range(rounds)]
+        self.process = [messages(width) for _ in range(message_passing_steps)]
         self.mixture = snt.nets.MLP([width, 3 * gaussians], name="mixture")
         self.costs = Normaliser(1, "costs")
 
@@ -118,7 +118,7 @@ class NodeNetwork(snt.Module):
             nodes=nodes, edges=edges, globals=None, receivers=batch.receivers, senders=batch.senders,
             n_node=size[None], n_edge=tf.shape(batch.senders),
         )  # fmt: skip
-        for core in self.rounds:
+        for core in self.process:
             graph = graph.replace(nodes=graph.nodes + core(graph).nodes)
         return _one_dimension(mixture_from_parameters(self.mixture(graph.nodes), 1, self.gaussians, LEAST_LOG_SIGMA))
 
@@ -130,14 +130,14 @@ def _one_dimension(mixture: Mixture) -> Mixture:
 class MatchNetwork(snt.Module):
     """Judges matches by what they consist of."""
 
-    def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, rounds: int):
+    def __init__(self, n_rules: int, n_structures: int, n_slots: int, width: int, message_passing_steps: int):
         """n_structures, n_slots: of the vocabulary that it learns with."""
         super().__init__(name="match_network")
         self.signatures = SignatureEncoder(width)
         self.rules = snt.Embed(n_rules, width, densify_gradients=True, name="rules")
         self.roles = snt.Embed(ROLES, width, densify_gradients=True, name="roles")
         self.edge = snt.Linear(width, name="edge")
-        self.rounds = [full_round(width, tf.math.unsorted_segment_sum) for _ in range(rounds)]
+        self.process = [full_step(width, tf.math.unsorted_segment_sum) for _ in range(message_passing_steps)]
         self.applies = snt.nets.MLP([width, 1], name="applies")
         self.query = snt.Linear(width, name="query")
         self.structures = snt.Embed(max(n_structures, 1), width, densify_gradients=True, name="structures")
@@ -185,4 +185,4 @@ class MatchNetwork(snt.Module):
             nodes=vertices, edges=self.edge(batch.edges), globals=rules, receivers=batch.receivers,
             senders=batch.senders, n_node=batch.n_vertices, n_edge=batch.n_edges,
         )  # fmt: skip
-        return processed(graphs, self.rounds).globals
+        return processed(graphs, self.process).globals

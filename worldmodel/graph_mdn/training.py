@@ -86,17 +86,21 @@ class _Networks:
         model, network = self.model, self.model.match_network
         fit_match_statistics(network, model.table)
         batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed)
-        return self._descend("match", network, match_loss(network), match_training.BATCH, batches)
+        steps = model.config.match_steps
+        return self._descend("match", network, match_loss(network), match_training.BATCH, batches, steps)
 
     def nodes(self, learnt: TrainingSet) -> dict[str, float]:
         model, network = self.model, self.model.node_network
         examples = whole_graphs(learnt, model.table) if model.costs.reach else single_nodes(learnt, model.table)
         fit_node_statistics(network, examples, model.table)
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
-        return self._descend("node", network, node_loss(network), node_training.BATCH, batches)
+        steps = model.config.node_steps
+        return self._descend("node", network, node_loss(network), node_training.BATCH, batches, steps)
 
-    def _descend(self, name: str, network, loss: Callable, signature: tuple, batches: Callable) -> dict[str, float]:
-        config, steps = self.model.config, getattr(self.model.config, f"{name}_steps")
+    def _descend(
+        self, name: str, network, loss: Callable, signature: tuple, batches: Callable, steps: int
+    ) -> dict[str, float]:
+        config = self.model.config
         if self.progress is not None:
             self.progress.set_description(f"{name} network")
         checkpoint = self.folder / f"{name}-network.npz"

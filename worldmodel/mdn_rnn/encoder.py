@@ -12,7 +12,7 @@ from graph_nets.graphs import GraphsTuple
 from rlflow.tasks.base import EncodingSpec
 from worldmodel.mdn_rnn.batching import GraphBatch
 from worldmodel.mdn_rnn.normaliser import Normaliser, standardise
-from worldmodel.message_passing import full_round, processed
+from worldmodel.message_passing import full_step, processed
 from worldmodel.spaces import Z_BOUND
 
 POOL_RATE = 0.02  # of the moving averages that stand in for batch statistics outside training
@@ -33,7 +33,7 @@ class GraphEncoder(snt.Module):
             node_model_fn=lambda: snt.Linear(hidden),
             global_model_fn=lambda: snt.Linear(hidden),
         )
-        self.process = [full_round(hidden, tf.math.unsorted_segment_mean) for _ in range(message_passing_steps)]
+        self.process = [full_step(hidden, tf.math.unsorted_segment_mean) for _ in range(message_passing_steps)]
         # Graphs of one model differ in a few of hundreds of nodes. Standardising the pooled features (batch
         # normalisation) is what makes such differences visible to the layers behind it.
         self.pool = snt.Sequential([snt.Linear(2 * hidden), tf.nn.relu], name="pool")

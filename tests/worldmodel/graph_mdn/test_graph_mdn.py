@@ -168,10 +168,10 @@ def test_what_happened_is_always_among_the_choices(learnt):
 def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
     model, _ = trained
     several = model.examples.applied
-    together, alone = (Judge(model.match_network, model.vocabulary, model.table) for _ in range(2))
+    together, singly = (Judge(model.match_network, model.vocabulary, model.table) for _ in range(2))
     together.consider(several)
     for asked in several:
-        one, other = together(asked), alone(asked)
+        one, other = together(asked), singly(asked)
         assert one.effect == other.effect and one.applies == pytest.approx(other.applies, abs=1e-5)
 
 
@@ -184,7 +184,7 @@ def test_softmax_by_owner():
 def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
     """Costs from the ball around a node are those from the whole graph, and graphs side by side do not mix."""
     training, table = learnt
-    network, rounds = NodeNetwork(8, 3, 2), 3
+    network, distance = NodeNetwork(8, 3, 2), 3
     graphs = whole_graphs(training, table)[:3]
     inputs = Table(tf.constant(table.operators), tf.constant(table.tensors))
 
@@ -201,6 +201,6 @@ def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
     all_nodes = around(states, zero, there, 1)
     of_all = dict(zip(all_nodes[0].tolist(), costs(rows.batch(*all_nodes)), strict=True))
     for node in there[:: max(1, len(there) // 8)]:
-        ball = around(states, np.zeros(1, np.int64), np.array([node]), rounds)
+        ball = around(states, np.zeros(1, np.int64), np.array([node]), distance)
         assert len(ball[0]) <= len(there)
         np.testing.assert_allclose(costs(rows.batch(*ball))[0], of_all[int(node)], atol=1e-4)
