@@ -1,0 +1,172 @@
+"""A model made to need less memory: what ONNX Runtime makes of it, written in the best order that is known.
+
+The file that is written gives the same bits as the model does in a session with ONNX Runtime's defaults, and a session
+runs it in the order that was simulated (its profile shows that), or nothing is written. A node with subgraphs (If, Loop,
+Scan) is one node; what its subgraphs need while it runs is not counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+
+from rlflow.common.errors import RLFlowError
+from rlflow.costs.measured import measure
+from rlflow.graph.model import ABSENT
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import Setup, random_inputs
+from rlflow.graph.onnx_writer import save_graph
+from rlflow.graph.typical import Shapes, Sizes, input_shapes, load_at
+from rlflow.tasks.ordering.files import is_known, names, order_run, reorder, save_optimised, with_sizes_of_a_run
+from rlflow.tasks.ordering.models import problem_of
+from rlflow.tasks.ordering.optimum import Optimum, optimum
+from rlflow.tasks.ordering.runtime import plan, priority_order
+from rlflow.tasks.ordering.sessions import Inputs, added_by_runs, same_bits
+
+SETUPS = {  # from the fewest changes to the most
+    "defaults": Setup(),
+    "no pattern": Setup(pattern=False),
+    "no pattern, no arena": Setup(pattern=False, arena=False),
+    "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
+}
+LOOKS_AT = 3  # sessions of the model as it is: their orders may differ
+SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
+NOISE = 0.02  # a setup is no better than one with fewer changes unless it needs so much less
+SESSIONS = 6  # of the measurement of latency
+
+
+class Optimised:
+    """What ONNX Runtime makes of a model.
+
+    Attributes:
+      source: the model.  path: the file that is ordered; what the methods below say holds for its first content.
+      sizes: of the model's symbols, at which all is counted and measured.
+      graph: of the file, where sizes are numbers.  problem: of the graph, in bytes.
+      usual: the orders of some sessions of the model as it is, by name.
+      unknown: how many tensors have sizes that nobody knows; they count as nothing.
+    """
+
+    def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool):
+        self.source, self.path = source, folder / "model.onnx"
+        original, (self.sizes, *_) = load_at(source, shapes, fix)
+        self.shapes = input_shapes(original.interface, self.sizes)
+        if fix:
+            source = folder / "fixed.onnx"
+            save_graph(original, source)
+        other, orders = folder / "other.onnx", []
+        for path in [self.path, *[other] * (LOOKS_AT - 1)]:
+            orders.append(save_optimised(source, path, self.inputs(0)))
+        self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
+        self.problem, self.nodes = problem_of(self.graph)
+        self.at = {name: k for k, name in enumerate(names(self.graph, self.nodes))}
+        self.usual = [[name for name in order if name in self.at] for order in orders]
+        made = [tensor for node in self.graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
+        self.unknown = sum(not is_known(self.graph, tensor) for tensor in made)
+
+    def inputs(self, seed: int) -> Inputs:
+        return random_inputs(self.source, seed, self.shapes)
+
+    def positions(self, order: Sequence[str]) -> np.ndarray:
+        """int64 [n]: the order in the numbers of the problem. Raises RLFlowError unless it is one of these nodes."""
+        if sorted(order) != sorted(self.at):
+            raise RLFlowError("the order is of other nodes than ONNX Runtime makes of the model here")
+        result = np.array([self.at[name] for name in order], np.int64)
+        if not self.problem.is_order(result):
+            raise RLFlowError("the order runs a node before another one that it needs")
+        return result
+
+    def peak(self, order: Sequence[str]) -> int:
+        """Bytes that an ideal allocator needs."""
+        return self.problem.peak(self.positions(order))
+
+    def usage(self, order: Sequence[str]) -> np.ndarray:
+        """int64 [n]: bytes that are in use while each node of the order runs."""
+        return self.problem.usage(self.positions(order)[None])[0]
+
+    def block(self, order: Sequence[str]) -> int:
+        """Bytes that a session with its defaults plans: its one block, and the outputs beside it."""
+        planned = plan(self.graph, [self.nodes[k] for k in self.positions(order)])
+        return planned.peak + planned.outputs
+
+
+class Ordered(NamedTuple):
+    """usual: the order of those that sessions run the model in which needs most.  best: by name.  bound: bytes that no
+    order is below.
+    """
+
+    usual: list[str]
+    best: list[str]
+    bound: int
+
+
+def best_order(model: Optimised, seconds: float) -> Ordered:
+    """The best order of those that are met within so many seconds. It is the usual one where none is better."""
+    usual = max(model.usual, key=model.peak)
+    result = optimum(model.problem, seconds) if model.problem.n else Optimum(np.zeros(0, np.int64), 0, 0)
+    order = [list(model.at)[k] for k in result.order]
+    return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
+
+
+def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
+    """Writes the file of the model anew and checks it; the order in which sessions run it, by name.
+
+    Raises RLFlowError if its results differ in a bit, or if a session runs it in another order than it is simulated.
+    """
+    reorder(model.path, order)
+    graph = load_graph(model.path)
+    simulated = names(graph, priority_order(graph))
+    setup, options = Setup(as_written=True), onnxruntime.SessionOptions()
+    setup.apply(options)
+    ran = order_run(str(model.path), options, model.inputs(0), model.path)
+    if [name for name in ran if name in model.at] != simulated:
+        raise RLFlowError("this ONNX Runtime runs the written file in another order than was simulated")
+    sides = ((model.source, Setup()), (model.path, setup))
+    if not same_bits(sides, [model.inputs(seed) for seed in SEEDS], threads):
+        raise RLFlowError("the reordered file gives other bits than the model, which may draw at random; not written")
+    return simulated
+
+
+class Resident(NamedTuple):
+    """What runs add to the resident memory of a process with a setup. bytes: None if the system does not say."""
+
+    setup: str
+    bytes: int | None
+
+
+def resident(path: Path, inputs: Inputs, threads: int, as_written: bool, progress) -> list[Resident]:
+    """With each of SETUPS. progress: a bar, of as many units."""
+    rows = []
+    for name, setup in SETUPS.items():
+        rows.append(Resident(name, added_by_runs(path, inputs, threads, setup._replace(as_written=as_written))))
+        progress.update()
+    return rows
+
+
+def least(rows: Sequence[Resident]) -> Resident:
+    """The setup that needs least; of those that need about as much, the one with the fewest changes."""
+    best = rows[0]
+    for row in rows[1:]:
+        if row.bytes is not None and best.bytes is not None and row.bytes < (1 - NOISE) * best.bytes:
+            best = row
+    return best
+
+
+def latency(model: Optimised, side: tuple[Path, Setup], threads: int, seconds: float) -> dict:
+    """That of a file with a setup beside that of the model with ONNX Runtime's defaults, as `measure` returns it."""
+    path, setup = side
+    sizes: Mapping[str, Sizes] = {"": model.shapes}
+    return measure(
+        model.source, path, threads, seconds, SESSIONS, sizes=sizes, memory=False, setups=(Setup(), setup)
+    )
+
+
+def snippet(path: Path | str, setup: Setup) -> str:
+    """Python that loads a file with a setup."""
+    lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+    for name, value in setup.options().items():
+        text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
+        lines.append(f"options.{name} = {text}")
+    lines.append(f'session = onnxruntime.InferenceSession({str(path)!r}, options, providers=["CPUExecutionProvider"])')
+    return "\n".join(lines)
