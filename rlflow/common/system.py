@@ -137,7 +137,8 @@ def peak_while(act: Callable[[], object]) -> int | None:
 def give_back() -> None:
     """From now on what this process frees goes back to the system at once, but for pieces below GIVEN_BACK.
 
-    On Linux with glibc, which else keeps more and more of it; elsewhere nothing changes.
+    On Linux with glibc, which else keeps more and more of it, and which MALLOC_MMAP_THRESHOLD_ in the environment tells
+    the same; elsewhere nothing changes.
     """
     if LINUX:
         with suppress(AttributeError):  # a C library other than glibc

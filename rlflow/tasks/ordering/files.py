@@ -1,10 +1,10 @@
-"""Files whose nodes stand in an order of our choice, for sessions that run a file as it is written.
+"""Files whose nodes stand in an order of our choice, for sessions that run them in the order of the file.
 
 What a user runs is what ONNX Runtime makes of a file. With its optimisations on, the order of a file is lost; so what
 is ordered is the file that an optimising session saves, and it is run without optimisation, by priority
-(`Setup.as_written`). Of one model that file has the same nodes every time, but ONNX Runtime runs them in orders that may
-differ from session to session where it blocks channels; so orders are lists of names, and what a session runs is asked
-of its profile. Here a node is called what its first output is.
+(`Setup.as_written`). Of one model that file has the same nodes every time, but ONNX Runtime runs them in orders that
+may differ from session to session where it blocks channels; so orders are lists of names, and what a session runs is
+asked of its profile. Here a node is called what its first output is.
 """
 
 import json
@@ -105,7 +105,7 @@ def names(graph: Graph, order: Sequence[int]) -> list[str]:
 
 
 def is_blocked(path: Path) -> bool:
-    """Whether the file suits processors like this one alone."""
+    """Whether the file suits no processor but such as this one."""
     return any(node.domain == BLOCKED for node in onnx.load(path, load_external_data=False).graph.node)
 
 

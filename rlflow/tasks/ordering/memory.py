@@ -1,11 +1,11 @@
 """A model made to need less memory: what ONNX Runtime makes of it, written in the best order that is known.
 
 The file that is written gives the same bits as the model does in a session with ONNX Runtime's defaults, and a session
-runs it in the order that was simulated (its profile shows that), or nothing is written. A node with subgraphs (If, Loop,
-Scan) is one node; what its subgraphs need while it runs is not counted.
+runs it in the order that was simulated (its profile shows that), or nothing is written. A node with subgraphs (If,
+Loop, Scan) is one node; what its subgraphs need while it runs is not counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +13,18 @@ import numpy as np
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError
+from rlflow.common.system import GIVEN_BACK
 from rlflow.costs.measured import measure
 from rlflow.graph.model import ABSENT
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import Setup, random_inputs
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.graph.typical import Shapes, Sizes, input_shapes, load_at
+from rlflow.graph.typical import Shapes, input_shapes, load_at
 from rlflow.tasks.ordering.files import is_known, names, order_run, reorder, save_optimised, with_sizes_of_a_run
 from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.optimum import Optimum, optimum
 from rlflow.tasks.ordering.runtime import plan, priority_order
-from rlflow.tasks.ordering.sessions import Inputs, added_by_runs, same_bits
+from rlflow.tasks.ordering.sessions import Inputs, added_by_runs, in_a_users_process, same_bits
 
 SETUPS = {  # from the fewest changes to the most
     "defaults": Setup(),
@@ -34,7 +35,7 @@ SETUPS = {  # from the fewest changes to the most
 LOOKS_AT = 3  # sessions of the model as it is: their orders may differ
 SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
 NOISE = 0.02  # a setup is no better than one with fewer changes unless it needs so much less
-SESSIONS = 6  # of the measurement of latency
+SESSIONS = 6  # pairs of them, of a measurement of latency
 
 
 class Optimised:
@@ -128,43 +129,65 @@ def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list
     return simulated
 
 
-class Resident(NamedTuple):
-    """What runs add to the resident memory of a process with a setup. bytes: None if the system does not say."""
+class Row(NamedTuple):
+    """What a setup does.
+
+    usual_bytes, bytes: what runs of the model as it is, and of the file, add to the resident memory of a fresh process;
+      None if the system does not say.
+    latency: the file's with the setup beside the model's with the defaults, as `measure` returns it; None if both are
+      the same.
+    """
 
     setup: str
+    usual_bytes: int | None
     bytes: int | None
+    latency: dict | None
+
+    @property
+    def ratio(self) -> float:
+        return self.latency["ratio"] if self.latency else 1.0
 
 
-def resident(path: Path, inputs: Inputs, threads: int, as_written: bool, progress) -> list[Resident]:
-    """With each of SETUPS. progress: a bar, of as many units."""
-    rows = []
-    for name, setup in SETUPS.items():
-        rows.append(Resident(name, added_by_runs(path, inputs, threads, setup._replace(as_written=as_written))))
+def rows(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
+    """One for each of SETUPS.
+
+    Args:
+      written: whether there is a file in another order; if not, the model itself is looked at with each setup.
+      seconds: for all latencies, at most.  progress: a bar, of a unit for each.
+    """
+    result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
+    path = model.path if written else model.source
+    for name, usual in SETUPS.items():
+        setup = usual._replace(as_written=written)
+        before = added_by_runs(model.source, inputs, threads, usual)
+        after = added_by_runs(path, inputs, threads, setup) if written else before
+        latency = None
+        if setup != Setup():
+            given = (model.source, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
+            latency = in_a_users_process(setup, measure, *given)
+        result.append(Row(name, before, after, latency))
         progress.update()
-    return rows
+    return result
 
 
-def least(rows: Sequence[Resident]) -> Resident:
-    """The setup that needs least; of those that need about as much, the one with the fewest changes."""
-    best = rows[0]
-    for row in rows[1:]:
-        if row.bytes is not None and best.bytes is not None and row.bytes < (1 - NOISE) * best.bytes:
+def least(candidates: Sequence[Row], slowdown: float) -> Row:
+    """The setup that needs least; of those that need about as much, the one with the fewest changes.
+
+    slowdown: by which share latency may grow; what is shown to be slower is no candidate, but for the first.
+    """
+    best = candidates[0]
+    for row in candidates[1:]:
+        slower = row.latency is not None and row.latency["interval"][0] > 1 + slowdown
+        if not slower and row.bytes is not None and row.bytes < (1 - NOISE) * best.bytes:
             best = row
     return best
-
-
-def latency(model: Optimised, side: tuple[Path, Setup], threads: int, seconds: float) -> dict:
-    """That of a file with a setup beside that of the model with ONNX Runtime's defaults, as `measure` returns it."""
-    path, setup = side
-    sizes: Mapping[str, Sizes] = {"": model.shapes}
-    return measure(
-        model.source, path, threads, seconds, SESSIONS, sizes=sizes, memory=False, setups=(Setup(), setup)
-    )
 
 
 def snippet(path: Path | str, setup: Setup) -> str:
     """Python that loads a file with a setup."""
     lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+    if not setup.arena:
+        lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={GIVEN_BACK}: what is freed is given back")
     for name, value in setup.options().items():
         text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
         lines.append(f"options.{name} = {text}")

@@ -1,6 +1,6 @@
 """What real sessions do: the memory that their runs add to a process, and whether they give the same bits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -20,19 +20,12 @@ def added_by_runs(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int
     """Bytes that runs add to the resident memory of a fresh process, its session made, at their fullest moment.
 
     That is activations, outputs and what kernels take while they run; weights are there before. None where the system
-    does not say (other than Linux with glibc).
-
-    Raises RLFlowError if the model cannot be run, or the process dies of it.
+    does not say (other than Linux with glibc). Raises RLFlowError if the model cannot be run.
     """
-    try:
-        with fresh_processes(1, give_back) as process:
-            return process.submit(_added, path, inputs, threads, setup).result()
-    except BrokenProcessPool as error:
-        raise RLFlowError("the process that measured a model's memory died; out of memory?") from error
+    return in_a_users_process(setup, _added, path, inputs, threads, setup)
 
 
 def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None:
-    """In a fresh process."""
     run(session(path, threads, setup=setup), inputs)  # brings the code that runs need; gone with all that it took
     running = session(path, threads, setup=setup)
 
@@ -43,6 +36,18 @@ def _added(path: Path, inputs: Inputs, threads: int, setup: Setup) -> int | None
     before = peak_while(lambda: None)
     after = peak_while(runs)
     return None if before is None or after is None else after - before
+
+
+def in_a_users_process(setup: Setup, act: Callable, *given):
+    """What act(*given) returns in a fresh process, which gives back what is freed if sessions have no arena.
+
+    Raises RLFlowError as `act` does, and if the process dies.
+    """
+    try:
+        with fresh_processes(1, None if setup.arena else give_back) as process:
+            return process.submit(act, *given).result()
+    except BrokenProcessPool as error:
+        raise RLFlowError("the process that measured a model died; out of memory?") from error
 
 
 def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], threads: int) -> bool:
