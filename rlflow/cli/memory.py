@@ -10,7 +10,7 @@ from rlflow.cli.wiring import check_apart, zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.common.program import shape_words
-from rlflow.common.progress import progress_bar, say
+from rlflow.common.progress import progress_bar
 
 TEXT = "make a model need less memory: the best order of its nodes, and the best session options"
 PAGE = """\
@@ -66,7 +66,6 @@ def run(parsed) -> dict:
     shapes, fix = named_sizes(receipt) if parsed.receipt else (parse_shapes(parsed.shape), parsed.fix)
     with TemporaryDirectory(prefix=".memory-", dir=out.parent) as folder:
         source = source_of(parsed.model, Path(folder), out)
-        say("asking ONNX Runtime what it makes of the model")
         model = Optimised(source, Path(folder), shapes, fix)
         if receipt is not None:
             return repeat_receipt(parsed, receipt, model, threads)
@@ -103,12 +102,13 @@ def improve(parsed, model, shapes: dict, threads: int) -> dict:
     from rlflow.tasks.ordering.memory import SETUPS, best_order, least, rows, snippet, write_in_order
     from rlflow.tasks.ordering.receipt import claims, make_receipt
 
-    say(f"looking for the best order of {counted(model.problem.n, 'node')}, for {parsed.seconds:g} s at most")
-    ordered = best_order(model, parsed.seconds)
-    executed = write_in_order(model, ordered.best, threads) if ordered.best is not ordered.usual else ordered.usual
-    sizes = claims(model, ordered.usual, executed) | {"bound": ordered.bound}
-    written = sizes["peak"] < sizes["usual_peak"]
-    with progress_bar(len(SETUPS), "session options", "set") as bar:
+    with progress_bar(1 + len(SETUPS), "memory", "step") as bar:
+        ordered = best_order(model, parsed.seconds)
+        better = ordered.best is not ordered.usual
+        executed = write_in_order(model, ordered.best, threads) if better else ordered.usual
+        sizes = claims(model, ordered.usual, executed) | {"bound": ordered.bound}
+        written = sizes["peak"] < sizes["usual_peak"]
+        bar.update()
         measured = rows(model, written, threads, parsed.seconds, bar)
     best = least(measured, parsed.slowdown / 100)
     setup = SETUPS[best.setup]._replace(as_written=written)
@@ -191,8 +191,10 @@ def certainty(results: dict) -> list[str]:
     if results["unknown_sizes"]:
         parts.append(f"{counted(results['unknown_sizes'], 'result')} of unknown size counted as nothing")
     first, best = results["rows"][0], next(row for row in results["rows"] if row["setup"] == results["setup"])
-    if first["usual_bytes"] is not None:
+    if first["usual_bytes"] is None:
+        parts.append("resident memory is not counted on this system")
+    else:
         added = f"{best['bytes'] / 1e6:.3f} MB instead of {first['usual_bytes'] / 1e6:.3f}"
         latency = measured_text(best["latency"]) if best["latency"] else "the latency is what it was"
         parts.append(f"with '{best['setup']}' runs add {added} to resident memory, {latency}")
-    return parts or ["resident memory is not counted on this system"]
+    return parts

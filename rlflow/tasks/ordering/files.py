@@ -26,15 +26,19 @@ from rlflow.tasks.ordering.kernels import BLOCKED
 RAN = "_kernel_time"  # follows the name of a node in a profile
 
 
-def save_optimised(source: Path, path: Path, inputs: dict) -> list[str]:
+def save_optimised(source: Path, path: Path, inputs: dict, declared: Sequence[onnx.ValueInfoProto] = ()) -> list[str]:
     """Writes what ONNX Runtime makes of a model; the names of its nodes, as that session runs them.
 
     Large weights go to `<name>.data` beside it where the model has weights outside, or is too large for one file.
+
+    declared: inputs that are declared otherwise than by the model.
 
     Raises RLFlowError if ONNX Runtime refuses the model.
     """
     model, options = onnx.load(source, load_external_data=False), onnxruntime.SessionOptions()
     name_nodes(model.graph)
+    others = {value.name: value for value in declared}
+    _replace(model.graph.input, [others.get(value.name, value) for value in model.graph.input])
     options.optimized_model_filepath = str(path)
     if external_files(source) or file_bytes(source) > EXTERNAL_DATA_THRESHOLD:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.parent))

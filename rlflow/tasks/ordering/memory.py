@@ -18,7 +18,7 @@ from rlflow.costs.measured import measure
 from rlflow.graph.model import ABSENT
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import Setup, random_inputs
-from rlflow.graph.onnx_writer import save_graph
+from rlflow.graph.onnx_writer import with_shape
 from rlflow.graph.typical import Shapes, input_shapes, load_at
 from rlflow.tasks.ordering.files import is_known, names, order_run, reorder, save_optimised, with_sizes_of_a_run
 from rlflow.tasks.ordering.models import problem_of
@@ -41,8 +41,10 @@ SESSIONS = 6  # pairs of them, of a measurement of latency
 class Optimised:
     """What ONNX Runtime makes of a model.
 
+    Raises RLFlowError if RLFlow or ONNX Runtime refuses it.
+
     Attributes:
-      source: the model.  path: the file that is ordered; what the methods below say holds for its first content.
+      source: the model.  path: the file of it that is ordered.
       sizes: of the model's symbols, at which all is counted and measured.
       graph: of the file, where sizes are numbers.  problem: of the graph, in bytes.
       usual: the orders of some sessions of the model as it is, by name.
@@ -51,14 +53,15 @@ class Optimised:
 
     def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool):
         self.source, self.path = source, folder / "model.onnx"
-        original, (self.sizes, *_) = load_at(source, shapes, fix)
+        original, (self.sizes, *more) = load_at(source, shapes, fix)
+        if more:
+            raise RLFlowError("an order is best at one size of each symbol: --shape NAME=SIZE")
         self.shapes = input_shapes(original.interface, self.sizes)
-        if fix:
-            source = folder / "fixed.onnx"
-            save_graph(original, source)
+        ports = zip(original.interface.inputs, original.inputs, strict=True)
+        frozen = [with_shape(value, original.types.get(tensor)) for value, tensor in ports] if fix else []
         other, orders = folder / "other.onnx", []
         for path in [self.path, *[other] * (LOOKS_AT - 1)]:
-            orders.append(save_optimised(source, path, self.inputs(0)))
+            orders.append(save_optimised(source, path, self.inputs(0), frozen))
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)
         self.at = {name: k for k, name in enumerate(names(self.graph, self.nodes))}
