@@ -84,12 +84,9 @@ def reorder(path: Path, order: Sequence[str]) -> None:
     graph, position = model.graph, {name: at for at, name in enumerate(order)}
     nodes = sorted(graph.node, key=lambda node: position.get(_name(node), len(order) if node.input else -1))
     for node in nodes:
-        _replace(node.attribute, sorted(node.attribute, key=lambda one: one.name))
         if node.domain == BLOCKED:
             node.name = _name(node)  # ONNX Runtime numbers them as they come
     _replace(graph.node, nodes)
-    _replace(graph.initializer, sorted(graph.initializer, key=lambda one: one.name))
-    _replace(model.opset_import, sorted(model.opset_import, key=lambda one: one.domain))
     save_model(model, path)
 
 

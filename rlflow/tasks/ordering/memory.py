@@ -32,7 +32,7 @@ SETUPS = {  # from the fewest changes to the most
     "no pattern, no arena": Setup(pattern=False, arena=False),
     "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
 }
-LOOKS_AT = 3  # sessions of the model as it is: their orders may differ
+ASKED = 3  # sessions of the model as it is: their orders may differ
 SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
 NOISE = 0.02  # a setup is no better than one with fewer changes unless it needs so much less
 SESSIONS = 6  # pairs of them, of a measurement of latency
@@ -60,7 +60,7 @@ class Optimised:
         ports = zip(original.interface.inputs, original.inputs, strict=True)
         frozen = [with_shape(value, original.types.get(tensor)) for value, tensor in ports] if fix else []
         other, orders = folder / "other.onnx", []
-        for path in [self.path, *[other] * (LOOKS_AT - 1)]:
+        for path in [self.path, *[other] * (ASKED - 1)]:
             orders.append(save_optimised(source, path, self.inputs(0), frozen))
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)

@@ -36,11 +36,11 @@ def residual() -> onnx.ModelProto:
     shapes, rng = {"pads": [1] * 4}, np.random.default_rng(0)
     nodes, last = [], "x"
     for block in "ab":
-        for name in (f"{block}1", f"{block}2"):
+        for name in (f"{block}1", f"{block}2", f"{block}3"):
             nodes.append(helper.make_node("Conv", [last, "weight"], [name], **shapes))
             last = name
-        nodes.append(helper.make_node("Add", [last, f"{block}1"], [f"{block}3"]))
-        last = f"{block}3"
+        nodes.append(helper.make_node("Add", [last, f"{block}1"], [f"{block}4"]))
+        last = f"{block}4"
     nodes.append(helper.make_node("GlobalAveragePool", [last], ["y"]))
     weight = numpy_helper.from_array(rng.standard_normal((16, 16, 3, 3)).astype(np.float32), "weight")
     return _model(nodes, (1, 16, 8, 8), (1, 16, 1, 1), [weight])

@@ -13,7 +13,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
-from rlflow.tasks.ordering.files import is_blocked, name_nodes, names
+from rlflow.tasks.ordering.files import is_blocked, name_nodes, names, reorder
 from rlflow.tasks.ordering.memory import Optimised, Row, best_order, least, snippet, write_in_order
 from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.receipt import make_receipt, named_sizes, repeat
@@ -77,11 +77,10 @@ def test_convolutions_add_to_what_is_there_and_sizes_are_those_of_a_run(opened):
 
 
 def test_the_same_order_gives_the_same_file_whatever_onnx_runtime_calls_its_nodes(opened):
-    first, second = opened(residual()), opened(residual())
-    order = best_order(first, 30).best
-    for model in (first, second):
-        write_in_order(model, order, 1)
-    assert first.path.read_bytes() == second.path.read_bytes()
+    models = [opened(load("tiny_mobilenet_v2")) for _ in range(4)]
+    for model in models:
+        reorder(model.path, models[0].usual[0])
+    assert len({model.path.read_bytes() for model in models}) == 1
 
 
 @pytest.mark.parametrize("shapes, fix, sizes", [({}, False, {"batch": 1}), ({"batch": 3}, False, {"batch": 3}),
@@ -130,6 +129,13 @@ def test_other_bits_are_refused(opened):
     onnx.save(wrong, model.path)
     with pytest.raises(RLFlowError, match="other bits"):
         write_in_order(model, model.usual[0], 1)
+
+
+def test_another_order_than_was_simulated_is_refused(opened, monkeypatch):
+    model = opened(irregular())
+    monkeypatch.setattr("rlflow.tasks.ordering.memory.priority_order", default_order)
+    with pytest.raises(RLFlowError, match="in another order"):
+        write_in_order(model, best_order(model, 30).best, 1)
 
 
 def test_bits_are_compared_and_not_values(tmp_path):
@@ -202,7 +208,7 @@ def test_runs_add_what_is_predicted_where_sessions_keep_nothing(tmp_path):
     onnx.save(irregular(8192), tmp_path / "model.onnx")
     bare = Setup(pattern=False, arena=False, reuse=False)
     added = added_by_runs(tmp_path / "model.onnx", random_inputs(tmp_path / "model.onnx", 0), 1, bare)
-    assert added == pytest.approx(peaks(8192)[0], rel=0.1)
+    assert added == pytest.approx(peaks(8192)[0], rel=0.03)
 
 
 @pytest.mark.parametrize("sizes, lows, chosen", [
