@@ -194,7 +194,8 @@ def certainty(results: dict) -> list[str]:
     if first["usual_bytes"] is None:
         parts.append("resident memory is not counted on this system")
     else:
-        added = f"{best['bytes'] / 1e6:.3f} MB instead of {first['usual_bytes'] / 1e6:.3f}"
+        usual = f"{best['usual_bytes'] / 1e6:.3f} with them, {first['usual_bytes'] / 1e6:.3f} with the defaults"
+        added = f"runs add {best['bytes'] / 1e6:.3f} MB to resident memory (as it is {usual})"
         latency = measured_text(best["latency"]) if best["latency"] else "the latency is what it was"
-        parts.append(f"with '{best['setup']}' runs add {added} to resident memory, {latency}")
+        parts.append(f"with '{best['setup']}' {added}, {latency}")
     return parts
