@@ -60,6 +60,8 @@ def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: 
     """The names of the nodes that a session runs, in turn, as its profile shows them.
 
     source: a model or its path.  path: of the file that holds its nodes, once the session is made.
+
+    Raises RLFlowError if the model does not run, and as `order_shown` does.
     """
     options.log_severity_level = 4
     with TemporaryDirectory() as folder:
@@ -70,9 +72,27 @@ def order_run(source: bytes | str, options: onnxruntime.SessionOptions, inputs: 
             raise RLFlowError(f"ONNX Runtime refuses the model: {first_line(error)}") from error
         run(running, inputs)
         events = json.loads(Path(running.end_profiling()).read_text(encoding="utf-8"))
-    ran = (event["name"].removesuffix(RAN) for event in events if event["cat"] == "Node")
-    named = {node.name: _name(node) for node in onnx.load(path, load_external_data=False).graph.node}
-    return list(dict.fromkeys(named[name] for name in ran if name in named))  # without nodes of subgraphs
+    ran = [event["name"].removesuffix(RAN) for event in events if event["cat"] == "Node"]
+    return order_shown(onnx.load(path, load_external_data=False).graph.node, ran)
+
+
+def order_shown(nodes: Sequence[onnx.NodeProto], ran: Sequence[str]) -> list[str]:
+    """In which order nodes ran. ran: how a profile calls what ran, those of subgraphs included.
+
+    Nodes that ONNX Runtime takes out of functions have no name of their own, so that the profile does not say which is
+    which. The file in which it saves them has the order of the session: that counts, if what has a name agrees.
+
+    Raises RLFlowError if it does not.
+    """
+    counts = Counter(node.name for node in nodes)
+    named = {node.name: _name(node) for node in nodes if node.name and counts[node.name] == 1}
+    shown = list(dict.fromkeys(named[name] for name in ran if name in named))
+    if len(named) == len(nodes):
+        return shown
+    listed, known = [_name(node) for node in nodes], set(shown)
+    if [name for name in listed if name in known] != shown:
+        raise RLFlowError("ONNX Runtime runs nodes without names in an order that nothing shows")
+    return listed
 
 
 def reorder(path: Path, order: Sequence[str]) -> None:
@@ -83,6 +103,7 @@ def reorder(path: Path, order: Sequence[str]) -> None:
     model = onnx.load(path, load_external_data=False)
     graph, position = model.graph, {name: at for at, name in enumerate(order)}
     nodes = sorted(graph.node, key=lambda node: position.get(_name(node), len(order) if node.input else -1))
+    name_nodes(graph)
     for node in nodes:
         if node.domain == BLOCKED:
             node.name = _name(node)  # ONNX Runtime numbers them as they come

@@ -13,7 +13,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
-from rlflow.tasks.ordering.files import is_blocked, name_nodes, names, reorder
+from rlflow.tasks.ordering.files import is_blocked, name_nodes, names, order_shown, reorder
 from rlflow.tasks.ordering.memory import Optimised, Row, best_order, least, snippet, write_in_order
 from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.receipt import make_receipt, named_sizes, repeat
@@ -117,6 +117,27 @@ def test_nodes_get_names_of_their_own():
     name_nodes(model.graph)
     given = [node.name for node in model.graph.node]
     assert len(set(given)) == len(given) and all(given) and given[2] == "own"
+
+
+def test_what_has_no_name_stands_where_the_file_has_it_if_all_else_does():
+    nodes = irregular().graph.node
+    for node in nodes:
+        node.name = node.output[0]
+    made = [node.name for node in nodes]
+    assert order_shown(nodes, [*made[::-1], "inner", made[0]]) == made[::-1]
+    nodes[1].name = ""
+    assert order_shown(nodes, made) == made
+    nodes[1].name = made[2]  # of two of one name neither is known
+    assert order_shown(nodes, made) == made
+    with pytest.raises(RLFlowError, match="that nothing shows"):
+        order_shown(nodes, made[::-1])
+
+
+def test_of_the_orders_that_sessions_run_the_worst_counts(opened):
+    model = opened(irregular())
+    best = best_order(model, 30).best
+    model.usual = [best, model.usual[0]]
+    assert model.peak(best_order(model, 30).usual) == peaks()[0]
 
 
 # -- refusals --------------------------------------------------------------------------------------
