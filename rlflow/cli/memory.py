@@ -99,6 +99,7 @@ def repeat_receipt(parsed, receipt: dict, model, threads: int) -> dict:
 def improve(parsed, model, shapes: dict, threads: int) -> dict:
     """The whole way: search, write, measure, say."""
     from rlflow.graph.onnx_runtime import Setup
+    from rlflow.tasks.ordering.files import is_blocked
     from rlflow.tasks.ordering.memory import SETUPS, best_order, least, rows, snippet, write_in_order
     from rlflow.tasks.ordering.receipt import claims, make_receipt
 
@@ -118,6 +119,7 @@ def improve(parsed, model, shapes: dict, threads: int) -> dict:
         "gain_percent": 100 * (1 - sizes["peak"] / max(sizes["usual_peak"], 1)),
         "proved": sizes["peak"] == ordered.bound,
         "rows": [row._asdict() for row in measured], "setup": best.setup,
+        "this_processor_only": written and is_blocked(model.path),
     }  # fmt: skip
     code = snippet(parsed.out if written else parsed.model, setup)
     files = {}
@@ -149,7 +151,7 @@ def show(results: dict, code: str) -> None:
     width = max(len(what) for what, *_ in lines)
     for what, usual, ordered, latency in lines:
         shown = (usual, ordered, latency) if results["written"] else (usual, latency)
-        print(f"{what:{width}}", *(f"{text:>10}" for text in shown))
+        print(" ".join([f"{what:{width}}", *(f"{text:>10}" for text in shown)]).rstrip())
     if code:
         print(f"\nWith '{results['setup']}':\n\n{code}\n")
 
@@ -177,12 +179,13 @@ def result_line(results: dict) -> str:
 def certainty(results: dict) -> list[str]:
     """How sure all of it is, in parts of a sentence."""
     from rlflow.graph.typical import sizes_text
-    from rlflow.reports.markdown import measured_text
     from rlflow.tasks.ordering.memory import SEEDS
 
     parts = []
     if results["written"]:
         parts.append(f"the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
+    if results["this_processor_only"]:
+        parts.append("it suits processors such as this one alone")
     lowest, *_, highest = results["usual_peaks"]
     if lowest < highest:
         parts.append(f"as it is, sessions differ in their order: from {lowest / 1e6:.3f} to {highest / 1e6:.3f} MB")
@@ -190,12 +193,18 @@ def certainty(results: dict) -> list[str]:
         parts.append(f"at {sizes_text(results['sizes'])}")
     if results["unknown_sizes"]:
         parts.append(f"{counted(results['unknown_sizes'], 'result')} of unknown size counted as nothing")
+    return [*parts, measured_line(results)]
+
+
+def measured_line(results: dict) -> str:
+    """What the options that were chosen do."""
+    from rlflow.reports.markdown import measured_text
+
     first, best = results["rows"][0], next(row for row in results["rows"] if row["setup"] == results["setup"])
     if first["usual_bytes"] is None:
-        parts.append("resident memory is not counted on this system")
-    else:
-        usual = f"{best['usual_bytes'] / 1e6:.3f} with them, {first['usual_bytes'] / 1e6:.3f} with the defaults"
-        added = f"runs add {best['bytes'] / 1e6:.3f} MB to resident memory (as it is {usual})"
-        latency = measured_text(best["latency"]) if best["latency"] else "the latency is what it was"
-        parts.append(f"with '{best['setup']}' {added}, {latency}")
-    return parts
+        return "resident memory is not counted on this system"
+    if not best["latency"]:
+        return f"runs add {first['usual_bytes'] / 1e6:.3f} MB to resident memory; no options that are not slow add less"
+    usual = f"{best['usual_bytes'] / 1e6:.3f} with them, {first['usual_bytes'] / 1e6:.3f} with the defaults"
+    added = f"runs add {best['bytes'] / 1e6:.3f} MB to resident memory (as it is {usual})"
+    return f"with '{best['setup']}' {added}, {measured_text(best['latency'])}"

@@ -22,7 +22,7 @@ from rlflow.graph.onnx_writer import with_shape
 from rlflow.graph.typical import Shapes, input_shapes, load_at
 from rlflow.tasks.ordering.files import is_known, names, order_run, reorder, save_optimised, with_sizes_of_a_run
 from rlflow.tasks.ordering.models import problem_of
-from rlflow.tasks.ordering.optimum import Optimum, optimum
+from rlflow.tasks.ordering.optimum import optimum
 from rlflow.tasks.ordering.runtime import plan, priority_order
 from rlflow.tasks.ordering.sessions import Inputs, added_by_runs, in_a_users_process, same_bits
 
@@ -64,6 +64,8 @@ class Optimised:
             orders.append(save_optimised(source, path, self.inputs(0), frozen))
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)
+        if not self.nodes:
+            raise RLFlowError("there is nothing to order: all that the model computes is known before it runs")
         self.at = {name: k for k, name in enumerate(names(self.graph, self.nodes))}
         self.usual = [[name for name in order if name in self.at] for order in orders]
         made = [tensor for node in self.graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
@@ -108,7 +110,7 @@ class Ordered(NamedTuple):
 def best_order(model: Optimised, seconds: float) -> Ordered:
     """The best order of those that are met within so many seconds. It is the usual one where none is better."""
     usual = max(model.usual, key=model.peak)
-    result = optimum(model.problem, seconds) if model.problem.n else Optimum(np.zeros(0, np.int64), 0, 0)
+    result = optimum(model.problem, seconds)
     order = [list(model.at)[k] for k in result.order]
     return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
 

@@ -60,5 +60,7 @@ def same_bits(sides: Sequence[tuple[Path, Setup]], inputs: Sequence[Inputs], thr
 
 
 def _bits(value) -> tuple:
-    """Of an array its type, its sizes and its bytes; of what is none, its text."""
+    """Of an array its type, its sizes and its bytes; of a sequence that of all in it; of a map its text."""
+    if isinstance(value, list):
+        return tuple(map(_bits, value))
     return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else (repr(value),)

@@ -110,6 +110,15 @@ def test_weights_may_lie_outside(tmp_path):
     assert same_bits([(source, Setup()), (out, AS_WRITTEN)], [model.inputs(5)], 1)
 
 
+def test_what_is_no_tensor_counts_as_nothing_and_what_runs_nothing_is_refused(opened):
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => '
+    body = "(seq(float[2]) y) { a = Exp(x) s = SequenceConstruct(a, x) y = SequenceInsert(s, x) }"
+    model = opened(onnx.parser.parse_model(head + body))
+    assert model.unknown == 2 and model.peak(write_in_order(model, model.usual[0], 1)) == 8
+    with pytest.raises(RLFlowError, match="nothing to order"):
+        opened(onnx.parser.parse_model(head + "(float[2] y) <float[2] k = {1, 2}> { y = Neg(k) }"))
+
+
 def test_nodes_get_names_of_their_own():
     model = irregular()
     model.graph.node[0].name = model.graph.node[1].name = "same"
