@@ -34,7 +34,7 @@ SETUPS = {  # from the fewest changes to the most
 }
 ASKED = 3  # sessions of the model as it is: their orders may differ
 SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
-NOISE = 0.02  # a setup is no better than one with fewer changes unless it needs so much less
+NOISE, FEW = 0.02, 100_000  # a setup needs less than one with fewer changes if by this share, and by so many bytes
 SESSIONS = 6  # pairs of them, of a measurement of latency
 
 
@@ -183,7 +183,7 @@ def least(candidates: Sequence[Row], slowdown: float) -> Row:
     best = candidates[0]
     for row in candidates[1:]:
         slower = row.latency is not None and row.latency["interval"][0] > 1 + slowdown
-        if not slower and row.bytes is not None and row.bytes < (1 - NOISE) * best.bytes:
+        if not slower and row.bytes is not None and row.bytes < best.bytes - max(NOISE * best.bytes, FEW):
             best = row
     return best
 

@@ -242,10 +242,11 @@ def test_runs_add_what_is_predicted_where_sessions_keep_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("sizes, lows, chosen", [
-    ((100, 50, 20), (None, 0.99, 1.01), 2),
-    ((100, 50, 20), (None, 0.99, 1.30), 1),  # what is shown to be slower is none
-    ((100, 50, 20), (None, 1.20, 1.30), 0),
-    ((100, 50, 49.5), (None, 0.99, 0.99), 1),  # hardly less, for more changes
+    ((1e8, 5e7, 2e7), (None, 0.99, 1.01), 2),
+    ((1e8, 5e7, 2e7), (None, 0.99, 1.30), 1),  # what is shown to be slower is none
+    ((1e8, 5e7, 2e7), (None, 1.20, 1.30), 0),
+    ((1e8, 5e7, 4.95e7), (None, 0.99, 0.99), 1),  # hardly less, for more changes
+    ((1e5, 5e4, 1e4), (None, 0.99, 0.99), 0),  # a few bytes
     ((None, None, None), (None, 0.99, 0.99), 0),
 ])  # fmt: skip
 def test_of_the_setups_the_least_is_chosen_that_is_not_slow(sizes, lows, chosen):
