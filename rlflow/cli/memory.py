@@ -21,7 +21,7 @@ session options decide how much room they are given.
 
 Prints, as the model is and in the best order, the peak of activations (what an ideal allocator needs), what a session
 plans (its one block and the outputs), and what runs really add to the resident memory of a fresh process, and the
-latency beside it (a share of the model's as it is), with four sets of options:
+latency where that is less (a share of the model's as it is), with four sets of options:
 
   defaults                     one block for all results, kept in an arena
   no pattern                   results are put into the arena one by one
@@ -43,7 +43,7 @@ def add(commands) -> None:
     command.add_argument("model", metavar="MODEL.onnx", help="a path or a zoo name")
     out = "where the model goes; its receipt and a page with a chart lie beside it"
     command.add_argument("--out", required=True, metavar="FILE", help=out)
-    seconds = "for the search, and as much again for latencies, at most (default: 20)"
+    seconds = "for the search, and as much again for latencies; a slow model needs more (default: 20)"
     command.add_argument("--seconds", type=float, default=20.0, metavar="S", help=seconds)
     slowdown = "by how many percent the options that are chosen may make it slower (default: 5)"
     command.add_argument("--slowdown", type=float, default=5.0, metavar="X", help=slowdown)

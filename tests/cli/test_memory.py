@@ -11,6 +11,8 @@ from rlflow.tasks.ordering import memory
 from tests.commands import in_process
 from tests.tasks.ordering.irregular import irregular, peaks
 
+WIDTH = 4096  # with which options move megabytes
+
 
 @pytest.fixture
 def short(monkeypatch):
@@ -28,7 +30,7 @@ def unmeasured(monkeypatch):
 
 @pytest.fixture
 def source(tmp_path):
-    onnx.save(irregular(), tmp_path / "model.onnx")
+    onnx.save(irregular(WIDTH), tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
 
 
@@ -36,7 +38,7 @@ def test_a_model_in_a_file_that_needs_less_out(capsys, tmp_path, source, short):
     out, given = tmp_path / "smaller.onnx", ("--seconds", "0.4", "--threads", "1", "--slowdown", "900")
     done = in_process(capsys, "memory", source, "--out", out, "--json", tmp_path / "r.json", *given)
     assert done.code == 0, done.err
-    ending, usual, best = done.ending, *peaks()
+    ending, usual, best = done.ending, *peaks(WIDTH)
     assert f"{best / 1e6:.3f} MB of activations instead of {usual / 1e6:.3f}; proved" in ending["result"]
     assert "the same bits on 3 random inputs" in ending["sure"] and len(done.err.splitlines()) == len(ending) == 6
     for name in ("model", "receipt", "page"):

@@ -34,7 +34,7 @@ SETUPS = {  # from the fewest changes to the most
 }
 ASKED = 3  # sessions of the model as it is: their orders may differ
 SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
-NOISE, FEW = 0.02, 100_000  # a setup needs less than one with fewer changes if by this share, and by so many bytes
+NOISE, FEW = 0.02, 100_000  # less is what is less by this share, and by so many bytes
 SESSIONS = 6  # pairs of them, of a measurement of latency
 
 
@@ -140,17 +140,13 @@ class Row(NamedTuple):
     usual_bytes, bytes: what runs of the model as it is, and of the file, add to the resident memory of a fresh process;
       None if the system does not say.
     latency: the file's with the setup beside the model's with the defaults, as `measure` returns it; None if both are
-      the same.
+      the same, or if the setup needs no less than one with fewer changes.
     """
 
     setup: str
     usual_bytes: int | None
     bytes: int | None
     latency: dict | None
-
-    @property
-    def ratio(self) -> float:
-        return self.latency["ratio"] if self.latency else 1.0
 
 
 def rows(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
@@ -167,12 +163,17 @@ def rows(model: Optimised, written: bool, threads: int, seconds: float, progress
         before = added_by_runs(model.source, inputs, threads, usual)
         after = added_by_runs(path, inputs, threads, setup) if written else before
         latency = None
-        if setup != Setup():
+        if all(needs_less(after, row.bytes) for row in result) and setup != Setup():
             given = (model.source, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
             latency = in_a_users_process(setup, measure, *given)
         result.append(Row(name, before, after, latency))
         progress.update()
     return result
+
+
+def needs_less(size: int | None, other: int | None) -> bool:
+    """Whether what was measured is less than the other, by more than measurements differ."""
+    return size is not None and other is not None and size < other - max(NOISE * other, FEW)
 
 
 def least(candidates: Sequence[Row], slowdown: float) -> Row:
@@ -183,7 +184,7 @@ def least(candidates: Sequence[Row], slowdown: float) -> Row:
     best = candidates[0]
     for row in candidates[1:]:
         slower = row.latency is not None and row.latency["interval"][0] > 1 + slowdown
-        if not slower and row.bytes is not None and row.bytes < best.bytes - max(NOISE * best.bytes, FEW):
+        if not slower and needs_less(row.bytes, best.bytes):
             best = row
     return best
 
