@@ -14,7 +14,7 @@ NAMES = ("as it is", "best order")
 ABOUT = (
     "Peak of activations: what an ideal allocator needs. Planned: the block that a session with the defaults lays out, "
     "and the outputs. Resident: what runs add to the memory of a fresh process, as measured, with the session options "
-    "that are named. Latency: in the best order, as a share of that of the model as it is with the defaults; of options "
+    "that are named. Latency: in the best order, as a share of the model's as it is with the defaults, of options "
     "that need less than all above."
 )
 
