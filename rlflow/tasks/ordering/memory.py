@@ -110,8 +110,8 @@ class Ordered(NamedTuple):
 def best_order(model: Optimised, seconds: float) -> Ordered:
     """The best order of those that are met within so many seconds. It is the usual one where none is better."""
     usual = max(model.usual, key=model.peak)
-    result = optimum(model.problem, seconds)
-    order = [list(model.at)[k] for k in result.order]
+    result, called = optimum(model.problem, seconds), list(model.at)
+    order = [called[k] for k in result.order]
     return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
 
 
@@ -154,7 +154,7 @@ def rows(model: Optimised, written: bool, threads: int, seconds: float, progress
 
     Args:
       written: whether there is a file in another order; if not, the model itself is looked at with each setup.
-      seconds: for all latencies, at most.  progress: a bar, of a unit for each.
+      seconds: for all latencies; a slow model needs more.  progress: a bar, of a unit for each.
     """
     result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
     path = model.path if written else model.source
@@ -179,12 +179,13 @@ def needs_less(size: int | None, other: int | None) -> bool:
 def least(candidates: Sequence[Row], slowdown: float) -> Row:
     """The setup that needs least; of those that need about as much, the one with the fewest changes.
 
-    slowdown: by which share latency may grow; what is shown to be slower is no candidate, but for the first.
+    slowdown: by which share latency may grow. What is shown to be slower is no candidate, and what was not measured
+      none, but for the first.
     """
     best = candidates[0]
     for row in candidates[1:]:
-        slower = row.latency is not None and row.latency["interval"][0] > 1 + slowdown
-        if not slower and needs_less(row.bytes, best.bytes):
+        fast = row.latency is not None and row.latency["interval"][0] <= 1 + slowdown
+        if fast and needs_less(row.bytes, best.bytes):
             best = row
     return best
 

@@ -245,6 +245,7 @@ def test_runs_add_what_is_predicted_where_sessions_keep_nothing(tmp_path):
     ((1e8, 5e7, 2e7), (None, 0.99, 1.01), 2),
     ((1e8, 5e7, 2e7), (None, 0.99, 1.30), 1),  # what is shown to be slower is none
     ((1e8, 5e7, 2e7), (None, 1.20, 1.30), 0),
+    ((1e8, 5e7, 5e7), (None, 1.20, None), 0),  # the last one was not measured: it needs no less than the second
     ((1e8, 5e7, 4.95e7), (None, 0.99, 0.99), 1),  # hardly less, for more changes
     ((1e5, 5e4, 1e4), (None, 0.99, 0.99), 0),  # a few bytes
     ((None, None, None), (None, 0.99, 0.99), 0),
