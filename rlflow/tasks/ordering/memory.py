@@ -20,7 +20,15 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import Setup, random_inputs
 from rlflow.graph.onnx_writer import with_shape
 from rlflow.graph.typical import Shapes, input_shapes, load_at
-from rlflow.tasks.ordering.files import is_known, names, order_run, reorder, save_optimised, with_sizes_of_a_run
+from rlflow.tasks.ordering.files import (
+    is_blocked,
+    is_known,
+    names,
+    order_run,
+    reorder,
+    save_optimised,
+    with_sizes_of_a_run,
+)
 from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.optimum import optimum
 from rlflow.tasks.ordering.runtime import plan, priority_order
@@ -59,9 +67,10 @@ class Optimised:
         self.shapes = input_shapes(original.interface, self.sizes)
         ports = zip(original.interface.inputs, original.inputs, strict=True)
         frozen = [with_shape(value, original.types.get(tensor)) for value, tensor in ports] if fix else []
-        other, orders = folder / "other.onnx", []
-        for path in [self.path, *[other] * (ASKED - 1)]:
-            orders.append(save_optimised(source, path, self.inputs(0), frozen))
+        orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
+        if is_blocked(self.path):  # else all sessions have one order
+            for _ in range(ASKED - 1):
+                orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
         self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
         self.problem, self.nodes = problem_of(self.graph)
         if not self.nodes:
