@@ -2,8 +2,9 @@
 
 A world model may be anything that can follow, imagine and replay (base.py); dreams, controllers and the fidelity report
 know no more. There are three, and each says in its package why it is built so: edits/ predicts which nodes disappear
-and which appear, graph_mdn/ asks graph networks what edits/ looks up, mdn_rnn/ is the paper's recurrent network. Why uncertainty ends a dream stands in dream.py, why
-observations count locations in spaces.py, how a dream is judged in fidelity.py.
+and which appear, graph_mdn/ asks graph networks what edits/ looks up, mdn_rnn/ is the paper's recurrent network. Why
+uncertainty ends a dream stands in dream.py, why observations count locations in spaces.py, how a dream is judged in
+fidelity.py.
 """
 
 import os

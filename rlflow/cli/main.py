@@ -9,6 +9,7 @@ from rlflow.cli import (
     costs,
     evaluate,
     measure,
+    memory,
     optimise,
     replay,
     report,
@@ -26,7 +27,7 @@ from rlflow.common.program import program
 
 COMMANDS = (  # in the order of --help
     collect, train_wm, train_controller, evaluate, optimise, search, sweep, report, bound, replay, validate,
-    measure, rules, costs, zoo,
+    measure, memory, rules, costs, zoo,
 )  # fmt: skip
 
 DESCRIPTION = """\

@@ -8,6 +8,7 @@
 | `peak_memory` | counted | counted | counted |
 | `largest_process` | counted | counted | None |
 | `peak_while` | counted (with glibc) | None | None |
+| `give_back` | does (with glibc) | nothing | nothing |
 | `alarm` | interrupts what sleeps or waits | as Linux | waits until the call in progress returns |
 | a child that got a lock by `with_lock` | keeps it | keeps it | does not; see `wait_for` |
 | `replace` by two writers of one file at once | the last one wins | the last one wins | one may fail with OSError |
@@ -33,6 +34,7 @@ from typing import IO
 from filelock import lock_descriptor
 
 LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
+GIVEN_BACK, M_MMAP_THRESHOLD = 65536, -3  # bytes; what mallopt calls that limit
 LOCK_SECONDS = 0.002  # between two looks at another's lock: some are held for little longer, again and again
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: µs of all cores together, in a period of so many
 ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `alarm` raises
@@ -130,6 +132,17 @@ def peak_while(act: Callable[[], object]) -> int | None:
     lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     marks = [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
     return marks[0] if marks else None
+
+
+def give_back() -> None:
+    """From now on what this process frees goes back to the system at once, but for pieces below GIVEN_BACK.
+
+    On Linux with glibc, which else keeps more and more of it, and which MALLOC_MMAP_THRESHOLD_ in the environment tells
+    the same; elsewhere nothing changes.
+    """
+    if LINUX:
+        with suppress(AttributeError):  # a C library other than glibc
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, GIVEN_BACK)
 
 
 # -- time ------------------------------------------------------------------------------------------

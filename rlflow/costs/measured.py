@@ -25,7 +25,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.processes import fresh_processes
 from rlflow.common.system import interruptions, peak_while, resident_memory
 from rlflow.graph.onnx_reader import file_bytes
-from rlflow.graph.onnx_runtime import machine, random_inputs, run, session
+from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
 from rlflow.graph.onnx_writer import save_model
 
 MIN_PAIRS, MAX_PAIRS = 3, 100  # a session
@@ -88,6 +88,7 @@ def measure(
     seed: int = 0,
     sizes: Mapping[str, Mapping[str, object]] | None = None,
     memory: bool = True,
+    setups: tuple[Setup, Setup] = (Setup(), Setup()),
 ) -> dict:
     """End-to-end latency of both models on this machine, with all of ONNX Runtime's optimisations.
 
@@ -108,6 +109,7 @@ def measure(
         call for a model without such dimensions.
       memory: whether `run_memory` of both is measured too, after the latencies and at the largest of the sizes; about
         a second a side.
+      setups: how their sessions are set up.
 
     Returns (JSON-able): original_ms, candidate_ms (medians), ratio and interval (of candidate / original
     within pairs), verdict, pairs, calm (share of runs from which no core was taken; None: not known), sessions,
@@ -122,6 +124,7 @@ def measure(
     inputs = {name: random_inputs(original, seed, shapes) for name, shapes in (sizes or {"": {}}).items()}
     side_by_side = _bytes(original) + _bytes(candidate) <= TOGETHER
     runs_of = _side_by_side if side_by_side else _one_after_the_other
+    sides = ((original, setups[0]), (candidate, setups[1]))
     session_pairs = max(-(-sessions // SESSION_PAIR), 1)
     within = seconds / (SESSION_PAIR * session_pairs * len(inputs))
     times: list[list[np.ndarray]] = []  # of each session, at each of the sizes: seconds, [pairs, 2]
@@ -129,9 +132,9 @@ def measure(
     stopped = "all sessions measured"
     for done in range(1, session_pairs + 1):
         for first in range(SESSION_PAIR):
-            made = runs_of((original, candidate), list(inputs.values()), threads, within, first)
-            times.append([_pairs(sides) for sides in made])
-            calm += [run.calm for sides in made for side in sides for run in side]
+            made = runs_of(sides, list(inputs.values()), threads, within, first)
+            times.append([_pairs(runs) for runs in made])
+            calm += [run.calm for runs in made for side in runs for run in side]
         if done >= min(MIN_SESSION_PAIRS, session_pairs):
             ratio, there = _ratios(times, seed)
             if all(each.clear for each in (ratio, *there)) and done < session_pairs:
@@ -154,8 +157,8 @@ def measure(
         "session_ratios": [_session_ratio(session_times) for session_times in times],
         "side_by_side": side_by_side,
         "stopped": stopped,
-        "original_memory_bytes": run_memory(original, largest, threads) if memory else None,
-        "candidate_memory_bytes": run_memory(candidate, largest, threads) if memory else None,
+        "original_memory_bytes": run_memory(original, largest, threads, setups[0]) if memory else None,
+        "candidate_memory_bytes": run_memory(candidate, largest, threads, setups[1]) if memory else None,
         "threads": threads,
         "seed": seed,
         "machine": machine(),
@@ -179,8 +182,9 @@ def ratios_in_turns(
 
     Raises RLFlowError if ONNX Runtime refuses a model.
     """
-    made = _side_by_side((original, *candidates), inputs, threads, seconds, first)
-    medians = [np.median(_pairs(sides), axis=0) for sides in made]
+    sides = [(model, Setup()) for model in (original, *candidates)]
+    made = _side_by_side(sides, inputs, threads, seconds, first)
+    medians = [np.median(_pairs(runs), axis=0) for runs in made]
     return np.exp(np.mean([np.log(one[1:] / one[0]) for one in medians], axis=0)).tolist()
 
 
@@ -223,7 +227,9 @@ def _figures(latencies_ms: np.ndarray, ratio: Ratio) -> dict:
     }
 
 
-def run_memory(model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray], threads: int = 1) -> int | None:
+def run_memory(
+    model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray], threads: int = 1, setup: Setup = Setup()
+) -> int | None:
     """Bytes that a model adds to the resident memory of a fresh process, at the fullest moment of its runs.
 
     That is its weights, the copies that kernels pack of them, activations, outputs and ONNX Runtime's own; the file's
@@ -237,15 +243,15 @@ def run_memory(model: onnx.ModelProto | Path | str, inputs: dict[str, np.ndarray
             save_model(model, path)
         try:
             with fresh_processes(1) as process:
-                return process.submit(_added_memory, path, inputs, threads).result()
+                return process.submit(_added_memory, path, inputs, threads, setup).result()
         except BrokenProcessPool as error:
             raise RLFlowError("the process that measured a model's memory died; out of memory?") from error
 
 
-def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int) -> int | None:
+def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
     """In a fresh process: see `run_memory`."""
     before = resident_memory()
-    running = session(path, threads)
+    running = session(path, threads, setup=setup)
 
     def runs() -> None:
         for _ in range(3):  # the first run allocates, the second may lay out anew what the first one needed
@@ -269,15 +275,15 @@ class Run(NamedTuple):
 
 
 def _side_by_side(
-    models, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
+    sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
-    """For each of the inputs runs of the models in turns, as many of each, in one session a model.
+    """For each of the inputs runs of the sides, (model, its setup), in turns, as many of each, in one session a side.
 
     `first` is made, and then run, first; `seconds` are for each of the inputs.
     """
-    running = [None] * len(models)
-    for side in _in_order(first, len(models)):
-        running[side] = warm_session(models[side], inputs, threads)
+    running = [None] * len(sides)
+    for side in _in_order(first, len(sides)):
+        running[side] = _warm(sides[side], inputs, threads)
     return [_in_turns(running, one, threads, seconds, first) for one in inputs]
 
 
@@ -297,19 +303,19 @@ def _in_order(first: int, count: int) -> list[int]:
 
 
 def _one_after_the_other(
-    models, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
+    sides, inputs: Sequence[dict[str, np.ndarray]], threads: int, seconds: float, first: int
 ) -> list[list[list[Run]]]:
     """As `_side_by_side`, but only one session lives at a time."""
     runs: list[list[list[Run]]] = [[[], []] for _ in inputs]
-    running = warm_session(models[first], inputs, threads)
-    for one, sides in zip(inputs, runs, strict=True):
+    running = _warm(sides[first], inputs, threads)
+    for one, both in zip(inputs, runs, strict=True):
         end = time.perf_counter() + seconds / 2
-        while _goes_on(sides[first], end):
-            sides[first].append(_run(running, one, threads))
+        while _goes_on(both[first], end):
+            both[first].append(_run(running, one, threads))
     del running
-    running = warm_session(models[1 - first], inputs, threads)
-    for one, sides in zip(inputs, runs, strict=True):
-        sides[1 - first] = [_run(running, one, threads) for _ in sides[first]]
+    running = _warm(sides[1 - first], inputs, threads)
+    for one, both in zip(inputs, runs, strict=True):
+        both[1 - first] = [_run(running, one, threads) for _ in both[first]]
     return runs
 
 
@@ -321,11 +327,16 @@ def _pairs(runs: list[list[Run]]) -> np.ndarray:
     return np.array(list(zip(*kept, strict=False)))
 
 
+def _warm(side, inputs: Sequence[dict[str, np.ndarray]], threads: int) -> onnxruntime.InferenceSession:
+    model, setup = side
+    return warm_session(model, inputs, threads, setup)
+
+
 def warm_session(
-    model: onnx.ModelProto | Path | str, inputs: Sequence[dict[str, np.ndarray]], threads: int
+    model: onnx.ModelProto | Path | str, inputs: Sequence[dict[str, np.ndarray]], threads: int, setup: Setup = Setup()
 ) -> onnxruntime.InferenceSession:
     """One that has allocated what it needs at each of the inputs. Raises RLFlowError if ONNX Runtime refuses."""
-    running = session(model, threads)
+    running = session(model, threads, setup=setup)
     for one in inputs:
         for _ in range(2):  # the first run allocates
             run(running, one)

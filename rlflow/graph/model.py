@@ -250,11 +250,13 @@ class Graph:
 
         Rules see the graph itself; the view is for what asks how large things are.
         """
-        if not self.interface.symbols:
-            return self
+        return self.with_types(TypesAt(self.types, sizes)) if self.interface.symbols else self
+
+    def with_types(self, types: Mapping[int, TensorType]) -> "Graph":
+        """The graph where tensors have these types; all else is shared."""
         view = Graph.__new__(Graph)
         view.__dict__.update(self.__dict__)
-        view.types = TypesAt(self.types, sizes)
+        view.types = types
         return view
 
     # -- edits -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import google.protobuf.message
 import numpy as np
@@ -25,9 +26,37 @@ PROVIDERS = ["CPUExecutionProvider"]
 _CARRIERS = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice"}
 
 
+class Setup(NamedTuple):
+    """What decides when results are made and where they lie; ONNX Runtime's defaults are the defaults.
+
+    as_written: whether the file runs as it stands: unchanged, its nodes in its own order (Shape and Size first).
+    pattern: whether all results share one block, laid out by what the first run needed.
+    arena: whether what is freed is kept for later results.  reuse: whether a result may take over another's buffer.
+    """
+
+    as_written: bool = False
+    pattern: bool = True
+    arena: bool = True
+    reuse: bool = True
+
+    def options(self) -> dict[str, object]:
+        """Attribute of SessionOptions → value, of those that are not the defaults."""
+        chosen: dict[str, object] = {}
+        if self.as_written:
+            chosen["graph_optimization_level"] = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            chosen["execution_order"] = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        used = {"enable_mem_pattern": self.pattern, "enable_cpu_mem_arena": self.arena, "enable_mem_reuse": self.reuse}
+        return chosen | {name: value for name, value in used.items() if not value}
+
+    def apply(self, options: onnxruntime.SessionOptions) -> None:
+        for name, value in self.options().items():
+            setattr(options, name, value)
+
+
 def session(
-    model: onnx.ModelProto | Path | str, threads: int, optimise: bool = True, folder: Path | str | None = None
-) -> onnxruntime.InferenceSession:
+    model: onnx.ModelProto | Path | str, threads: int, optimise: bool = True, folder: Path | str | None = None,
+    setup: Setup = Setup(),
+) -> onnxruntime.InferenceSession:  # fmt: skip
     """A session on the CPU.
 
     Args:
@@ -35,6 +64,7 @@ def session(
       threads: threads inside one operator; operators run one after the other.
       optimise: whether ONNX Runtime may rewrite the graph as it does for a user.
       folder: where the external weights of a ModelProto lie.
+      setup: one that runs the file as it is written does not optimise, whatever `optimise` says.
 
     Raises:
       RLFlowError: ONNX Runtime refuses the model.
@@ -47,6 +77,7 @@ def session(
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     # A session that is not running must not burn the cores that another one is timed on.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    setup.apply(options)
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:

@@ -124,7 +124,7 @@ class _Writer:
         model.CopyFrom(interface.template)
         del model.graph.node[:], model.graph.quantization_annotation[:]
         for value, tensor in zip(interface.inputs, graph.inputs, strict=True):
-            model.graph.input.append(_with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
+            model.graph.input.append(with_shape(value, graph.types.get(tensor)) if graph.relied_on_shapes else value)
         model.graph.output.extend(interface.outputs)
         needed = self.unfolded_constants()
         for node_id in graph.order:
@@ -227,7 +227,7 @@ def _raw(array: np.ndarray) -> bytes | memoryview:
     return numpy_helper.from_array(array).raw_data
 
 
-def _with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:
+def with_shape(value: onnx.ValueInfoProto, kind: TensorType | None) -> onnx.ValueInfoProto:
     """The declaration of an input with every symbolic dimension fixed to the size that it was bound to."""
     fixed = onnx.ValueInfoProto()
     fixed.CopyFrom(value)

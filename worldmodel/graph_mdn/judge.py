@@ -6,12 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rlflow.collect.signatures import OPERATOR_COLUMNS
-from rlflow.env.observation.tensors import TENSOR_FEATURES
 from worldmodel.edits.match_patterns import Effect
 from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, Asked, MatchBatch, match_batch
-from worldmodel.graph_mdn.network import MatchNetwork, Table
+from worldmodel.graph_mdn.network import TABLE, MatchNetwork, Table
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
 AT_ONCE = 256  # matches that are judged at once
@@ -25,7 +23,7 @@ JUDGED = (  # what the network takes, of any size, so that it is traced once
         tf.TensorSpec([None, COPIES]),
         tf.TensorSpec([None, COPIES], tf.int32),
     ),
-    Table(tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES])),
+    TABLE,
 )
 
 
@@ -62,7 +60,7 @@ class Judge:
         for owner, asked in enumerate(several):
             menu.add(owner, asked, self.vocabulary.candidates(asked[0]))
         choices = menu.choices()
-        judged = self._call(match_batch(several, self.table), choices, Table(self.table.operators, self.table.tensors))
+        judged = self._call(match_batch(several, self.table), choices, Table.of(self.table))
         applies = tf.sigmoid(judged.applies).numpy()
         structures = segment_softmax(judged.structures.numpy(), choices.structure_owners)
         fillings = segment_softmax(judged.fillings.numpy(), choices.filling_owners)

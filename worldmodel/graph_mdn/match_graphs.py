@@ -1,8 +1,8 @@
 """Matches as graphs for the match network: their nodes and tensors, how these hang together, and what is equal in them.
 
 Which nodes there are and how they hang together is the pattern; what they look like are features by signature. Most
-conditions of rules are equalities of sizes, so every two tensors of a match are joined by an edge that says which axes
-agree. Nothing says where in a graph the match lies.
+conditions of rules are equalities of sizes, so every two tensors of a match are joined by an edge that says which of
+their sizes agree, and which agree with what a literal says. Nothing says where in a graph the match lies.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.env.observation.tensors import AXES, SIZES
 from rlflow.graph.model import ABSENT
 from worldmodel.edits.match_patterns import MatchPattern, Signature
-from worldmodel.graph_mdn.signature_table import SignatureTable
+from worldmodel.graph_mdn.signature_table import NUMBERS, SignatureTable
 
 ROLES = 24  # places in a match that are told apart: a node's or an operand's number; those behind share the last
 SLOTS = 8  # inputs or outputs that are told apart
 READS, MAKES, PAIR = range(3)  # sorts of edges
-PAIR_BITS = 1 + AXES**2  # equal signatures; which axes are equal
+PAIR_BITS = 1 + NUMBERS**2  # equal signatures; which numbers are equal
+SAME = 1e-5  # numbers on a logarithmic scale that differ by less are equal
 EDGE_COLUMNS = 3 + SLOTS + PAIR_BITS
 
 Asked = tuple[MatchPattern, Signature]
@@ -82,11 +82,12 @@ def match_batch(asked: Sequence[Asked], table: SignatureTable) -> MatchBatch:
 
 
 def _pair_edges(table: SignatureTable, rows: np.ndarray) -> np.ndarray:
-    """Edges between tensors in these rows, int [p, 2]: which axes have equal sizes, where there are such axes."""
+    """Edges between tensors in these rows, int [p, 2]: which of their sizes and contents are equal, where there are
+    such."""
     result = np.zeros((len(rows), EDGE_COLUMNS), np.float32)
     result[:, PAIR] = 1.0
-    sizes = table.tensors[rows, SIZES]  # log(1 + size): above 0 where there is an axis that is not empty
-    equal = (sizes[:, 0, :, None] == sizes[:, 1, None, :]) & (sizes[:, 0, :, None] > 0)
+    one, other = table.numbers[rows[:, 0], :, None], table.numbers[rows[:, 1], None, :]
+    equal = (np.abs(one - other) < SAME) & (one != 0)
     result[:, 3 + SLOTS] = (rows[:, 0] == rows[:, 1]) & (rows[:, 0] > 0)
     result[:, 4 + SLOTS :] = equal.reshape(len(rows), -1)
     return result

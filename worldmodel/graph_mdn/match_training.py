@@ -40,7 +40,7 @@ class Examples(NamedTuple):
 
 
 def fit_match_statistics(network: MatchNetwork, table: SignatureTable) -> None:
-    network.signatures.fit(Table(tf.constant(table.operators), tf.constant(table.tensors)))
+    network.signatures.fit(Table(*map(tf.constant, Table.of(table))))
 
 
 class Batch(NamedTuple):
@@ -96,7 +96,7 @@ class MatchBatches:
         for slot in np.flatnonzero(slots).tolist():
             true[ends[slot] + menu.named[slot][1].index(self._stood(slot, choices, effects))] = 1.0
         return Batch(
-            match_batch(asked, self.table), choices, Table(self.table.operators, self.table.tensors),
+            match_batch(asked, self.table), choices, Table.of(self.table),
             np.array(applies, np.float32), structures.astype(np.float32), true,
         )  # fmt: skip
 

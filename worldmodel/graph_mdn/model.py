@@ -78,7 +78,7 @@ class GraphMDNWorldModel(EditsWorldModel):
 
     def _build(self) -> None:
         """Creates every variable of the networks, by one run each."""
-        table = Table(self.table.operators, self.table.tensors)
+        table = Table.of(self.table)
         match, nothing = match_batch(self.examples.applied[:1], self.table), Menu(self.vocabulary, self.table).choices()
         one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
         node = NodeBatch(one, one, one, one, none, none, np.zeros(0, np.float32))

@@ -4,7 +4,7 @@ Graph networks (graph_nets; Battaglia et al. 2018) over the match and over the n
 depends on the size of a graph or on which model it is of.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import sonnet as snt
@@ -13,9 +13,10 @@ from graph_nets.graphs import GraphsTuple
 
 from rlflow.collect.signatures import OPERATOR_COLUMNS
 from rlflow.env.observation.operators import N_OPS
-from rlflow.env.observation.tensors import AXES, SIZES, TENSOR_FEATURES
+from rlflow.env.observation.tensors import AXES, TENSOR_FEATURES
 from worldmodel.graph_mdn.effects import COPIES, Choices
-from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch
+from worldmodel.graph_mdn.match_graphs import ROLES, SAME, MatchBatch
+from worldmodel.graph_mdn.signature_table import NUMBERS, SignatureTable
 from worldmodel.mdn_rnn.mdn import Mixture, mixture_from_parameters
 from worldmodel.mdn_rnn.normaliser import Normaliser
 from worldmodel.message_passing import full_step, messages, processed
@@ -27,10 +28,20 @@ LEAST_LOG_SIGMA = -7.0  # of a standardised cost: a thousandth of what costs dif
 
 
 class Table(NamedTuple):
-    """Features by signature (see `SignatureTable`). operators: [O, OPERATOR_COLUMNS]. tensors: [S, TENSOR_FEATURES]."""
+    """What is observed, by signature: see `SignatureTable`."""
 
     operators: tf.Tensor
     tensors: tf.Tensor
+    numbers: tf.Tensor
+
+    @classmethod
+    def of(cls, table: SignatureTable) -> Self:
+        return cls(table.operators, table.tensors, table.numbers)
+
+
+TABLE = Table(  # of any size, so that functions of it are traced once
+    tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES]), tf.TensorSpec([None, NUMBERS])
+)
 
 
 class Judgement(NamedTuple):
@@ -93,7 +104,8 @@ class NodeBatch(NamedTuple):
 
 
 class NodeNetwork(snt.Module):
-    """What nodes cost: mixtures of K Gaussians of the standardised log(1 + ns), from what is within `message_passing_steps` edges."""
+    """What nodes cost: mixtures of K Gaussians of the standardised log(1 + ns), from what is around them, as many edges
+    far as messages are passed."""
 
     def __init__(self, width: int, message_passing_steps: int, gaussians: int):
         super().__init__(name="node_network")
@@ -143,7 +155,7 @@ class MatchNetwork(snt.Module):
         self.structures = snt.Embed(max(n_structures, 1), width, densify_gradients=True, name="structures")
         self.slots = snt.Embed(max(n_slots, 1), width, densify_gradients=True, name="slots")
         self.slot = snt.nets.MLP([2 * width, width + COPIES], name="slot")
-        self.numbers = snt.Embed(COPIES, width, densify_gradients=True, name="numbers")
+        self.positions = snt.Embed(COPIES, width, densify_gradients=True, name="positions")
         self.pair = snt.nets.MLP([width, width], name="pair")
         self.filling = snt.Linear(width, name="filling")
         self.fits = snt.nets.MLP([width, 1], name="fits")
@@ -166,13 +178,14 @@ class MatchNetwork(snt.Module):
         return Judgement(self.applies(matches)[:, 0], tf.reduce_sum(structure, axis=-1), fits[:, 0] + copied)
 
     def _beside(self, choices: Choices, table: Table) -> tf.Tensor:
-        """[F, width]: which axes of a tensor that may stand somewhere are as long as which of the match's tensors'."""
+        """[F, width]: which sizes and contents of a tensor that may stand somewhere are which of the match's."""
         which = tf.cast(tf.where(choices.beside > 0), tf.int32)  # [P, 2]: a filling, the number of a tensor
-        mine = tf.gather(table.tensors, tf.gather(choices.fillings, which[:, 0]))[:, SIZES]
-        theirs = tf.gather(table.tensors, tf.gather_nd(choices.beside, which))[:, SIZES]
-        equal = (mine[:, :, None] == theirs[:, None, :]) & (mine[:, :, None] > 0)
-        bits = tf.reshape(tf.cast(equal, tf.float32), [-1, AXES**2])
-        each = self.pair(tf.concat([bits, self.numbers(which[:, 1])], axis=-1))
+        mine = tf.gather(table.numbers, tf.gather(choices.fillings, which[:, 0]))
+        theirs = tf.gather(table.numbers, tf.gather_nd(choices.beside, which))
+        equal = (tf.abs(mine[:, :, None] - theirs[:, None, :]) < SAME) & (mine[:, :, None] != 0)
+        bits = tf.reshape(tf.cast(equal, tf.float32), [-1, NUMBERS**2])
+        longer = (mine - theirs)[:, :AXES]  # by what factor, axis by axis
+        each = self.pair(tf.concat([bits, longer, self.positions(which[:, 1])], axis=-1))
         return tf.math.unsorted_segment_sum(each, which[:, 0], tf.shape(choices.fillings)[0])
 
     def _matches(self, batch: MatchBatch, operators: tf.Tensor, tensors: tf.Tensor) -> tf.Tensor:

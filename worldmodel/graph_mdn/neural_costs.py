@@ -8,10 +8,8 @@ a neighbourhood is kept under the neighbourhood's key.
 import numpy as np
 import tensorflow as tf
 
-from rlflow.collect.signatures import OPERATOR_COLUMNS
-from rlflow.env.observation.tensors import TENSOR_FEATURES
 from worldmodel.edits.cost_model import RewriteGains
-from worldmodel.graph_mdn.network import NodeBatch, NodeNetwork, Table
+from worldmodel.graph_mdn.network import TABLE, NodeBatch, NodeNetwork, Table
 from worldmodel.graph_mdn.node_batches import NodeRows
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
@@ -20,7 +18,7 @@ SURE = 0.05  # a node's cost is known if it is predicted to be off by at most th
 _INTS = tf.TensorSpec([None], tf.int32)
 NODES = (
     NodeBatch(*[_INTS] * 6, tf.TensorSpec([None])),
-    Table(tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES])),
+    TABLE,
 )
 
 
@@ -38,7 +36,7 @@ class NeuralCosts:
         """(likeliest cost, its standard deviation, whether that is large), float64 [n] in ps and bool [n], of nodes
         with these edges between them."""
         batch = rows.batch(nodes, senders, receivers, makes)
-        table = Table(self.table.operators, self.table.tensors)
+        table = Table.of(self.table)
         log_ns, deviation = (part.numpy() for part in self._call(batch, table))
         ns = np.maximum(np.expm1(log_ns.astype(np.float64)), 0.0)
         return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE

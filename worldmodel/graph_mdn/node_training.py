@@ -43,7 +43,7 @@ class NodeBatches:
         chosen = random.choice(len(self.examples), min(self.at_once, len(self.examples)), replace=False)
         drawn = [self.examples[k] for k in np.sort(chosen).tolist()]
         nodes = joined([example.nodes for example in drawn])
-        return nodes, Table(self.table.operators, self.table.tensors), np.concatenate([e.log_ns for e in drawn])
+        return nodes, Table.of(self.table), np.concatenate([e.log_ns for e in drawn])
 
 
 def single_nodes(training: TrainingSet, table: SignatureTable) -> list[Costed]:
@@ -92,7 +92,7 @@ def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
 
 
 def fit_node_statistics(network: NodeNetwork, examples: Sequence[Costed], table: SignatureTable) -> None:
-    network.signatures.fit(Table(tf.constant(table.operators), tf.constant(table.tensors)))
+    network.signatures.fit(Table(*map(tf.constant, Table.of(table))))
     network.costs.update(tf.constant(np.concatenate([example.log_ns for example in examples]))[:, None])
 
 

@@ -6,14 +6,17 @@ from typing import Self
 import numpy as np
 
 from rlflow.collect.signatures import OPERATOR_COLUMNS, SignatureFeatures
-from rlflow.env.observation.tensors import TENSOR_FEATURES
+from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, SIZES, TENSOR_FEATURES
 from worldmodel.edits.saved_arrays import checked_array
+
+NUMBERS = AXES + ELEMENTS
 
 
 class SignatureTable:
     """Rows of features by signature; row 0, of zeros, is of what was never observed.
 
-    operators: float32 [O, OPERATOR_COLUMNS]. tensors: float32 [S, TENSOR_FEATURES]. It grows with what is observed; a
+    operators: float32 [O, OPERATOR_COLUMNS]. tensors: float32 [S, TENSOR_FEATURES]. numbers: float32 [S, NUMBERS], the
+    sizes of a tensor and its content, if it is small, all as log(1 + n), 0 for none. It grows with what is observed; a
     row once given stays.
     """
 
@@ -21,11 +24,13 @@ class SignatureTable:
         self._rows: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self.operators = np.zeros((1, OPERATOR_COLUMNS), np.float32)
         self.tensors = np.zeros((1, TENSOR_FEATURES), np.float32)
+        self.numbers = np.zeros((1, NUMBERS), np.float32)
 
     def learn(self, observed: SignatureFeatures) -> None:
         operators, tensors = self._rows
         self.operators = _appended(operators, self.operators, observed.operators, observed.operator_features)
         self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
+        self.numbers = np.concatenate([self.numbers, _numbers(self.tensors[len(self.numbers) :])])
 
     def operator_rows(self, signatures: Iterable[int]) -> list[int]:
         return [self._rows[0].get(signature, 0) for signature in signatures]
@@ -47,6 +52,11 @@ class SignatureTable:
             saved += [signatures, checked_array(arrays, f"{name[:-1]}_features", np.float32, len(signatures), width)]
         result.learn(SignatureFeatures(*saved))
         return result
+
+
+def _numbers(tensors: np.ndarray) -> np.ndarray:
+    content = tensors[:, CONTENT]  # 1 + log(1 + n) with the sign of n, 0 for none
+    return np.concatenate([tensors[:, SIZES], np.sign(content) * np.maximum(np.abs(content) - 1, 0)], axis=1)
 
 
 def _appended(rows: dict[int, int], table: np.ndarray, signatures: np.ndarray, features: np.ndarray) -> np.ndarray:

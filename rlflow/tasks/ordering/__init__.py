@@ -9,6 +9,8 @@
 | `kernels.py`, `runtime.py` | what ONNX Runtime does: which order it runs, which results share a buffer, and where |
 | `offsets.py` | where buffers of a given order are put at best |
 | `instance.py`, `task.py` | the one-shot task: a decision is an order of the nodes |
+| `files.py`, `sessions.py` | files in a chosen order, and the order that sessions run; what runs add to a process |
+| `memory.py`, `receipt.py`, `page.py` | the command `memory`: a model made to need less; its receipt and its page |
 
 **Why nodes and buffers.** In the paper's cost every node has one output, which ends with its last reader (equations 2,
 3 and 15: `Problem.of_nodes`). In a model a node makes several results or none of its own (a Reshape is a view), outputs
@@ -22,6 +24,12 @@ lived; it puts buffers where they happen to fit. That (`runtime.plan`) depends o
 the byte and reported beside the peak; best orders are those of the peak.
 
 **Why whole numbers.** Sums of them are the same in any order and on any machine.
+
+**Why the file that `memory` writes is ONNX Runtime's own.** Sessions keep the order of a file if they do not optimise
+it, so the optimising is done before. What is called "as it is" is asked of sessions and not simulated: the optimised
+graph keeps its nodes in memory in an order that no file shows.
+
+**Why one size.** At another size of its inputs the same file is right, but another order may be best.
 
 **Why no integer program.** The question "is there an order with a peak of P?", asked of a walk over sets of nodes,
 proves the optimum of real networks in seconds (docs/results/ordering.md), as the memory limit leaves few sets.

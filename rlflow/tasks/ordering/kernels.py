@@ -14,6 +14,10 @@ OVERWRITES = frozenset(
 )  # fmt: skip
 """They may write their first output over their first input; sums and products, which could, are not registered so."""
 
+BLOCKED = "com.microsoft.nchwc"  # the domain of what runs on channels in blocks, as wide as suits the processor
+ADD_TO = frozenset((("com.microsoft", "FusedConv"), (BLOCKED, "Conv")))
+"""They add to their fourth input, where there is one, and may write their output over it."""
+
 
 def view_of(node: Node, output: int) -> int | None:
     """The tensor that an output (its number) of the node is a view of; None if of none."""
@@ -24,9 +28,17 @@ def view_of(node: Node, output: int) -> int | None:
 
 def overwritten(graph: Graph, node: Node, output: int) -> int | None:
     """The tensor that the node may write that output into; None if there is none."""
-    if node.op not in OVERWRITES or node.domain or output != 0 or node.inputs[0] == ABSENT:
+    slot = _overwrites(node)
+    if slot is None or output != 0 or slot >= len(node.inputs) or node.inputs[slot] == ABSENT:
         return None
-    return node.inputs[0] if alike(graph, node.inputs[0], node.outputs[output]) else None
+    return node.inputs[slot] if alike(graph, node.inputs[slot], node.outputs[output]) else None
+
+
+def _overwrites(node: Node) -> int | None:
+    """The number of the input that the operator may write its first output over."""
+    if (node.domain, node.op) in ADD_TO:
+        return 3
+    return 0 if node.op in OVERWRITES and not node.domain else None
 
 
 def alike(graph: Graph, one: int, other: int) -> bool:

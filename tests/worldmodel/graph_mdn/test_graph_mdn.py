@@ -7,6 +7,7 @@ import tensorflow as tf
 from rlflow.collect.edits import unpack
 from rlflow.collect.signatures import SignatureFeatures, merged
 from rlflow.common.errors import RLFlowError
+from rlflow.env.observation.tensors import AXES, CONTENT, LENGTH, SIZES
 from tests.toys.systems import SIGNS_AND_PRODUCTS, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from worldmodel.config import GraphMDNConfig
@@ -20,6 +21,7 @@ from worldmodel.graph_mdn.match_training import Examples, MatchBatches, vocabula
 from worldmodel.graph_mdn.network import NodeNetwork, Table
 from worldmodel.graph_mdn.node_batches import NodeRows, joined
 from worldmodel.graph_mdn.node_training import whole_graphs
+from worldmodel.graph_mdn.signature_table import NUMBERS
 from worldmodel.graph_mdn.training import observed, train
 from worldmodel.training import load
 
@@ -129,24 +131,33 @@ def test_all_that_edits_name_is_observed():
     assert len(SignatureFeatures.of([state], edits[:1]).operators) > 3
 
 
+def numbers_of(tensor):
+    """The sizes, then the content, as integers; None for none."""
+    sizes = [round(np.expm1(size)) or None for size in tensor[SIZES]]
+    content = [round(np.sign(part) * np.expm1(abs(part) - 1)) or None if part else None for part in tensor[CONTENT]]
+    return sizes + content
+
+
 def test_two_tensors_of_a_match_are_joined_by_what_is_equal_in_them(learnt):
     training, table = learnt
-    asked = Examples.of(training.groundings.rules).applied[:40]
+    asked = Examples.of(training.groundings.rules).applied[:120]
     batch = match_batch(asked, table)
     assert batch.edges.shape == (len(batch.senders), EDGE_COLUMNS)
     assert np.array_equal(batch.owners[batch.senders], batch.owners[batch.receivers])
     assert np.array_equal(np.repeat(np.arange(len(asked)), batch.n_edges), batch.owners[batch.senders])
+    integers = (table.tensors[:, 4] == 0) | (table.tensors[:, LENGTH] == 0)  # other contents are no sizes
     pairs = np.flatnonzero(batch.edges[:, PAIR])
-    equal = 0
+    pairs = pairs[integers[batch.tensors[batch.senders[pairs]]] & integers[batch.tensors[batch.receivers[pairs]]]]
+    numbers, equal, literal = list(map(numbers_of, table.tensors)), 0, 0
     for k in pairs.tolist():
-        one, other = (table.tensors[batch.tensors[end[k]]] for end in (batch.senders, batch.receivers))
-        sizes = one[9:15], other[9:15]  # log(1 + size) of six axes
-        for i in range(6):
-            for j in range(6):
-                same = sizes[0][i] > 0 and sizes[0][i] == sizes[1][j]
-                assert batch.edges[k, EDGE_COLUMNS - 36 + 6 * i + j] == same
+        one, other = (numbers[batch.tensors[end[k]]] for end in (batch.senders, batch.receivers))
+        for i in range(NUMBERS):
+            for j in range(NUMBERS):
+                same = one[i] is not None and one[i] == other[j]
+                assert batch.edges[k, EDGE_COLUMNS - NUMBERS**2 + NUMBERS * i + j] == same
                 equal += same
-    assert equal > 100
+                literal += same and (i < AXES) != (j < AXES)
+    assert equal > 100 and literal > 10
 
 
 def test_what_happened_is_always_among_the_choices(learnt):
@@ -186,7 +197,7 @@ def test_a_node_is_seen_with_its_neighbourhood_and_nothing_else(learnt):
     training, table = learnt
     network, distance = NodeNetwork(8, 3, 2), 3
     graphs = whole_graphs(training, table)[:3]
-    inputs = Table(tf.constant(table.operators), tf.constant(table.tensors))
+    inputs = Table(*map(tf.constant, Table.of(table)))
 
     def costs(batch):
         return network(tf.nest.map_structure(tf.constant, batch), inputs).mean.numpy()

@@ -1,0 +1,210 @@
+"""`memory`: an order of nodes, and session options, with which a model needs less memory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
+from rlflow.cli.ending import counted, ending
+from rlflow.cli.wiring import check_apart, zoo_or_path
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_json
+from rlflow.common.program import shape_words
+from rlflow.common.progress import progress_bar
+
+TEXT = "make a model need less memory: the best order of its nodes, and the best session options"
+PAGE = """\
+Makes a model need less memory while it runs: the order in which nodes run decides how many results wait at a time, and
+session options decide how much room they are given.
+
+    %(prog)s MODEL.onnx --out SMALLER.onnx
+
+Prints, as the model is and in the best order, the peak of activations (what an ideal allocator needs), what a session
+plans (its one block and the outputs), and what runs really add to the resident memory of a fresh process, and the
+latency where that is less (a share of the model's as it is), with four sets of options:
+
+  defaults                     one block for all results, kept in an arena
+  no pattern                   results are put into the arena one by one
+  no pattern, no arena         what is freed goes back to the system
+  no pattern, arena or reuse   no result takes over another's memory: nearest to the peak of activations
+
+SMALLER.onnx is what ONNX Runtime makes of the model on this machine, its nodes in the best order; sessions keep that
+order if they are made as the printed lines say, with the options that need least of those that are not much slower. It
+gives the same bits as the model. Where no order is better nothing is written, and options are all there is to gain. The
+file suits processors like this one; its order is best at the sizes that --shape names, one each.
+
+SMALLER.receipt.json makes the same file again and checks what was said of it:
+
+    %(prog)s MODEL.onnx --out AGAIN.onnx --receipt SMALLER.receipt.json"""
+
+
+def add(commands) -> None:
+    command = add_command(commands, "memory", run, TEXT, PAGE)
+    command.add_argument("model", metavar="MODEL.onnx", help="a path or a zoo name")
+    out = "where the model goes; its receipt and a page with a chart lie beside it"
+    command.add_argument("--out", required=True, metavar="FILE", help=out)
+    seconds = "for the search, and as much again for latencies; a slow model needs more (default: 20)"
+    command.add_argument("--seconds", type=float, default=20.0, metavar="S", help=seconds)
+    slowdown = "by how many percent the options that are chosen may make it slower (default: 5)"
+    command.add_argument("--slowdown", type=float, default=5.0, metavar="X", help=slowdown)
+    command.add_argument("--receipt", metavar="R.json", help="write the order of this receipt, and check what it says")
+    add_threads(command)
+    add_sizes(command)
+
+
+def run(parsed) -> dict:
+    from rlflow.runs.config import parse_shapes
+    from rlflow.tasks.ordering.memory import Optimised
+    from rlflow.tasks.ordering.receipt import named_sizes
+
+    if not parsed.seconds > 0 or not parsed.slowdown >= 0:
+        raise RLFlowError("--seconds is above 0, --slowdown at least 0")
+    threads, out = threads_of(parsed), Path(parsed.out)
+    receipt = read_json(parsed.receipt) if parsed.receipt else None
+    if receipt is not None and (parsed.shape or parsed.fix):
+        raise RLFlowError("the receipt says at which sizes: leave out --shape and --fix")
+    shapes, fix = named_sizes(receipt) if parsed.receipt else (parse_shapes(parsed.shape), parsed.fix)
+    with TemporaryDirectory(prefix=".memory-", dir=out.parent) as folder:
+        source = source_of(parsed.model, Path(folder), out)
+        model = Optimised(source, Path(folder), shapes, fix)
+        if receipt is not None:
+            return repeat_receipt(parsed, receipt, model, threads)
+        return improve(parsed, model, shapes, threads)
+
+
+def source_of(name: str, folder: Path, out: Path) -> Path:
+    """The model as a file."""
+    from rlflow.graph.onnx_writer import save_model
+
+    model = zoo_or_path(name)
+    if isinstance(model, str):
+        check_apart(model, out)
+        return Path(model)
+    save_model(model, folder / "original.onnx")
+    return folder / "original.onnx"
+
+
+def repeat_receipt(parsed, receipt: dict, model, threads: int) -> dict:
+    from rlflow.graph.onnx_copy import copy_model
+    from rlflow.tasks.ordering.receipt import repeat
+
+    executed, out = repeat(receipt, model, threads), Path(parsed.out)
+    copy_model(model.path, out, same=False)
+    text = f"the order of {counted(len(executed), 'node')} repeated; the file is the same, byte for byte"
+    sure = "its peaks are those of the receipt; bits compared with the model; the bound is not proved again"
+    ending({"result": text, "sure": sure, "model": out}, "measure", parsed.model, out)
+    return {"nodes": len(executed), "bytes": receipt["bytes"], "model_sha256": receipt["model_sha256"]}
+
+
+def improve(parsed, model, shapes: dict, threads: int) -> dict:
+    """The whole way: search, write, measure, say."""
+    from rlflow.graph.onnx_runtime import Setup
+    from rlflow.tasks.ordering.files import is_blocked
+    from rlflow.tasks.ordering.memory import SETUPS, best_order, least, rows, snippet, write_in_order
+    from rlflow.tasks.ordering.receipt import claims, make_receipt
+
+    with progress_bar(1 + len(SETUPS), "memory", "step") as bar:
+        ordered = best_order(model, parsed.seconds)
+        better = ordered.best is not ordered.usual
+        executed = write_in_order(model, ordered.best, threads) if better else ordered.usual
+        sizes = claims(model, ordered.usual, executed) | {"bound": ordered.bound}
+        written = sizes["peak"] < sizes["usual_peak"]
+        bar.update()
+        measured = rows(model, written, threads, parsed.seconds, bar)
+    best = least(measured, parsed.slowdown / 100)
+    setup = SETUPS[best.setup]._replace(as_written=written)
+    results = {
+        "model": parsed.model, "written": written, "nodes": model.problem.n, "unknown_sizes": model.unknown,
+        "sizes": model.sizes, "bytes": sizes, "usual_peaks": sorted(map(model.peak, model.usual)),
+        "gain_percent": 100 * (1 - sizes["peak"] / max(sizes["usual_peak"], 1)),
+        "proved": sizes["peak"] == ordered.bound,
+        "rows": [row._asdict() for row in measured], "setup": best.setup,
+        "this_processor_only": written and is_blocked(model.path),
+    }  # fmt: skip
+    code = snippet(parsed.out if written else parsed.model, setup)
+    files = {}
+    if written:
+        receipt = make_receipt(model, ordered, executed, setup, shapes, parsed.fix)
+        files = write_files(Path(parsed.out), model, results, (ordered.usual, executed), receipt, code)
+    show(results, code if setup != Setup() else "")
+    end_with(parsed, results, files, shape_words(shapes, parsed.fix))
+    return results | {"files": {name: str(file) for name, file in files.items()}}
+
+
+def write_files(out: Path, model, results: dict, orders: Sequence, receipt: dict, code: str) -> dict[str, Path]:
+    """What each file holds → the file. The model comes last: where it is, all is there."""
+    from rlflow.graph.onnx_copy import copy_model
+    from rlflow.tasks.ordering.page import write_page
+
+    files = {"model": out, "receipt": out.with_suffix(".receipt.json"), "page": out.with_suffix(".memory.html")}
+    write_page(files["page"], results, [model.usage(order) for order in orders], code)
+    write_json(files["receipt"], receipt)
+    copy_model(model.path, out, same=False)
+    return files
+
+
+def show(results: dict, code: str) -> None:
+    """The figures and how to load the file, on standard output."""
+    from rlflow.tasks.ordering.page import NAMES, figures
+
+    lines = [("MB", *NAMES, "latency"), *figures(results)]
+    width = max(len(what) for what, *_ in lines)
+    for what, usual, ordered, latency in lines:
+        shown = (usual, ordered, latency) if results["written"] else (usual, latency)
+        print(" ".join([f"{what:{width}}", *(f"{text:>10}" for text in shown)]).rstrip())
+    if code:
+        print(f"\nWith '{results['setup']}':\n\n{code}\n")
+
+
+def end_with(parsed, results: dict, files: dict, shapes: list[str]) -> None:
+    lines = {"result": result_line(results), "sure": "; ".join(certainty(results))} | files
+    if not files:
+        ending(lines, "optimise", parsed.model, "--out", parsed.out, *shapes)
+        return
+    again = files["model"].with_suffix(".again.onnx")
+    ending(lines, "memory", parsed.model, "--out", again, "--receipt", files["receipt"])
+
+
+def result_line(results: dict) -> str:
+    sizes = results["bytes"]
+    peak, usual, bound = (f"{sizes[name] / 1e6:.3f}" for name in ("peak", "usual_peak", "bound"))
+    least = "proved: no order needs less" if results["proved"] else f"no order needs less than {bound} MB"
+    if results["written"]:
+        return f"{results['gain_percent']:.1f} % less at the peak: {peak} MB of activations instead of {usual}; {least}"
+    if results["proved"]:
+        return f"nothing to gain from another order: ONNX Runtime's own needs {usual} MB; {least}. Nothing was written"
+    return f"no better order than ONNX Runtime's own ({usual} MB) was met; {least}. Nothing was written"
+
+
+def certainty(results: dict) -> list[str]:
+    """How sure all of it is, in parts of a sentence."""
+    from rlflow.graph.typical import sizes_text
+    from rlflow.tasks.ordering.memory import SEEDS
+
+    parts = []
+    if results["written"]:
+        parts.append(f"the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
+    if results["this_processor_only"]:
+        parts.append("it suits processors such as this one alone")
+    lowest, highest = results["usual_peaks"][0], results["usual_peaks"][-1]
+    if lowest < highest:
+        parts.append(f"as it is, sessions differ in their order: from {lowest / 1e6:.3f} to {highest / 1e6:.3f} MB")
+    if results["sizes"]:
+        parts.append(f"at {sizes_text(results['sizes'])}")
+    if results["unknown_sizes"]:
+        parts.append(f"{counted(results['unknown_sizes'], 'result')} of unknown size counted as nothing")
+    return [*parts, measured_line(results)]
+
+
+def measured_line(results: dict) -> str:
+    """What the options that were chosen do."""
+    from rlflow.reports.markdown import measured_text
+
+    first, best = results["rows"][0], next(row for row in results["rows"] if row["setup"] == results["setup"])
+    if first["usual_bytes"] is None:
+        return "resident memory is not counted on this system"
+    if not best["latency"]:
+        return f"runs add {first['usual_bytes'] / 1e6:.3f} MB to resident memory; no options that are not slow add less"
+    usual = f"{best['usual_bytes'] / 1e6:.3f} with them, {first['usual_bytes'] / 1e6:.3f} with the defaults"
+    added = f"runs add {best['bytes'] / 1e6:.3f} MB to resident memory (as it is {usual})"
+    return f"with '{best['setup']}' {added}, {measured_text(best['latency'])}"

@@ -1,0 +1,211 @@
+"""A model made to need less memory: what ONNX Runtime makes of it, written in the best order that is known.
+
+The file that is written gives the same bits as the model does in a session with ONNX Runtime's defaults, and a session
+runs it in the order that was simulated (its profile shows that), or nothing is written. A node with subgraphs (If,
+Loop, Scan) is one node; what its subgraphs need while it runs is not counted.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.system import GIVEN_BACK
+from rlflow.costs.measured import measure
+from rlflow.graph.model import ABSENT
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.graph.onnx_runtime import Setup, random_inputs
+from rlflow.graph.onnx_writer import with_shape
+from rlflow.graph.typical import Shapes, input_shapes, load_at
+from rlflow.tasks.ordering.files import (
+    is_blocked,
+    is_known,
+    names,
+    order_run,
+    reorder,
+    save_optimised,
+    with_sizes_of_a_run,
+)
+from rlflow.tasks.ordering.models import problem_of
+from rlflow.tasks.ordering.optimum import optimum
+from rlflow.tasks.ordering.runtime import plan, priority_order
+from rlflow.tasks.ordering.sessions import Inputs, added_by_runs, in_a_users_process, same_bits
+
+SETUPS = {  # from the fewest changes to the most
+    "defaults": Setup(),
+    "no pattern": Setup(pattern=False),
+    "no pattern, no arena": Setup(pattern=False, arena=False),
+    "no pattern, arena or reuse": Setup(pattern=False, arena=False, reuse=False),
+}
+ASKED = 3  # sessions of the model as it is: their orders may differ
+SEEDS = (0, 1, 2)  # of the inputs on which bits are compared
+NOISE, FEW = 0.02, 100_000  # less is what is less by this share, and by so many bytes
+SESSIONS = 6  # pairs of them, of a measurement of latency
+
+
+class Optimised:
+    """What ONNX Runtime makes of a model.
+
+    Raises RLFlowError if RLFlow or ONNX Runtime refuses it.
+
+    Attributes:
+      source: the model.  path: the file of it that is ordered.
+      sizes: of the model's symbols, at which all is counted and measured.
+      graph: of the file, where sizes are numbers.  problem: of the graph, in bytes.
+      usual: the orders of some sessions of the model as it is, by name.
+      unknown: how many tensors have sizes that nobody knows; they count as nothing.
+    """
+
+    def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool):
+        self.source, self.path = source, folder / "model.onnx"
+        original, (self.sizes, *more) = load_at(source, shapes, fix)
+        if more:
+            raise RLFlowError("an order is best at one size of each symbol: --shape NAME=SIZE")
+        self.shapes = input_shapes(original.interface, self.sizes)
+        ports = zip(original.interface.inputs, original.inputs, strict=True)
+        frozen = [with_shape(value, original.types.get(tensor)) for value, tensor in ports] if fix else []
+        orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
+        if is_blocked(self.path):  # else all sessions have one order
+            for _ in range(ASKED - 1):
+                orders.append(save_optimised(source, folder / "other.onnx", self.inputs(0), frozen))
+        self.graph = with_sizes_of_a_run(load_graph(self.path).at(self.sizes), self.path, self.inputs(0))
+        self.problem, self.nodes = problem_of(self.graph)
+        if not self.nodes:
+            raise RLFlowError("there is nothing to order: all that the model computes is known before it runs")
+        self.at = {name: k for k, name in enumerate(names(self.graph, self.nodes))}
+        self.usual = [[name for name in order if name in self.at] for order in orders]
+        made = [tensor for node in self.graph.nodes.values() for tensor in node.outputs if tensor != ABSENT]
+        self.unknown = sum(not is_known(self.graph, tensor) for tensor in made)
+
+    def inputs(self, seed: int) -> Inputs:
+        return random_inputs(self.source, seed, self.shapes)
+
+    def positions(self, order: Sequence[str]) -> np.ndarray:
+        """int64 [n]: the order in the numbers of the problem. Raises RLFlowError unless it is one of these nodes."""
+        if sorted(order) != sorted(self.at):
+            raise RLFlowError("the order is of other nodes than ONNX Runtime makes of the model here")
+        result = np.array([self.at[name] for name in order], np.int64)
+        if not self.problem.is_order(result):
+            raise RLFlowError("the order runs a node before another one that it needs")
+        return result
+
+    def peak(self, order: Sequence[str]) -> int:
+        """Bytes that an ideal allocator needs."""
+        return self.problem.peak(self.positions(order))
+
+    def usage(self, order: Sequence[str]) -> np.ndarray:
+        """int64 [n]: bytes that are in use while each node of the order runs."""
+        return self.problem.usage(self.positions(order)[None])[0]
+
+    def block(self, order: Sequence[str]) -> int:
+        """Bytes that a session with its defaults plans: its one block, and the outputs beside it."""
+        planned = plan(self.graph, [self.nodes[k] for k in self.positions(order)])
+        return planned.peak + planned.outputs
+
+
+class Ordered(NamedTuple):
+    """usual: the order of those that sessions run the model in which needs most.  best: by name.  bound: bytes that no
+    order is below.
+    """
+
+    usual: list[str]
+    best: list[str]
+    bound: int
+
+
+def best_order(model: Optimised, seconds: float) -> Ordered:
+    """The best order of those that are met within so many seconds. It is the usual one where none is better."""
+    usual = max(model.usual, key=model.peak)
+    result, called = optimum(model.problem, seconds), list(model.at)
+    order = [called[k] for k in result.order]
+    return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
+
+
+def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
+    """Writes the file of the model anew and checks it; the order in which sessions run it, by name.
+
+    Raises RLFlowError if its results differ in a bit, or if a session runs it in another order than it is simulated.
+    """
+    reorder(model.path, order)
+    graph = load_graph(model.path)
+    simulated = names(graph, priority_order(graph))
+    setup, options = Setup(as_written=True), onnxruntime.SessionOptions()
+    setup.apply(options)
+    ran = order_run(str(model.path), options, model.inputs(0), model.path)
+    if [name for name in ran if name in model.at] != simulated:
+        raise RLFlowError("this ONNX Runtime runs the written file in another order than was simulated")
+    sides = ((model.source, Setup()), (model.path, setup))
+    if not same_bits(sides, [model.inputs(seed) for seed in SEEDS], threads):
+        raise RLFlowError("the reordered file gives other bits than the model, which may draw at random; not written")
+    return simulated
+
+
+class Row(NamedTuple):
+    """What a setup does.
+
+    usual_bytes, bytes: what runs of the model as it is, and of the file, add to the resident memory of a fresh process;
+      None if the system does not say.
+    latency: the file's with the setup beside the model's with the defaults, as `measure` returns it; None if both are
+      the same, or if the setup needs no less than one with fewer changes.
+    """
+
+    setup: str
+    usual_bytes: int | None
+    bytes: int | None
+    latency: dict | None
+
+
+def rows(model: Optimised, written: bool, threads: int, seconds: float, progress) -> list[Row]:
+    """One for each of SETUPS.
+
+    Args:
+      written: whether there is a file in another order; if not, the model itself is looked at with each setup.
+      seconds: for all latencies; a slow model needs more.  progress: a bar, of a unit for each.
+    """
+    result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
+    path = model.path if written else model.source
+    for name, usual in SETUPS.items():
+        setup = usual._replace(as_written=written)
+        before = added_by_runs(model.source, inputs, threads, usual)
+        after = added_by_runs(path, inputs, threads, setup) if written else before
+        latency = None
+        if all(needs_less(after, row.bytes) for row in result) and setup != Setup():
+            given = (model.source, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
+            latency = in_a_users_process(setup, measure, *given)
+        result.append(Row(name, before, after, latency))
+        progress.update()
+    return result
+
+
+def needs_less(size: int | None, other: int | None) -> bool:
+    """Whether what was measured is less than the other, by more than measurements differ."""
+    return size is not None and other is not None and size < other - max(NOISE * other, FEW)
+
+
+def least(candidates: Sequence[Row], slowdown: float) -> Row:
+    """The setup that needs least; of those that need about as much, the one with the fewest changes.
+
+    slowdown: by which share latency may grow. What is shown to be slower is no candidate, and what was not measured
+      none, but for the first.
+    """
+    best = candidates[0]
+    for row in candidates[1:]:
+        fast = row.latency is not None and row.latency["interval"][0] <= 1 + slowdown
+        if fast and needs_less(row.bytes, best.bytes):
+            best = row
+    return best
+
+
+def snippet(path: Path | str, setup: Setup) -> str:
+    """Python that loads a file with a setup."""
+    lines = ["import onnxruntime", "", "options = onnxruntime.SessionOptions()"]
+    if not setup.arena:
+        lines.insert(0, f"# in an environment with MALLOC_MMAP_THRESHOLD_={GIVEN_BACK}: what is freed is given back")
+    for name, value in setup.options().items():
+        text = value if isinstance(value, bool) else f"onnxruntime.{type(value).__name__}.{value.name}"
+        lines.append(f"options.{name} = {text}")
+    lines.append(f'session = onnxruntime.InferenceSession({str(path)!r}, options, providers=["CPUExecutionProvider"])')
+    return "\n".join(lines)

@@ -1,0 +1,107 @@
+"""`rlflow memory`: a file in a better order, how it is loaded, and what is said of it."""
+
+import json
+import re
+
+import onnx
+import pytest
+
+from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
+from rlflow.tasks.ordering import memory
+from tests.commands import in_process
+from tests.tasks.ordering.irregular import irregular, peaks
+
+WIDTH = 4096  # with which options move megabytes
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Two setups, and little measuring: each takes three processes."""
+    bare = Setup(pattern=False, arena=False, reuse=False)
+    monkeypatch.setattr(memory, "SETUPS", {"defaults": Setup(), "bare": bare})
+    monkeypatch.setattr(memory, "SESSIONS", 2)
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """As on a system that does not say what is resident, without latencies."""
+    monkeypatch.setattr(memory, "rows", lambda *_: [memory.Row("defaults", None, None, None)])
+
+
+@pytest.fixture
+def source(tmp_path):
+    onnx.save(irregular(WIDTH), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def test_a_model_in_a_file_that_needs_less_out(capsys, tmp_path, source, short):
+    out, given = tmp_path / "smaller.onnx", ("--seconds", "0.4", "--threads", "1", "--slowdown", "900")
+    done = in_process(capsys, "memory", source, "--out", out, "--json", tmp_path / "r.json", *given)
+    assert done.code == 0, done.err
+    ending, usual, best = done.ending, *peaks(WIDTH)
+    assert f"{best / 1e6:.3f} MB of activations instead of {usual / 1e6:.3f}; proved" in ending["result"]
+    assert "the same bits on 3 random inputs" in ending["sure"] and len(done.err.splitlines()) == len(ending) == 6
+    for name in ("model", "receipt", "page"):
+        assert (tmp_path / ending[name]).exists()
+    results = json.loads((tmp_path / "r.json").read_text())
+    assert (results["bytes"]["usual_peak"], results["bytes"]["peak"], results["bytes"]["bound"]) == (usual, best, best)
+    assert results["proved"] and [row["setup"] for row in results["rows"]] == ["defaults", "bare"]
+    assert all(row["latency"]["ratio"] > 0 for row in results["rows"])
+    assert re.search(rf"peak of activations +{usual / 1e6:.3f} +{best / 1e6:.3f}", done.out)
+    assert "<svg" in (tmp_path / "smaller.memory.html").read_text()
+    check_snippet(done.out, source, out)
+
+
+def check_snippet(printed: str, source, out) -> None:
+    """The printed lines load the file, which gives the same bits."""
+    names: dict = {}
+    exec(printed[printed.index("import onnxruntime") :], names)
+    inputs = random_inputs(source, 9)
+    wanted, given = run(session(source, 1), inputs), run(names["session"], inputs)
+    assert [array.tobytes() for array in wanted] == [array.tobytes() for array in given]
+    assert str(out) in printed
+
+
+def test_a_receipt_repeats_the_file_and_a_damaged_one_is_refused(capsys, tmp_path, source, unmeasured):
+    out, again, receipt = (tmp_path / name for name in ("a.onnx", "b.onnx", "a.receipt.json"))
+    done = in_process(capsys, "memory", source, "--out", out, "--seconds", "5")
+    assert done.code == 0 and "resident memory is not counted" in done.ending["sure"]
+    repeated = in_process(capsys, "memory", source, "--out", again, "--receipt", receipt)
+    assert repeated.code == 0 and "byte for byte" in repeated.ending["result"]
+    assert again.read_bytes() == out.read_bytes()
+    content = json.loads(receipt.read_text())
+    receipt.write_text(json.dumps(content | {"order": content["usual_order"]}))
+    again.unlink()
+    refused = in_process(capsys, "memory", source, "--out", again, "--receipt", receipt)
+    assert "the receipt says peak" in refused.error and not again.exists()
+
+
+def test_where_nothing_is_to_gain_that_is_said_and_nothing_is_written(capsys, tmp_path, unmeasured):
+    done = in_process(capsys, "memory", "tiny_squeezenet1_1", "--out", tmp_path / "out" / "smaller.onnx")
+    assert done.code == 0 and done.ending["result"].startswith("nothing to gain from another order")
+    assert "resident memory is not counted" in done.ending["sure"] and list((tmp_path / "out").iterdir()) == []
+    assert "best order" not in done.out and "import onnxruntime" not in done.out
+
+
+@pytest.mark.parametrize("words, said", [
+    (("--seconds", "0"), "--seconds is above 0"),
+    (("--slowdown", "nan"), "--slowdown at least 0"),
+    (("--threads", "0"), "--threads is at least 1"),
+    (("--shape", "nope=3"), "nope"),
+    (("--receipt", "gone.json"), "cannot read gone.json"),
+    (("--receipt", "{tmp}/model.json"), "not a receipt of `memory`"),
+    (("--receipt", "{tmp}/model.json", "--shape", "N=3"), "leave out --shape"),
+    (("--out", "{tmp}/model.onnx"), "is the model itself"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_one_line(capsys, tmp_path, source, words, said):
+    (tmp_path / "model.json").write_text("[]")
+    given = [word.format(tmp=tmp_path) for word in words]
+    done = in_process(capsys, "memory", source, "--out", tmp_path / "out.onnx", *given)
+    assert said in done.error and not (tmp_path / "out.onnx").exists()
+
+
+def test_what_is_no_model_is_refused_and_leaves_nothing(capsys, tmp_path):
+    (tmp_path / "text.onnx").write_text("no model\n" * 9)
+    done = in_process(capsys, "memory", tmp_path / "text.onnx", "--out", tmp_path / "out.onnx")
+    assert "is not an ONNX file" in done.error
+    assert list(tmp_path.iterdir()) == [tmp_path / "text.onnx"]
