@@ -55,7 +55,7 @@ class GroundingIndex:
         for node in range(self.primary_output.size, len(grounding.nodes)):
             self._add_node(node)
         new = grounding.matches[self.rule.size :]
-        grounding.rules.meet([(match.pattern, grounding.match_signature(match)) for match in new])
+        grounding.rules.meet((match.pattern, grounding.match_signature(match)) for match in new)
         for match in range(self.rule.size, len(grounding.matches)):
             self._add_match(match)
 

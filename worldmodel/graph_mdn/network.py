@@ -135,6 +135,12 @@ class NodeNetwork(snt.Module):
         return _one_dimension(mixture_from_parameters(self.mixture(graph.nodes), 1, self.gaussians, LEAST_LOG_SIGMA))
 
 
+def likeliest(mixture: Mixture) -> tf.Tensor:
+    """[n]: the mean of the Gaussian that is densest there. One of much weight may be wide, and its mean anywhere."""
+    best = tf.argmax(mixture.logits - mixture.log_sigma, axis=-1, output_type=tf.int32)
+    return tf.gather(mixture.mean, best, batch_dims=1)
+
+
 def _one_dimension(mixture: Mixture) -> Mixture:
     return Mixture(*[part[:, 0] for part in mixture])
 

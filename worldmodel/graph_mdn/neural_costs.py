@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.edits.cost_model import RewriteGains
-from worldmodel.graph_mdn.network import TABLE, NodeBatch, NodeNetwork, Table
+from worldmodel.graph_mdn.network import TABLE, NodeBatch, NodeNetwork, Table, likeliest
 from worldmodel.graph_mdn.node_batches import NodeRows
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
@@ -42,11 +42,9 @@ class NeuralCosts:
         return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
-        """(mean of the likeliest Gaussian, the mixture's standard deviation), [n], of log(1 + ns)."""
+        """(mean of the Gaussian that is densest there, the mixture's standard deviation), [n], of log(1 + ns)."""
         mixture, costs = self.network(batch, table), self.network.costs
         weights = tf.nn.softmax(mixture.logits)
         mean = tf.reduce_sum(weights * mixture.mean, axis=-1, keepdims=True)
         variance = tf.reduce_sum(weights * (tf.exp(2 * mixture.log_sigma) + tf.square(mixture.mean - mean)), axis=-1)
-        best = tf.argmax(mixture.logits, axis=-1, output_type=tf.int32)
-        likeliest = tf.gather(mixture.mean, best, batch_dims=1)
-        return costs.invert(likeliest[:, None])[:, 0], tf.sqrt(variance * costs.variance[0])
+        return costs.invert(likeliest(mixture)[:, None])[:, 0], tf.sqrt(variance * costs.variance[0])

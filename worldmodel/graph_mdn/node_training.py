@@ -11,7 +11,7 @@ from worldmodel.edits.grounded_episodes import GroundedEpisode
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.training_set import TrainingSet, first_new_state
-from worldmodel.graph_mdn.network import NodeBatch, NodeNetwork, Table
+from worldmodel.graph_mdn.network import NodeBatch, NodeNetwork, Table, likeliest
 from worldmodel.graph_mdn.neural_costs import NODES
 from worldmodel.graph_mdn.node_batches import NodeRows, joined
 from worldmodel.graph_mdn.signature_table import SignatureTable
@@ -102,8 +102,7 @@ def node_loss(network: NodeNetwork):
     def loss(nodes: NodeBatch, table: Table, log_ns: tf.Tensor) -> dict[str, tf.Tensor]:
         mixture, costs = network(nodes, table), network.costs(log_ns[:, None])
         surprise = -log_likelihood(mixture, costs[:, 0])
-        best = tf.argmax(mixture.logits, axis=-1, output_type=tf.int32)
-        error = tf.abs(tf.gather(mixture.mean, best, batch_dims=1) - costs[:, 0]) * tf.sqrt(network.costs.variance[0])
+        error = tf.abs(likeliest(mixture) - costs[:, 0]) * tf.sqrt(network.costs.variance[0])
         return {"loss": tf.reduce_mean(surprise), "error": tf.reduce_mean(error)}
 
     return loss
