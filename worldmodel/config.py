@@ -156,7 +156,7 @@ class GraphMDNConfig(WorldModelConfig):
     message_passing_steps: int = option(2, "message passing of the graph network over a match")
     gaussians: int = option(4, "components of the mixture that a node's cost is")
     match_steps: int = option(2000, "gradient steps of the network that judges matches")
-    node_steps: int = option(3000, "gradient steps of the network that costs nodes")
+    node_steps: int = option(10000, "gradient steps of the network that costs nodes")
     learning_rate: float = option(0.002, "at the start of each of the two; it falls along a cosine")
 
     def __post_init__(self):
