@@ -154,7 +154,9 @@ class GraphMDNConfig(WorldModelConfig):
     latent: int = option(32, "dimensions of the latent state z")
     width: int = option(64, "of embeddings and hidden layers")
     message_passing_steps: int = option(2, "message passing of the graph network over a match")
-    gaussians: int = option(4, "components of the mixture that a node's cost is")
+    gaussians: int = option(
+        1, "components of the mixture that a node's cost is; several where the same node may cost different things"
+    )
     match_steps: int = option(2000, "gradient steps of the network that judges matches")
     node_steps: int = option(10000, "gradient steps of the network that costs nodes")
     learning_rate: float = option(0.002, "at the start of each of the two; it falls along a cosine")

@@ -24,7 +24,8 @@ and tensors are (their attributes, sizes, which sizes are equal) instead of thei
   beside all tensors of the match: a new shape is recognised by whose axes it has.
 - *What does a node cost?* The node network predicts a mixture of Gaussians of the logarithm, from the node alone where
   costs are sums over operators, else from all within five edges. A gain is what goes less what comes, so errors of a
-  whole episode are those of two graphs and do not add up. The temperature scales the mixture's spread.
+  whole episode are those of two graphs and do not add up. The temperature scales the mixture's spread. One Gaussian is
+  the default: an estimate costs a node the same each time, and four were seven times as far off after as many steps.
 
 A question is asked once: an answer depends on the match's signature, or on the neighbourhood of a node, and is kept.
 So a dream steps as fast as one of "edits" once it has met what there is to meet, however large the networks are.
