@@ -14,7 +14,11 @@ JUDGES = (
 
 
 def __getattr__(name: str):
-    """The tables, which whoever only exports need not be able to import."""
+    """The command and the tables, which whoever only exports need not be able to import."""
+    if name == "main":
+        from benchmarks.exports.__main__ import main
+
+        return main
     if not name.endswith("table"):
         raise AttributeError(name)
     from benchmarks.exports import results
