@@ -83,3 +83,4 @@ def test_it_ends_when_nobody_has_it():
     process = psutil.Process(own_process(worker))
     del worker
     process.wait(ENOUGH)
+    assert not process.is_running()

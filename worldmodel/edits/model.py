@@ -45,6 +45,7 @@ class EditsWorldModel:
     """
 
     hidden = 0  # all that there is to know is in the state
+    arrays_file = "tables.npz"  # which the arrays are saved in
 
     def __init__(
         self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents,
@@ -101,7 +102,7 @@ class EditsWorldModel:
         write_description(folder, self.config, self.spec)
         nodes = [[sizes, of_nodes.to_json()] for sizes, of_nodes in self.costs.nodes.items()]
         write_json(Path(folder) / "learnt.json", self.learnt() | {"costs": nodes, "files": FORMAT})
-        write_arrays(Path(folder) / "tables.npz", self.costs.arrays() | self.arrays())
+        write_arrays(Path(folder) / self.arrays_file, self.costs.arrays() | self.arrays())
 
     def learnt(self) -> dict:
         """The rules, for JSON."""
@@ -120,7 +121,7 @@ class EditsWorldModel:
         config, saved = read_description(folder, spec)
         path = Path(folder)
         try:
-            return cls._restored(config, saved, read_arrays(path / "tables.npz"), read_json(path / "learnt.json"))
+            return cls._restored(config, saved, read_arrays(path / cls.arrays_file), read_json(path / "learnt.json"))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
             raise RLFlowError(f"{folder} holds no whole world model of kind '{config.name}': {error}") from error
 

@@ -39,10 +39,6 @@ class Examples(NamedTuple):
         return result
 
 
-def fit_match_statistics(network: MatchNetwork, table: SignatureTable) -> None:
-    network.signatures.fit(Table(*map(tf.constant, Table.of(table))))
-
-
 class Batch(NamedTuple):
     """What is judged, and what is true of it.
 

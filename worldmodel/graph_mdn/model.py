@@ -10,14 +10,13 @@ import tensorflow as tf
 from rlflow.collect.edits import Edit
 from rlflow.collect.episodes import Episode
 from rlflow.collect.signatures import SignatureFeatures
-from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_arrays, read_json, write_arrays, write_json
+from rlflow.common.files import write_arrays, write_json
 from rlflow.env.state import RewriteState
 from rlflow.tasks.base import EncodingSpec
 from worldmodel.base import Replay
 from worldmodel.checkpoint import module_arrays, restore_arrays
 from worldmodel.config import GraphMDNConfig
-from worldmodel.description import read_description, write_description
+from worldmodel.description import write_description
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.latents import Latents
@@ -46,6 +45,8 @@ class GraphMDNWorldModel(EditsWorldModel):
 
     Attributes: table, what was observed; examples, vocabulary; match_network, node_network.
     """
+
+    arrays_file = "weights.npz"
 
     def __init__(
         self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, reach: int,
@@ -92,21 +93,10 @@ class GraphMDNWorldModel(EditsWorldModel):
         write_description(folder, self.config, self.spec)
         write_json(Path(folder) / "learnt.json", self.learnt() | {"reach": self.costs.reach, "files": FORMAT})
         networks = module_arrays(self.match_network, MATCH) | module_arrays(self.node_network, NODE)
-        write_arrays(Path(folder) / "weights.npz", self.arrays() | networks)
+        write_arrays(Path(folder) / self.arrays_file, self.arrays() | networks)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | self.table.observed()._asdict() | {"gains": self.costs.gains.samples}
-
-    @classmethod
-    def load(cls, folder: Path | str, spec: EncodingSpec | None = None) -> Self:
-        """Raises RLFlowError if a file is missing, damaged, of another format or of another encoding."""
-        config, saved = read_description(folder, spec)
-        path = Path(folder)
-        try:
-            model = cls._restored(config, saved, read_arrays(path / "weights.npz"), read_json(path / "learnt.json"))
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
-            raise RLFlowError(f"{folder} holds no whole world model of kind '{config.name}': {error}") from error
-        return model
 
     @classmethod
     def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
@@ -117,6 +107,6 @@ class GraphMDNWorldModel(EditsWorldModel):
         table = SignatureTable.of(arrays)
         model = cls(spec, config, parts.rules, table, learnt["reach"], gains, *parts[1:])
         check_mean_rewards(model)
-        restore_arrays(model.match_network, arrays, "weights.npz", MATCH)
-        restore_arrays(model.node_network, arrays, "weights.npz", NODE)
+        restore_arrays(model.match_network, arrays, cls.arrays_file, MATCH)
+        restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)
         return model

@@ -63,7 +63,7 @@ class SignatureEncoder(snt.Module):
         self.operator = snt.nets.MLP([width, width], name="operator")
         self.tensor = snt.nets.MLP([width, width], name="tensor")
 
-    def fit(self, table: Table) -> None:
+    def fit(self, table: SignatureTable) -> None:
         """Takes over the statistics of what is observed."""
         self.operator_statistics.update(table.operators[1:, 1:])
         self.tensor_statistics.update(table.tensors[1:])

@@ -92,7 +92,7 @@ def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
 
 
 def fit_node_statistics(network: NodeNetwork, examples: Sequence[Costed], table: SignatureTable) -> None:
-    network.signatures.fit(Table(*map(tf.constant, Table.of(table))))
+    network.signatures.fit(table)
     network.costs.update(tf.constant(np.concatenate([example.log_ns for example in examples]))[:, None])
 
 

@@ -30,7 +30,8 @@ class SignatureTable:
         operators, tensors = self._rows
         self.operators = _appended(operators, self.operators, observed.operators, observed.operator_features)
         self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
-        self.numbers = np.concatenate([self.numbers, _numbers(self.tensors[len(self.numbers) :])])
+        if len(self.tensors) > len(self.numbers):
+            self.numbers = np.concatenate([self.numbers, _numbers(self.tensors[len(self.numbers) :])])
 
     def operator_rows(self, signatures: Iterable[int]) -> list[int]:
         return [self._rows[0].get(signature, 0) for signature in signatures]
@@ -65,7 +66,7 @@ def _appended(rows: dict[int, int], table: np.ndarray, signatures: np.ndarray, f
         if signature not in rows:
             rows[signature] = len(rows) + 1
             new.append(k)
-    return np.concatenate([table, features[new]])
+    return np.concatenate([table, features[new]]) if new else table
 
 
 def _ascending(rows: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -46,7 +46,8 @@ class NeuralSimulator:
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
         known = effects >= 0
-        gain, spread = self.expected(self.index.rule.values[matches])
+        gain, spread = np.zeros(len(rows)), np.zeros(len(rows))
+        gain[~known], spread[~known] = self.expected(self.index.rule.values[matches[~known]])
         uncertainty, change = np.full(len(rows), UNKNOWN_EFFECT, np.float32), None
         if known.any():
             change = rewrite(self.states, rows[known], matches[known])

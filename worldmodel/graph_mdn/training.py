@@ -17,7 +17,7 @@ from worldmodel.edits.training import best_trajectories, learn_latents, learn_me
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
 from worldmodel.graph_mdn.descent import Descent
-from worldmodel.graph_mdn.match_training import MatchBatches, fit_match_statistics, match_loss
+from worldmodel.graph_mdn.match_training import MatchBatches, match_loss
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
 from worldmodel.graph_mdn.node_training import (
     SIGNATURES,
@@ -84,7 +84,7 @@ class _Networks:
     def matches(self) -> dict[str, float]:
         """The last losses."""
         model, network = self.model, self.model.match_network
-        fit_match_statistics(network, model.table)
+        network.signatures.fit(model.table)
         batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed)
         steps = model.config.match_steps
         return self._descend("match", network, match_loss(network), match_training.BATCH, batches, steps)
