@@ -30,6 +30,7 @@ from rlflow.common.progress import say
 from rlflow.costs import graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.corrected import Measurement, fit, parts
+from rlflow.costs.left_out import spearman
 from rlflow.costs.measured import SESSION_PAIR, measure
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.deliver.candidates import follow
@@ -63,15 +64,15 @@ def make_task(name: str, seed: int) -> Task:
     return Task(load_graph(load(name, seed)), load_rules(), AnalyticCost())
 
 
-def variants(task: Task, seed: int) -> list[dict]:
-    """VARIANTS different graphs, or as many as there are: how each was found, its actions and its hash."""
+def variants(task: Task, seed: int, count: int = VARIANTS) -> list[dict]:
+    """So many different graphs, or as many as there are: how each was found, its actions and its hash."""
     pool, seen = [], {task.graph.hash}
     for how, actions in (*_by_families(task, seed), *_by_greed(task), *_at_random(task, seed)):
         state = follow(task, actions)
         if state.graph.hash not in seen:
             seen.add(state.graph.hash)
             pool.append(({"how": how, "actions": actions, "hash": state.graph.hash}, log(state.runtime_ms)))
-    return [pool[k][0] for k in apart([cost for _, cost in pool], VARIANTS)]
+    return [pool[k][0] for k in apart([cost for _, cost in pool], count)]
 
 
 def apart(values: list[float], count: int) -> list[int]:
@@ -173,15 +174,6 @@ def collect(name: str, parsed) -> list[dict]:
 
 
 # -- what is said about it -------------------------------------------------------------------------
-
-
-def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Rank correlation; of equal values each has the mean rank. 0 if one side is constant."""
-    ranks = [
-        (np.searchsorted(s, x, "left") + np.searchsorted(s, x, "right")) / 2.0
-        for x, s in ((a, np.sort(a)), (b, np.sort(b)))
-    ]
-    return float(np.corrcoef(*ranks)[0, 1]) if all(r.std() for r in ranks) else 0.0
 
 
 def kendall(a: np.ndarray, b: np.ndarray) -> float:

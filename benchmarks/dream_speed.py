@@ -19,7 +19,10 @@ from benchmarks.harness import bar, each, finish, parser
 JUDGES = ("worldmodel", "controllers/policies.py")
 
 BATCHES = (64, 256, 1024)
-QUICK = ("world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10")  # as fast as a well trained one
+QUICK = (  # as fast as well trained ones
+    "world_model.mdn-rnn.encoder_steps=10", "world_model.mdn-rnn.steps=10", "world_model.graph-mdn.match_steps=200",
+    "world_model.graph-mdn.node_steps=200",
+)  # fmt: skip
 STEPS_A_SECOND, SHARE_OF_BOUND, LATENCY_MS = 20_000, 0.7, 1.0
 WARM_UPS = 5
 # what Sonnet calls a matrix that inputs are multiplied with; embeddings are looked up

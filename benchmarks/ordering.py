@@ -3,11 +3,14 @@
     python -m benchmarks.ordering                            whatever is not there yet, as far as the limits below go
     python -m benchmarks.ordering --graphs 40 --wide 0       fewer of the paper's graphs: their bars then do not hold
     python -m benchmarks.ordering --only models              one part
+    python -m benchmarks.ordering --only learned --checkpoint runs/learnt/controller/topoformer
 
 Resumable: every graph is a file of --folder. A beam of 10,000 takes some ten seconds of one core for a graph of 500
 nodes, one of 100,000 some minutes. Parts: `layered` (gaps to the beam), `wide` (the same, a wider beam), `proofs`
-(optima of layered graphs of 100 nodes), `models` (optima of models; what sessions really do). Exports are those of the
-corpus's development half that lie in --exports.
+(optima of layered graphs of 100 nodes), `models` (optima of models; what sessions really do), `learned` (learned orders
+beside the plain beam in the same seconds; without --checkpoint of a network that is too small to be good), `inside`
+(learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, trained for --epochs each:
+the paper's Table 3). Exports are those of the corpus's development half that lie in --exports.
 """
 
 import sys
@@ -18,33 +21,53 @@ import numpy as np
 
 from benchmarks.exports.corpus import CORPUS, DEVELOPMENT
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.learned_orders import (
+    ABLATED,
+    CONTROL,
+    METHODS,
+    NETWORKS,
+    NODES,
+    TINY,
+    ablation,
+    beside_beams,
+    digest,
+    inside,
+    learnt,
+    opened,
+)
 from benchmarks.sessions import MODES, observe
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
+from rlflow.costs.memory.beam import walk
+from rlflow.costs.memory.models import problem_of
+from rlflow.costs.memory.optimum import optimum
+from rlflow.costs.memory.sorting import breadth_first, depth_first, random_orders
 from rlflow.graph.onnx_reader import load_graph, read_model
 from rlflow.graph.onnx_writer import save_model
-from rlflow.tasks.ordering.beam import walk
 from rlflow.tasks.ordering.layered import layered
-from rlflow.tasks.ordering.models import problem_of
-from rlflow.tasks.ordering.optimum import optimum
 from rlflow.tasks.ordering.runtime import default_order, plan, priority_order
-from rlflow.tasks.ordering.sorting import breadth_first, depth_first, random_orders
 from rlflow.zoo import ZOO, load
 
-JUDGES = ("rlflow/tasks/ordering", "benchmarks/sessions.py")
+JUDGES = (
+    "rlflow/costs/memory", "rlflow/tasks/ordering", "controllers/topoformer", "benchmarks/sessions.py",
+    "benchmarks/learned_orders.py",
+)  # fmt: skip
 
 PAPER = {"random-100": 6.86, "depth first": 12.9, "breadth first": 20.94}  # Table 1: % above its beam of 100,000
-NODES, GRAPHS, NEAR = 500, 300, 1.5
+PAPERS_NODES, GRAPHS, NEAR = 500, 300, 1.5
 WIDTH, WIDER, WIDE_GRAPHS = 10_000, 100_000, 30
 PROVED_NODES, PROVED_GRAPHS, SECONDS = 100, 50, 60.0
 PROVED_MODELS, PROVED_LAYERED = 95.0, 80.0  # % of them at least
 ORDERS = {"default": default_order, "priority": priority_order}
-PARTS = ("layered", "wide", "proofs", "models")
+LARGE, BELOW = (1000, 2000), -1.0  # nodes; % above the beam at most, of what is learnt on no more than 200
+INSIDE_SECONDS = 10.0
+LEARNED_GRAPHS, EPOCHS = 20, 40
+PARTS = ("layered", "wide", "proofs", "models", "learned", "inside", "ablations")
 
 
 def compared(seed: int, width: int) -> dict:
     """The peaks of all methods on one of the paper's graphs."""
-    problem, started = layered(NODES, seed), time.process_time()
+    problem, started = layered(PAPERS_NODES, seed), time.process_time()
     beam = walk(problem, width).peak
     seconds = time.process_time() - started
     peaks = {
@@ -102,17 +125,50 @@ def main(argv: list[str] | None = None) -> int:
     arguments = options(argv)
     folder = arguments.folder
     files = models(folder / "files", arguments.exports) if arguments.only in (None, "models") else {}
+    checkpoints = {digest(one): one for one in trained(arguments)}
     parts = {
         "models": (list(files), lambda name: model(files[name])),
         "proofs": (range(arguments.proofs), lambda seed: proof(int(seed))),
         "layered": (range(arguments.graphs), lambda seed: compared(int(seed), WIDTH)),
         "wide": (range(arguments.wide), lambda seed: compared(int(seed), WIDER)),
-    }
+    } | learned_parts(arguments, checkpoints)
     for part, (names, work) in parts.items():
         if arguments.only in (None, part):
             each(list(map(str, names)), folder / part, work)
     figures = {part: done(folder / part) for part in parts}
+    for part in ("learned", "inside"):
+        figures[part] = {name: one for name, one in figures[part].items() if name.split("-")[0] in checkpoints}
     return finish("ordering", arguments, figures, bars(figures), by_rules=False)
+
+
+def trained(arguments) -> list[Path]:
+    """The folders of the controllers that are judged; without --checkpoint of one that is trained here, if need be."""
+    if arguments.checkpoint or arguments.only not in (None, "learned", "inside"):
+        return arguments.checkpoint
+    return [learnt(arguments.folder / "tiny", TINY)]
+
+
+def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
+    """The parts, as `main` has them. A name says of what: "CHECKPOINT-NODES-SEED", "NODES-SEED-NETWORK"."""
+
+    def learned(name: str) -> dict:
+        checkpoint, n, seed = name.split("-")
+        return beside_beams(opened(checkpoints[checkpoint]), int(n), int(seed))
+
+    def within_beams(name: str) -> dict:
+        checkpoint, n, seed = name.split("-")
+        return inside(opened(checkpoints[checkpoint]), int(n), int(seed), INSIDE_SECONDS)
+
+    def ablated(name: str) -> dict:
+        n, seed, attends = name.split("-", 2)
+        return ablation(arguments.folder / "networks", attends, arguments.epochs, int(n), int(seed))
+
+    seeds = range(arguments.learned)
+    return {
+        "learned": ([f"{one}-{n}-{seed}" for one in checkpoints for n in NODES for seed in seeds], learned),
+        "inside": ([f"{one}-{PAPERS_NODES}-{seed}" for one in checkpoints for seed in seeds], within_beams),
+        "ablations": ([f"{n}-{seed}-{attends}" for attends in NETWORKS for n in ABLATED for seed in seeds], ablated),
+    }
 
 
 def done(folder: Path) -> dict[str, dict]:
@@ -140,7 +196,44 @@ def bars(figures: dict) -> list[dict]:
     ):
         share = percent(same)
         result.append(bar(f"sessions: {what}", share, "%", "100", share == 100))
-    return result
+    return result + learned_bars(figures)
+
+
+def learned_bars(figures: dict) -> list[dict]:
+    result = []
+    for n in LARGE:
+        gaps = [gap for method in METHODS if (gap := learned_gap(figures, n, method)) is not None]
+        best = min(gaps, default=None)
+        name = f"learned, {n:,} nodes: best method above the beam in the same seconds"
+        result.append(bar(name, best, "%", f"≤ {BELOW:g}", best is not None and best <= BELOW))
+    gap = inside_gap(figures)
+    name = f"inside the beam, {PAPERS_NODES} nodes, {INSIDE_SECONDS:g} s: above a beam of {WIDER:,}"
+    return [*result, bar(name, gap, "%", "≤ 0", gap is not None and gap <= 0)]
+
+
+def learned_gap(figures: dict, n: int, method: str) -> float | None:
+    """By how many percent a learned method lies above the beam in the same seconds, on average."""
+    chosen = [one[method] for name, one in figures["learned"].items() if name.split("-")[1] == str(n)]
+    return mean_percent([one["peak"] / one["beam"] - 1 for one in chosen])
+
+
+def inside_gap(figures: dict) -> float | None:
+    """The same of beams with learned priorities, above the widest beam, on the graphs that both have."""
+    widest, ratios = figures["wide"], []
+    for name, one in figures["inside"].items():
+        if (seed := name.split("-")[2]) in widest:
+            ratios.append(one["peak"] / widest[seed]["beam"] - 1)
+    return mean_percent(ratios)
+
+
+def ablated_gap(figures: dict, n: int, attends: str, method: str) -> float | None:
+    """By how many percent a network lies above the full one, on average."""
+    results, ratios = figures["ablations"], []
+    for name, one in results.items():
+        size, seed, network = name.split("-", 2)
+        if (size, network) == (str(n), attends) and (full := f"{n}-{seed}-seven") in results:
+            ratios.append(one[method]["peak"] / results[full][method]["peak"] - 1)
+    return mean_percent(ratios)
 
 
 def sessions(results: dict[str, dict]) -> list[dict]:
@@ -150,8 +243,11 @@ def sessions(results: dict[str, dict]) -> list[dict]:
 
 def mean_gap(results: dict[str, dict], name: str) -> float | None:
     """By how many percent a method lies above the beam, on average."""
-    gaps = [one[name] / one["beam"] - 1 for one in results.values()]
-    return round(100 * float(np.mean(gaps)), 2) if gaps else None
+    return mean_percent([one[name] / one["beam"] - 1 for one in results.values()])
+
+
+def mean_percent(shares: list[float]) -> float | None:
+    return round(100 * float(np.mean(shares)), 2) if shares else None
 
 
 def percent(outcomes: list[bool]) -> float | None:
@@ -181,6 +277,23 @@ def models_table(figures: dict) -> str:
     return markdown(heads, rows)
 
 
+def learned_table(figures: dict) -> str:
+    rows = []
+    for method in (*METHODS, CONTROL):
+        gaps = [learned_gap(figures, n, method) for n in NODES]
+        rows.append([method, *("–" if gap is None else gap for gap in gaps)])
+    return markdown(["above the beam in the same seconds, %", *(f"{n:,} nodes" for n in NODES)], rows)
+
+
+def ablations_table(figures: dict) -> str:
+    rows, heads = [], ["above the full network, %"]
+    columns = [(n, method) for n in ABLATED for method in ("greedy", "sample", "beam")]
+    for attends, words in NETWORKS.items():
+        gaps = [ablated_gap(figures, n, attends, method) for n, method in columns]
+        rows.append([words, *("–" if gap is None else gap for gap in gaps)])
+    return markdown(heads + [f"{method}, {n:,} nodes" for n, method in columns], rows)
+
+
 def options(argv: list[str] | None):
     made = parser(__doc__.splitlines()[0], seeded=False)
     made.add_argument("--folder", type=Path, default=Path("runs/ordering"), help="where finished parts are kept")
@@ -188,6 +301,9 @@ def options(argv: list[str] | None):
     made.add_argument("--graphs", type=int, default=GRAPHS, help="of the paper's, with a beam of 10,000")
     made.add_argument("--wide", type=int, default=WIDE_GRAPHS, help="of them, with a beam of 100,000")
     made.add_argument("--proofs", type=int, default=PROVED_GRAPHS, help="layered graphs of 100 nodes")
+    made.add_argument("--checkpoint", type=Path, nargs="*", default=[], help="folders of trained controllers")
+    made.add_argument("--learned", type=int, default=LEARNED_GRAPHS, help="graphs of each size, for what is learned")
+    made.add_argument("--epochs", type=int, default=EPOCHS, help="that each network of the ablations learns for")
     made.add_argument("--only", choices=PARTS, help="one part; of the others what is there already")
     return made.parse_args(argv)
 

@@ -18,6 +18,8 @@ CONTROLLERS = Registry(
         "cma-es": "controllers.cma_es:CMAES",
         "ppo": "controllers.ppo:PPO",
         "planner": "controllers.planner:Planner",
+        "xrlflow": "controllers.xrlflow.agent:XRLflow",
         "linear-scores": "controllers.linear_scores:LinearScores",
+        "topoformer": "controllers.topoformer.controller:Topoformer",
     },
 )

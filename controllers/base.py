@@ -15,6 +15,7 @@ state of its own between two calls.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -84,7 +85,7 @@ class Observes(StrEnum):
     """What a controller is shown."""
 
     LATENT = "latent"  # the observation above: dreaming or awake, through a world model
-    GRAPH = "graph"  # the GraphArrays of a one-shot instance
+    GRAPH = "graph"  # a one-shot instance, as GraphArrays
     CANDIDATES = "candidates"  # the graphs that each valid action leads to (`StepEnv.candidates`)
 
 
@@ -151,7 +152,7 @@ class Learner:
         if (Path(folder) / "controller.json").exists():
             description = _read_description(folder)
             before = {**description.get("config", {}), "seed": description.get("training_seed")}
-            now = {**asdict(self.config), "seed": seed}
+            now = {**json.loads(json.dumps(asdict(self.config))), "seed": seed}  # lists, as they were written
             before |= {key: now[key] for key in self.BUDGET}
             if description.get("controller") == self.name and before != now:
                 raise RLFlowError(

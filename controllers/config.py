@@ -6,7 +6,7 @@ from functools import reduce
 from typing import ClassVar
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.options import check, groups_from, option, options_from
+from rlflow.common.options import check, groups_from, option, options_from, read
 from rlflow.common.registry import Registry
 from rlflow.search.options import AnnealingOptions, BeamOptions
 
@@ -17,7 +17,9 @@ CONFIGS = Registry(
         "cma-es": "controllers.config:CMAESConfig",
         "ppo": "controllers.config:PPOConfig",
         "planner": "controllers.config:PlannerConfig",
+        "xrlflow": "controllers.config:XRLflowConfig",
         "linear-scores": "controllers.config:LinearScoresConfig",
+        "topoformer": "controllers.config:TopoformerConfig",
     },
 )
 
@@ -43,7 +45,10 @@ class ControllerOptions:
 
     groups: ClassVar[Registry] = CONFIGS
 
-    name: str = option("planner", "planner, ppo, cma-es or random; linear-scores for one-shot tasks")
+    name: str = option(
+        "planner",
+        "planner, ppo, cma-es, random or xrlflow; linear-scores for one-shot tasks, topoformer for orders",
+    )
     max_steps: int = option(500, "steps after which its episode on the real graph is cut")
     train_on: str = option(
         "dream", "dream, or real: on the real graph itself, without learning from dreams (the model-free baseline)",
@@ -51,6 +56,9 @@ class ControllerOptions:
     )  # fmt: skip
     interactions: int = option(
         10_000, "real: steps of the real environment at most, all copies and evaluations together"
+    )
+    measurement_seconds: float | None = option(
+        None, "real: seconds of measurement at most (env.reward=measured), each graph once; null: any number"
     )
 
 
@@ -160,6 +168,44 @@ class PlannerConfig(LearnerConfig):
 
 
 @dataclass(frozen=True)
+class XRLflowConfig(LearnerConfig):
+    """X-RLflow: a graph network sees the graph and all candidates, on the real graph alone."""
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+
+    encoding: str = option(
+        "local",
+        "local (of each candidate what it changes, as far as the network looks) or whole (each candidate from end to "
+        "end, as in the paper): the same numbers, in other time and memory",
+        choices=("local", "whole"),
+    )
+    head: str = option(
+        "each",
+        "each (one head scores every candidate) or flattened (the paper's: all candidates end to end into one layer)",
+        choices=("each", "flattened"),
+    )
+    padding: int = option(500, "flattened: candidates that it can choose, the first ones")
+    updates: int = option(100, "budget")
+    episodes: int = option(10, "sampled episodes between two updates; after an update a greedy one judges the policy")
+    epochs: int = option(4, "passes over their transitions at most")
+    batch: int = option(16, "transitions of a gradient step")
+    target_kl: float = option(0.05, "an update ends with the pass in which the policy moved farther than that")
+    learning_rate: float = option(0.0005, "Adam's")
+    gamma: float = option(0.99, "discount per step", at_least=0, at_most=1)
+    gae_lambda: float = option(0.95, "of the generalised advantage estimate", at_least=0, at_most=1)
+    clip: float = option(0.2, "the probability ratio is clipped to 1 ± clip")
+    entropy_weight: float = option(0.01, "of the bonus for the entropy, in nats", at_least=0)
+    value_weight: float = option(0.5, "of the squared error of the value head", at_least=0)
+    max_gradient_norm: float = option(0.5, "global norm that gradients are clipped to")
+    layers: int = option(5, "of attention: so many edges a node looks back")
+    width: int = option(64, "of a node in all layers")
+    global_width: int = option(32, "of a graph, and of what a candidate changes")
+
+    def __post_init__(self):
+        check(self, "xrlflow")
+
+
+@dataclass(frozen=True)
 class LinearScoresConfig(LearnerConfig):
     """Evolution of a linear score of each node's options, for one-shot tasks."""
 
@@ -174,6 +220,44 @@ class LinearScoresConfig(LearnerConfig):
         check(self, "linear-scores")
 
 
+@dataclass(frozen=True)
+class TopoformerConfig(LearnerConfig):
+    """REINFORCE on new graphs: priorities of nodes, for the task ordering. In brackets what the paper has."""
+
+    needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+
+    start: str | None = option(None, "folder of a trained one to begin with; with epochs=0 it orders as it is")
+    epochs: int = option(325, "budget (325)", at_least=0)
+    steps: int = option(125, "gradient steps of an epoch (125)")
+    batch: int = option(8, "new graphs of a step (8)")
+    nodes: tuple[int, ...] = option((100,), "of these graphs, in turns (500)", distinct=True)
+    orders: int = option(8, "drawn of each graph (1)")
+    baseline: str = option(
+        "mean",
+        "what they are compared with: mean (of the orders of that graph) or greedy (the best network's greedy one, as "
+        "in the paper)",
+        choices=("mean", "greedy"),
+    )
+    learning_rate: float = option(0.001, "Adam's, in the first epoch (0.0001)")
+    decay: float = option(0.99, "of the learning rate, by epoch (0.996)", at_most=1)
+    evaluation_graphs: int = option(200, "on which networks are compared after each epoch", at_least=2)
+    width: int = option(64, "of a node's embedding (256)")
+    layers: int = option(3, "of attention (4)")
+    heads: int = option(2, "of attention, for each graph that it goes along (10)")
+    head_size: int = option(16, "numbers of a head (64)")
+    attends: str = option(
+        "seven",
+        "seven (the paper's graphs), both-ways (the edges), forward (from sources alone), all (pairs alike) or none",
+        choices=("seven", "both-ways", "forward", "all", "none"),
+    )
+    beam: int = option(16, "width of the beams (16)")
+
+    def __post_init__(self):
+        check(self, "topoformer")
+        if self.baseline == "mean" and self.orders == 1:
+            raise RLFlowError("topoformer: the mean of one order is no baseline; say baseline=greedy, or more orders")
+
+
 def controller_config(config: Mapping):
     """The options of the controller that a whole config names, with those of other groups that it takes."""
     name = config["controller"]["name"]
@@ -181,4 +265,4 @@ def controller_config(config: Mapping):
     others = {}
     for key, (group, options) in groups_from(kind).items():
         others[key] = options(**reduce(lambda section, part: section[part], group.split("."), config))
-    return kind(**config["controller"][name], **others)
+    return kind(**read(kind, config["controller"][name]), **others)

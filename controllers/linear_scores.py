@@ -37,9 +37,9 @@ class LinearScores(Learner):
         self.best = np.iinfo(np.int64).max  # its objective
         self.history = np.zeros(0)  # fitness of all individuals so far
 
-    def act(self, graph: GraphArrays, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:
+    def act(self, instance: Instance, samples: int = 0, rng: np.random.Generator | None = None) -> np.ndarray:
         """Decisions, int64 [1 + samples, n]: the one of the highest scores, then some drawn from their softmax."""
-        scores, rng = features(graph) @ self.weights, rng or self.rng
+        scores, rng = features(instance.arrays()) @ self.weights, rng or self.rng
         noise = rng.gumbel(size=(samples, *scores.shape))
         return np.concatenate([scores[None], scores + noise]).argmax(axis=2)
 

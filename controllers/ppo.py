@@ -9,7 +9,8 @@ import numpy as np
 import sonnet as snt
 import tensorflow as tf
 
-from controllers.base import Controller, StopReason, derive_seed, same_shapes
+from controllers.actor_critic import ActorCritic, clipped, copy, standardised
+from controllers.base import Controller, StopReason, derive_seed
 from controllers.config import PPOConfig
 from controllers.evaluation import play
 from controllers.policies import MatchClassPolicy, TwoStagePolicy
@@ -54,8 +55,9 @@ def gae(rewards, values, next_values, terminated, truncated, gamma, lam):
     return advantages
 
 
-class PPO(Controller):
+class PPO(ActorCritic, Controller):
     name = "ppo"
+    network_name = "policy"
     Config = PPOConfig
     BUDGET = ("updates",)
 
@@ -212,61 +214,11 @@ class PPO(Controller):
 
     def _update(self, batch):
         """One gradient step on a minibatch of M transitions."""
-        config = self.config
-        targets = batch["values"] + batch["advantages"]
-        advantages = batch["advantages"]
-        advantages = (advantages - tf.reduce_mean(advantages)) / (tf.math.reduce_std(advantages) + 1e-8)
+        targets, advantages = batch["values"] + batch["advantages"], standardised(batch["advantages"])
         with tf.GradientTape() as tape:
             features = self.learner.features(batch["z"], batch["h"])
             log_probs, entropy = self.learner.learning(features, batch).log_prob_and_entropy(batch["choice"])
-            log_ratio = log_probs - batch["log_probs"]
-            ratio = tf.exp(log_ratio)
-            clipped = tf.clip_by_value(ratio, 1.0 - config.clip, 1.0 + config.clip)
-            policy_loss = -tf.reduce_mean(tf.minimum(advantages * ratio, advantages * clipped))
             value_loss = 0.5 * tf.reduce_mean((self.learner.values(features) - targets) ** 2)
-            entropy = tf.reduce_mean(entropy)
-            loss = policy_loss - config.entropy_weight * entropy + config.value_weight * value_loss
-        variables = self.learner.trainable_variables
-        gradients, norm = tf.clip_by_global_norm(tape.gradient(loss, variables), config.max_gradient_norm)
-        self.optimizer.apply(gradients, variables)
-        return {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": tf.reduce_mean(ratio - 1.0 - log_ratio),  # Schulman's estimator k3
-            "clipfrac": tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > config.clip, tf.float32)),
-            "gradient_norm": norm,
-        }
-
-    def arrays(self):
-        return {key: value.numpy() for key, value in self.variables().items()} | {
-            "reward_moments": self.scale.moments,
-            "counters": np.array([self.iterations, self.env_steps]),
-            "best_return": np.float64(self.best_return),
-        }
-
-    def restore(self, arrays):
-        variables = self.variables()
-        expected = {key: tuple(variable.shape) for key, variable in variables.items()}
-        same_shapes(arrays, expected | {"reward_moments": (3,), "counters": (2,), "best_return": ()})
-        for key, variable in variables.items():
-            variable.assign(arrays[key])
-        self.scale.moments = arrays["reward_moments"]
-        self.iterations, self.env_steps = (int(count) for count in arrays["counters"])
-        self.best_return = float(arrays["best_return"])
-
-    def variables(self):
-        """{name: variable} of both networks and of the optimiser."""
-        named = {"optimizer/step": self.optimizer.step}
-        for i, variable in enumerate(self.learner.trainable_variables):
-            name = variable.name.removeprefix("policy/").removesuffix(":0")
-            named[f"learner/{name}"] = variable
-            named[f"actor/{name}"] = self.actor.trainable_variables[i]
-            named[f"optimizer/m/{name}"], named[f"optimizer/v/{name}"] = self.optimizer.m[i], self.optimizer.v[i]
-        return named
-
-
-def copy(source: snt.Module, target: snt.Module) -> None:
-    """Gives `target` the weights of `source`, a module of the same making."""
-    for theirs, ours in zip(source.trainable_variables, target.trainable_variables, strict=True):
-        ours.assign(theirs)
+            parts = clipped(self.config.clip, log_probs, batch["log_probs"], advantages, entropy, value_loss)
+            loss = self.loss(parts)
+        return self.descend(tape, loss) | parts

@@ -88,7 +88,7 @@ BOARDS = {
             ),
         },
         {
-            "loss": "of the encoder, or of a further member of the ensemble",
+            "loss": "of the encoder, of a further member of the ensemble, or of a network of `graph-mdn`",
             "z": "part of the loss: negative log-likelihood of the next latent",
             "reward": "part of the loss: squared error of the standardised reward",
             "termination": "part of the loss: cross-entropy of the end of an episode",
@@ -100,6 +100,11 @@ BOARDS = {
             "gradient_norm": "before it is clipped",
             "encoder_gradient_norm": "the same, of an encoder that is trained jointly",
             "learning_rate": "as it decays",
+            "applies": "part of the match network's loss: where rules applied",
+            "refuted": "part of it: where they did not",
+            "structure": "part of it: which nodes go and come",
+            "slot": "part of it: what these nodes and their tensors are",
+            "error": "mean error of the node network's logarithms of costs",
             "interactions": "real steps that the model learnt from, those held out included",
             "patterns": "match patterns that `edits` learnt",
             "signatures": "signatures with which these patterns apply",
@@ -115,7 +120,7 @@ BOARDS = {
         {
             "return": Meaning(
                 "environment steps", "reward", "higher",
-                "Mean return of the controller as it now is: PPO's greedy policy, the mean of CMA-ES's search, the "
+                "Mean return of the controller as it now is: a greedy policy, the mean of CMA-ES's search, the "
                 "plan that the planner's last search found. Of one-shot tasks percent below the control.",
             ),
             "best_return": Meaning(
@@ -124,8 +129,11 @@ BOARDS = {
         },
         {
             "episode_length": "steps of the episodes that ended",
+            "measurement_seconds": "of all measurements so far, each graph once, where rewards are measured",
+            "candidates": "valid actions of a state in the mean, as a controller sees them that sees candidates",
             "sampled_return": "mean return of the episodes that ended, whose actions were sampled",
-            "policy_loss": "PPO's clipped objective, negated",
+            "policy_loss": "PPO's clipped objective, negated; Topoformer's REINFORCE loss",
+            "spread": "standard deviation of what sampled orders need, in percent of the baseline",
             "value_loss": "squared error of the predicted returns, in scaled rewards",
             "entropy": "of the policy, in nats; near 0 it explores no more",
             "approx_kl": "how far an update moved the policy; above about 0.05 it moves too fast",

@@ -26,7 +26,9 @@ class WorldModelConfig:
     groups: ClassVar[Registry] = CONFIGS
 
     name: str = option(
-        "edits", "which world model: edits (predicts what each rewrite changes) or mdn-rnn (the paper's)"
+        "edits",
+        "which world model: edits (predicts what each rewrite changes), graph-mdn (the same, by graph networks) or "
+        "mdn-rnn (the paper's)",
     )
     mode: str = option(
         "offline",
@@ -157,7 +159,7 @@ class GraphMDNConfig(WorldModelConfig):
     gaussians: int = option(
         1, "components of the mixture that a node's cost is; several where the same node may cost different things"
     )
-    match_steps: int = option(2000, "gradient steps of the network that judges matches")
+    match_steps: int = option(3000, "gradient steps of the network that judges matches")
     node_steps: int = option(10000, "gradient steps of the network that costs nodes")
     learning_rate: float = option(0.002, "at the start of each of the two; it falls along a cosine")
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from benchmarks.random_models.image_motifs import (
+    batch_norm,
     conv,
     conv_attributes,
     image,
@@ -12,7 +13,7 @@ from benchmarks.random_models.image_motifs import (
     pool_attributes,
 )
 from benchmarks.random_models.join_motifs import concat, split
-from benchmarks.random_models.motifs import commuted
+from benchmarks.random_models.motifs import commuted, one
 from benchmarks.random_models.sketch import Sketch, Tensor
 from benchmarks.random_models.window_motifs import chosen
 
@@ -96,7 +97,31 @@ def gated(s: Sketch) -> None:
     commuted(s, "Mul", x, gate)
 
 
+def joined_parts(s: Sketch) -> None:
+    """Two or more images joined, normalised or clamped together, then convolved."""
+    x = image(s)
+    y = concat(s, 1 if s.chance(0.9) else 2, x, *(s.like(x) for _ in range(s.pick([1, 1, 2, 3]))))
+    if s.chance(0.25):
+        y = batch_norm(s, y)
+    match s.pick(["nothing", "Relu", "Relu", "Sigmoid", "Clip", "HardSwish", "Pad"]):
+        case "nothing":
+            pass
+        case "Pad":
+            sides = [0, 0, *(s.pick([0, 1]) for _ in y.shape[2:])]
+            y = s.op("Pad", y, late={"pads": np.array(sides * 2)})
+        case "Clip":
+            y = one(s, "Clip", y)
+        case kind:
+            y = s.op(kind if kind != "HardSwish" or s.opset >= 14 else "Relu", y)
+    if s.chance(0.25):
+        depthwise(s, y)
+    else:
+        kernel = kernel_for(s, y)
+        bias, attributes = s.chance(0.5), conv_attributes(s, y, kernel, grouped=0.1)
+        conv(s, y, kernel, bias, attributes, s.pick([0, 8]) * attributes.get("group", 1))
+
+
 CHANNEL_MOTIFS = {  # → how often, as in MOTIFS
     separable: 2, cut_channels: 2, chosen_channels: 1, scaled_join: 1, sampled: 1, mean_of_positions: 0.7,
-    gated: 1,
+    gated: 1, joined_parts: 2,
 }  # fmt: skip

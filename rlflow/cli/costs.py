@@ -6,8 +6,9 @@ from tempfile import TemporaryDirectory
 from rlflow.cli.arguments import add_command, add_sizes, add_threads, threads_of
 from rlflow.cli.ending import EXAMPLE, counted, ending
 from rlflow.common.errors import RLFlowError
+from rlflow.common.progress import say
 
-TEXT = "the timings of the profiled cost: show, record, export, import, clear, calibrate"
+TEXT = "timings of the profiled cost: show, record, export, import, clear, calibrate; fit or learn from measurements"
 SHOW = "how many kernels of each operator have a timing, and how long they take"
 CALIBRATE = "measure what a FLOP, a byte and a launch cost on this machine (for cost.name=roofline)"
 RECORD = "time on this machine all that an optimisation of a model asks for"
@@ -24,10 +25,19 @@ With these timings the model can be optimised elsewhere, as this machine needs i
 EXPORT = "the timings as a file: for another machine, or as a table"
 IMPORT = "take timings from a file that `costs export NAME.json` wrote, on this machine or another"
 FIT = "learn from measured graphs how far the profiled cost is off (for cost.name=corrected)"
+LEARN = "learn a latency from all that was measured on this machine (for cost.name=learned)"
+LEARN_PAGE = """\
+Learns from every measurement that stands in the database how far the profiled cost is off, by what operators are and
+what lies around them. Measured graphs come from `measure`, from `optimise`, from env.reward=measured. What it comes to
+is judged on models left out: each family of graphs that measurements connect, by what the others say.
+
+    measure MODEL.onnx FASTER.onnx
+    costs learn
+    optimise MODEL.onnx --out FASTER.onnx cost.name=learned"""
 
 
 def add(commands) -> None:
-    """`costs show`, `record`, `export`, `import`, `clear`, `calibrate` and `fit`."""
+    """`costs show`, `record`, `export`, `import`, `clear`, `calibrate`, `fit` and `learn`."""
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
@@ -51,6 +61,7 @@ def add(commands) -> None:
     fit = add_database_command(commands, "fit", run_fit, FIT)
     measurements = "what `python -m benchmarks.cost_trust --json FILE` wrote on this machine"
     fit.add_argument("measurements", metavar="FILE", help=measurements)
+    add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
 
 
 def add_database_command(commands, name: str, function, text: str, page: str | None = None):
@@ -189,3 +200,31 @@ def run_fit(parsed) -> dict:
         lines["sure"] = f"on models that it had not seen it was off by {off:.1f} % in the mean"
     ending(lines | {"file": path}, *optimise_with(parsed, "corrected", threads))
     return {"models": correction.models, "graphs": correction.graphs, "error": correction.error}
+
+
+def run_learn(parsed) -> dict:
+    from rlflow.costs.database import TimingDatabase
+    from rlflow.costs.learned import latency_path
+    from rlflow.costs.learning import learn
+    from rlflow.costs.left_out import leave_out, summary, summary_table
+    from rlflow.costs.measurements import Known
+
+    threads = threads_of(parsed)
+    database = TimingDatabase(parsed.database)
+    database.check_here()
+    known = Known.of(database, threads)
+    if known.damaged:
+        say(f"{counted(known.damaged, 'graph')} {'is' if known.damaged == 1 else 'are'} damaged and left out")
+    model, path = learn(known, threads), latency_path(threads, parsed.database)
+    judged = leave_out(known, threads)
+    model.save(path)
+    result = {"measurements": model.measurements, "originals": model.originals, "unseen": known.unseen}
+    text = f"learned from {counted(model.measurements, 'measurement')} beside {counted(model.originals, 'original')}"
+    lines = {"result": f"{text}, with {counted(threads, 'thread')}"}
+    if judged:
+        result["left_out"] = summary(judged)
+        print(summary_table(judged))
+        off = 100 * result["left_out"]["learned"]["error"]
+        lines["sure"] = f"on models left out it is off by {off:.1f} % in the mean"
+    ending(lines | {"file": path}, *optimise_with(parsed, "learned", threads))
+    return result

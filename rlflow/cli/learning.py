@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from controllers.real_env import train_for_real
+from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.cli.curves import draw_fidelity
-from rlflow.cli.wiring import check_single_moves, events, make_controller
+from rlflow.cli.wiring import as_seen, check_single_moves, events, make_controller
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar, shown_by
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.config import world_model_config
 from worldmodel.dream import DreamVectorEnv
-from worldmodel.latent_env import LatentEnv
 from worldmodel.training import train
 
 
@@ -34,24 +33,31 @@ def learn_world_model(run, source, folder: Path, name: str = "train-wm") -> dict
 def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tuple:
     """(the controller that learnt in the model's dreams, or on the real graph; what its training reports).
 
-    folder: where its checkpoint lies.  name: of its events.
+    model: None where it sees candidates.  folder: where its checkpoint lies.  name: of its events.
     """
-    options, spec = run.config.controller, run.spec
+    options = run.config.controller
 
     def make_dream(n):
         return DreamVectorEnv(model, run.task.initial, n, **dream_options(run, temperature))
 
+    measurements = Measurements(folder / "measurements.json", options.measurement_seconds)
+
     def make_real():
-        return LatentEnv(spec.make_env(run.task, spec.max_steps), model)
+        env = run.spec.make_env(run.task, run.spec.max_steps)
+        return as_seen(run, ChargedEnv(env, measurements), model)
+
+    def log(step, scalars):
+        writer.scalars(step, scalars | ({"measurement_seconds": measurements.seconds} if measurements.seconds else {}))
 
     controller = make_controller(run, model)
     with (
         progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
         events(run, name, "train-controller") as writer,
     ):
-        common = run.config.seed, folder, writer.scalars, shown_by(bar)
+        common = run.config.seed, folder, log, shown_by(bar)
         if options.train_on == "real":
-            return controller, train_for_real(controller, make_real, options.interactions, *common)
+            results = train_for_real(controller, make_real, options.interactions, *common)
+            return controller, results | {"measurement_seconds": measurements.seconds, "measured": measurements.best}
         return controller, controller.train(make_dream, *common)
 
 

@@ -209,8 +209,8 @@ def load_task(model: Model, *, cost: str | None = None, shapes: Shapes | None = 
 
     Args:
       model, shapes: see `optimise`.
-      cost: analytic (the same everywhere), roofline, profiled (operators timed on this machine; the default) or
-        corrected.
+      cost: analytic (the same everywhere), roofline, profiled (operators timed on this machine; the default),
+        corrected, learned, or memory (bytes at the peak).
       options: of `rlflow.env.spec.EnvSpec`, e.g. rules=("fusion",), exact=True, threads=2, fix=True.
 
     Raises:

@@ -1,6 +1,7 @@
 """`measure`: which of two files is faster on this machine."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from rlflow.cli.arguments import add_command, add_shapes, add_threads, threads_of
 from rlflow.cli.ending import counted, ending
@@ -53,10 +54,22 @@ def run(parsed) -> dict:
     error = largest_error(original, candidate, list(inputs.values()), threads)
     say(f"measuring for {parsed.seconds:g} s, at most")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
+    _keep(original, candidate, sizes, threads, result)
     result["largest_relative_error"] = error
     result["low_precision"] = is_low(Model.read(original).proto)
     _end_with(parsed, result, len(inputs), shape_words(shapes, False))
     return result
+
+
+def _keep(original, candidate, sizes: Sequence[Mapping[str, int]], threads: int, result: Mapping) -> None:
+    """For `costs learn`; what cannot be kept, as no graph can be read, is measured all the same."""
+    from rlflow.costs.database import TimingDatabase
+    from rlflow.costs.measurements import Measurements
+    from rlflow.graph.onnx_reader import load_graph
+
+    with suppress(RLFlowError):
+        graphs, ratio = (load_graph(original), load_graph(candidate)), (result["ratio"], *result["interval"])
+        Measurements(TimingDatabase(), threads).keep(*graphs, sizes, ratio, result["original_ms"])
 
 
 def _interface(source):

@@ -47,6 +47,8 @@ def add(commands) -> None:
     command.add_argument("--seconds", type=float, default=20.0, metavar="S", help=seconds)
     slowdown = "by how many percent the options that are chosen may make it slower (default: 5)"
     command.add_argument("--slowdown", type=float, default=5.0, metavar="X", help=slowdown)
+    rewrites = "rewrite it first, by proved rules, for so many seconds; results are then equal within a tolerance"
+    command.add_argument("--rewrite", type=float, nargs="?", const=20.0, metavar="S", help=f"{rewrites} (default: 20)")
     command.add_argument("--receipt", metavar="R.json", help="write the order of this receipt, and check what it says")
     add_threads(command)
     add_sizes(command)
@@ -57,18 +59,18 @@ def run(parsed) -> dict:
     from rlflow.tasks.ordering.memory import Optimised
     from rlflow.tasks.ordering.receipt import named_sizes
 
-    if not parsed.seconds > 0 or not parsed.slowdown >= 0:
-        raise RLFlowError("--seconds is above 0, --slowdown at least 0")
+    if not parsed.seconds > 0 or not parsed.slowdown >= 0 or not (parsed.rewrite is None or parsed.rewrite > 0):
+        raise RLFlowError("--seconds is above 0, --rewrite too, --slowdown at least 0")
     threads, out = threads_of(parsed), Path(parsed.out)
     receipt = read_json(parsed.receipt) if parsed.receipt else None
-    if receipt is not None and (parsed.shape or parsed.fix):
-        raise RLFlowError("the receipt says at which sizes: leave out --shape and --fix")
+    if receipt is not None and (parsed.shape or parsed.fix or parsed.rewrite):
+        raise RLFlowError("the receipt says at which sizes and what is rewritten: leave out --shape, --fix, --rewrite")
     shapes, fix = named_sizes(receipt) if parsed.receipt else (parse_shapes(parsed.shape), parsed.fix)
     with TemporaryDirectory(prefix=".memory-", dir=out.parent) as folder:
         source = source_of(parsed.model, Path(folder), out)
         model = Optimised(source, Path(folder), shapes, fix)
         if receipt is not None:
-            return repeat_receipt(parsed, receipt, model, threads)
+            return repeat_receipt(parsed, receipt, model, shapes, threads)
         return improve(parsed, model, shapes, threads)
 
 
@@ -84,11 +86,16 @@ def source_of(name: str, folder: Path, out: Path) -> Path:
     return folder / "original.onnx"
 
 
-def repeat_receipt(parsed, receipt: dict, model, threads: int) -> dict:
+def repeat_receipt(parsed, receipt: dict, before, shapes: dict, threads: int) -> dict:
     from rlflow.graph.onnx_copy import copy_model
     from rlflow.tasks.ordering.receipt import repeat
+    from rlflow.tasks.ordering.rewrites import again
 
-    executed, out = repeat(receipt, model, threads), Path(parsed.out)
+    model, fix, rewrites = before, receipt["fix"], receipt.get("rewrites")
+    if rewrites is not None:
+        given = (before.source, before.path.with_name("rewritten.onnx"), rewrites, shapes, fix, threads)
+        model = optimised_again(before, again(*given), shapes, fix)
+    executed, out = repeat(receipt, before, model, threads), Path(parsed.out)
     copy_model(model.path, out, same=False)
     text = f"the order of {counted(len(executed), 'node')} repeated; the file is the same, byte for byte"
     sure = "its peaks are those of the receipt; bits compared with the model; the bound is not proved again"
@@ -96,18 +103,43 @@ def repeat_receipt(parsed, receipt: dict, model, threads: int) -> dict:
     return {"nodes": len(executed), "bytes": receipt["bytes"], "model_sha256": receipt["model_sha256"]}
 
 
-def improve(parsed, model, shapes: dict, threads: int) -> dict:
+def optimised_again(before, rewritten, shapes: dict, fix: bool):
+    """What ONNX Runtime makes of the model that was rewritten."""
+    from rlflow.tasks.ordering.memory import Optimised
+
+    folder = before.path.with_name("rewritten")
+    folder.mkdir()
+    return Optimised(rewritten.path, folder, {} if fix else shapes, False, original=before.source)
+
+
+def rewritten_model(parsed, before, shapes: dict, threads: int):
+    """(the rewritten model, optimised; what was rewritten); the model itself and None where there is nothing."""
+    from rlflow.tasks.ordering.rewrites import rewrite
+
+    if parsed.rewrite is None:
+        return before, None
+    path = before.path.with_name("rewritten.onnx")
+    rewritten = rewrite(before.source, path, shapes, parsed.fix, parsed.rewrite, threads)
+    return (optimised_again(before, rewritten, shapes, parsed.fix), rewritten) if rewritten else (before, None)
+
+
+def improve(parsed, before, shapes: dict, threads: int) -> dict:
     """The whole way: search, write, measure, say."""
     from rlflow.graph.onnx_runtime import Setup
     from rlflow.tasks.ordering.files import is_blocked
-    from rlflow.tasks.ordering.memory import SETUPS, best_order, least, rows, snippet, write_in_order
+    from rlflow.tasks.ordering.memory import SETUPS, best_of, best_order, least, rows, snippet, write_in_order
     from rlflow.tasks.ordering.receipt import claims, make_receipt
 
-    with progress_bar(1 + len(SETUPS), "memory", "step") as bar:
-        ordered = best_order(model, parsed.seconds)
+    with progress_bar(2 + len(SETUPS), "memory", "step") as bar:
+        by_order = best_order(before, parsed.seconds)
+        model, rewritten = rewritten_model(parsed, before, shapes, threads)
+        bar.update()
+        ordered = best_of(before, by_order, model, parsed.seconds)
+        if ordered is by_order:
+            model, rewritten = before, None
         better = ordered.best is not ordered.usual
         executed = write_in_order(model, ordered.best, threads) if better else ordered.usual
-        sizes = claims(model, ordered.usual, executed) | {"bound": ordered.bound}
+        sizes = claims(before, model, ordered.usual, executed) | {"bound": ordered.bound}
         written = sizes["peak"] < sizes["usual_peak"]
         bar.update()
         measured = rows(model, written, threads, parsed.seconds, bar)
@@ -115,8 +147,10 @@ def improve(parsed, model, shapes: dict, threads: int) -> dict:
     setup = SETUPS[best.setup]._replace(as_written=written)
     results = {
         "model": parsed.model, "written": written, "nodes": model.problem.n, "unknown_sizes": model.unknown,
-        "sizes": model.sizes, "bytes": sizes, "usual_peaks": sorted(map(model.peak, model.usual)),
+        "sizes": model.sizes, "bytes": sizes, "usual_peaks": sorted(map(before.peak, before.usual)),
         "gain_percent": 100 * (1 - sizes["peak"] / max(sizes["usual_peak"], 1)),
+        "rewritten": rewritten and {"rules": rewritten.rules, "checks": rewritten.checks,
+                                    "best_order": before.peak(by_order.best)},
         "proved": sizes["peak"] == ordered.bound,
         "rows": [row._asdict() for row in measured], "setup": best.setup,
         "this_processor_only": written and is_blocked(model.path),
@@ -124,20 +158,22 @@ def improve(parsed, model, shapes: dict, threads: int) -> dict:
     code = snippet(parsed.out if written else parsed.model, setup)
     files = {}
     if written:
-        receipt = make_receipt(model, ordered, executed, setup, shapes, parsed.fix)
-        files = write_files(Path(parsed.out), model, results, (ordered.usual, executed), receipt, code)
+        rewrites = rewritten and rewritten.receipt
+        receipt = make_receipt(before, model, ordered, executed, setup, shapes, parsed.fix, rewrites)
+        usage = (before.usage(ordered.usual), model.usage(executed))
+        files = write_files(Path(parsed.out), model, results, usage, receipt, code)
     show(results, code if setup != Setup() else "")
     end_with(parsed, results, files, shape_words(shapes, parsed.fix))
     return results | {"files": {name: str(file) for name, file in files.items()}}
 
 
-def write_files(out: Path, model, results: dict, orders: Sequence, receipt: dict, code: str) -> dict[str, Path]:
+def write_files(out: Path, model, results: dict, usage: Sequence, receipt: dict, code: str) -> dict[str, Path]:
     """What each file holds → the file. The model comes last: where it is, all is there."""
     from rlflow.graph.onnx_copy import copy_model
     from rlflow.tasks.ordering.page import write_page
 
     files = {"model": out, "receipt": out.with_suffix(".receipt.json"), "page": out.with_suffix(".memory.html")}
-    write_page(files["page"], results, [model.usage(order) for order in orders], code)
+    write_page(files["page"], results, usage, code)
     write_json(files["receipt"], receipt)
     copy_model(model.path, out, same=False)
     return files
@@ -145,9 +181,9 @@ def write_files(out: Path, model, results: dict, orders: Sequence, receipt: dict
 
 def show(results: dict, code: str) -> None:
     """The figures and how to load the file, on standard output."""
-    from rlflow.tasks.ordering.page import NAMES, figures
+    from rlflow.tasks.ordering.page import figures, names_of
 
-    lines = [("MB", *NAMES, "latency"), *figures(results)]
+    lines = [("MB", *names_of(results), "latency"), *figures(results)]
     width = max(len(what) for what, *_ in lines)
     for what, usual, ordered, latency in lines:
         shown = (usual, ordered, latency) if results["written"] else (usual, latency)
@@ -169,6 +205,9 @@ def result_line(results: dict) -> str:
     sizes = results["bytes"]
     peak, usual, bound = (f"{sizes[name] / 1e6:.3f}" for name in ("peak", "usual_peak", "bound"))
     least = "proved: no order needs less" if results["proved"] else f"no order needs less than {bound} MB"
+    if results["rewritten"]:
+        order = f"the best order alone needs {results['rewritten']['best_order'] / 1e6:.3f}"
+        least = f"{counted(sum(results['rewritten']['rules'].values()), 'rewrite')}; {order}"
     if results["written"]:
         return f"{results['gain_percent']:.1f} % less at the peak: {peak} MB of activations instead of {usual}; {least}"
     if results["proved"]:
@@ -182,7 +221,10 @@ def certainty(results: dict) -> list[str]:
     from rlflow.tasks.ordering.memory import SEEDS
 
     parts = []
-    if results["written"]:
+    if results["rewritten"]:
+        parts.append(f"{results['rewritten']['checks']} between the model and the rewritten one")
+        parts.append(f"that and the file: the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
+    elif results["written"]:
         parts.append(f"the same bits on {counted(len(SEEDS), 'random input')}, run in that order")
     if results["this_processor_only"]:
         parts.append("it suits processors such as this one alone")

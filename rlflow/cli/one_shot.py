@@ -1,5 +1,5 @@
-"""The stages of a one-shot task: a controller learns on its instance, and decides; nothing is collected and nothing
-dreamt.
+"""The stages of a one-shot task: a controller learns on its instance or on others of its kind, and decides; nothing is
+collected and nothing dreamt.
 """
 
 import time
@@ -14,6 +14,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar, shown_by
 from rlflow.deliver.candidates import Decision
 from rlflow.tasks.base import ONE_SHOT, Instance
+from worldmodel.training import prepare_tensorflow
 
 
 def refuse(run, stage: str) -> None:
@@ -47,7 +48,7 @@ def evaluate(run) -> dict:
     def work() -> dict:
         controller, started = _controller(run), time.monotonic()
         controller.load(run.path / "controller" / config.controller.name)
-        decided = controller.act(instance.arrays(), config.eval.samples, np.random.default_rng(config.seed))
+        decided = controller.act(instance, config.eval.samples, np.random.default_rng(config.seed))
         evaluations = trained["trainings"][0]["env_steps"] + len(decided)
         decisions = [_best("controller", instance, decided, evaluations, started)]
         started = time.monotonic()
@@ -63,7 +64,10 @@ def evaluate(run) -> dict:
 def _controller(run):
     kind = CONTROLLERS.get(run.config.controller.name)
     check_observes(kind, Observes.GRAPH, ONE_SHOT)
-    return kind(controller_config(run.config), run.task.initial, run.config.seed)
+    config = controller_config(run.config)
+    if "tensorflow" in config.needs:
+        prepare_tensorflow(run.config.seed, run.config.world_model.threads)
+    return kind(config, run.task.initial, run.config.seed)
 
 
 def _best(name: str, instance: Instance, decisions: np.ndarray, evaluations: int, started: float) -> Decision:

@@ -9,6 +9,7 @@ from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
 from rlflow.common.progress import say
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
@@ -16,6 +17,8 @@ from rlflow.deliver.candidates import Candidate
 from rlflow.deliver.contenders import Contender, contenders, different, tidied, without_what_does_not_pay
 from rlflow.deliver.contest import Contest, compete
 from rlflow.deliver.delivery import sizes_to_measure
+from rlflow.deliver.expected import by_expected_improvement
+from rlflow.deliver.kept import keep_contest
 from rlflow.deliver.shares import measured_families
 
 PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where they take all that is theirs
@@ -101,8 +104,9 @@ def _choose(run, best, budget: Budget) -> dict:
         return _deliver(run, candidates, 0.0, **options)
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
-    entered = contenders(run.task, candidates, best.candidates(), known)
+    entered = by_expected_improvement(run.task, contenders(run.task, candidates, best.candidates(), known))
     contest = _compete(run, entered, time.monotonic() + CONTEST * budget.left)
+    keep_contest(Measurements(database, threads), run.task, contest)
     winner, *others = contest.ranked or candidates
     ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
     outcome = _deliver(run, ranked, max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), **options)

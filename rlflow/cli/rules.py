@@ -48,9 +48,9 @@ def add_enumerate(commands) -> None:
 
 def run_list(parsed) -> dict:
     from rlflow.rules.exactness import exactness
-    from rlflow.rules.language import load_rules
+    from rlflow.rules.language import families, load_rules
 
-    rules, listed = load_rules(), []
+    rules, listed = load_rules(families()), []
     for xfer_id, rule in enumerate(rules):
         exact = exactness(rule)
         print(f"{xfer_id:3}  {rule.family:12}  {exact:8}  {rule.name:36}  {rule.why}")
@@ -58,8 +58,7 @@ def run_list(parsed) -> dict:
             {"name": rule.name, "family": rule.family, "exactness": exact, "why": rule.why, "text": rule.text}
         )
     exact = sum(entry["exactness"] == "exact" for entry in listed)
-    families = len({rule.family for rule in rules})
-    result = f"{len(listed)} rules of {families} families, {exact} of which change no rounding"
+    result = f"{len(listed)} rules of {len(families())} families, {exact} of which change no rounding"
     ending({"result": result}, "rules", "explain", "light_squeezenet")
     return {"hash": rules.hash, "rules": listed}
 
@@ -67,11 +66,11 @@ def run_list(parsed) -> dict:
 def run_explain(parsed) -> dict:
     from rlflow.graph.typical import load_at
     from rlflow.rules import explain
-    from rlflow.rules.language import load_rules
+    from rlflow.rules.language import families, load_rules
     from rlflow.rules.prepare import prepared
     from rlflow.runs.config import parse_shapes
 
-    rules = load_rules()
+    rules = load_rules(families())
     for name in parsed.rule:
         rules.index(name)  # raises for one that there is not
     model, shapes = zoo_or_path(parsed.model), parse_shapes(parsed.shape)
@@ -92,10 +91,10 @@ def run_explain(parsed) -> dict:
 
 
 def run_picture(parsed) -> dict:
-    from rlflow.rules.language import load_rules
+    from rlflow.rules.language import families, load_rules
     from rlflow.rules.picture import picture
 
-    rules = load_rules()
+    rules = load_rules(families())
     drawn = picture(rules[rules.index(parsed.name)])
     print(drawn)
     ending({"result": f"{parsed.name} as a Mermaid diagram"}, "rules", "prove", parsed.name)
@@ -104,11 +103,11 @@ def run_picture(parsed) -> dict:
 
 def run_docs(parsed) -> dict:
     from rlflow.common.files import write_bytes
-    from rlflow.rules.language import load_rules
+    from rlflow.rules.language import families, load_rules
     from rlflow.rules.page import page
     from rlflow.rules.prover.records import load_proofs, proof_of
 
-    rules, proofs = load_rules(), load_proofs()
+    rules, proofs = load_rules(families()), load_proofs()
     proved = {rule.name: record for rule in rules if (record := proof_of(rule, proofs))}
     measured = read_json(MEASURED)["figures"]["families"] if MEASURED.exists() else {}
     text = page(rules, proved, measured)
@@ -122,7 +121,7 @@ def run_docs(parsed) -> dict:
 
 
 def run_prove(parsed) -> dict:
-    from rlflow.rules.language import load_rules
+    from rlflow.rules.language import families, load_rules
     from rlflow.rules.prover.prove import prove
     from rlflow.rules.prover.records import store_proofs
 
@@ -132,7 +131,7 @@ def run_prove(parsed) -> dict:
         seconds = f"{result.seconds:6.2f} s"
         print(f"{result.proof:12}  {result.name:36}  {seconds}  {result.bound or result.how}", flush=True)
 
-    rules = load_rules()
+    rules = load_rules(families())
     proofs = prove(rules, parsed.names, parsed.workers, store)
     kinds = Counter(proof.proof for proof in proofs)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())

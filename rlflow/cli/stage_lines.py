@@ -39,9 +39,12 @@ def controller_lines(run, results: Mapping) -> dict[str, object]:
     for training in results["trainings"]:
         ended = f"stopped by {training['stop_reason']}"
         returns.append(f"{training['best_return']:.3f} (τ={training['temperature']:g}, {ended})")
-    real = run.config.controller.train_on == "real"
+    where = "in the dream"
+    if run.config.controller.train_on == "real":
+        seconds = results["trainings"][0]["measurement_seconds"]
+        where = "on the real graph" + (f"; {seconds:.1f} s of measurement" if seconds else "")
     return {
-        "result": f"{name} came to a return of {', '.join(returns)} {'on the real graph' if real else 'in the dream'}",
+        "result": f"{name} came to a return of {', '.join(returns)} {where}",
         "folder": controller_folder(run, results["trainings"][0]["temperature"]),
     }
 

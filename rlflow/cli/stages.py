@@ -15,7 +15,15 @@ from rlflow.cli.curves import draw_dream_and_reality
 from rlflow.cli.iterations import RunIterations
 from rlflow.cli.learning import dream_options, learn_to_act, learn_world_model
 from rlflow.cli.stage_lines import FIDELITY_TABLE, LINES
-from rlflow.cli.wiring import controller_folder, controllers_environment, events, load_world_model, trained_controller
+from rlflow.cli.wiring import (
+    as_seen,
+    controller_folder,
+    controllers_environment,
+    events,
+    load_world_model,
+    sees_candidates,
+    trained_controller,
+)
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes
 from rlflow.common.errors import first_line
@@ -27,7 +35,6 @@ from rlflow.tasks.base import ONE_SHOT, LocalState
 from worldmodel.dream import DreamEnv
 from worldmodel.fidelity import fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
-from worldmodel.latent_env import LatentEnv
 from worldmodel.training import split_episodes
 
 FRESH = 32  # random episodes that a world model is judged on where its training kept none
@@ -43,6 +50,8 @@ def learn(run, result=None) -> dict:
     for name, stage in stages.items():
         if name == "collect" and run.config.world_model.mode == "online":
             continue  # the world model's training plays the episodes
+        if name in ("collect", "train-wm") and sees_candidates(run):
+            continue  # there is no world model
         results[name] = stage(run)
         if name in LINES:
             say(f"{name}: {LINES[name](run, results[name])['result']}")
@@ -91,11 +100,12 @@ def train_world_model(run) -> dict:
 
 
 def train_controller(run) -> dict:
-    """One controller per temperature, inside the dream alone; of a one-shot task, one on its instance."""
+    """One controller per temperature, inside the dream alone; one that sees candidates, on the real graph; of a
+    one-shot task, one on its instance.
+    """
     if run.spec.shape == ONE_SHOT:
         return one_shot.train_controller(run)
-    run.require("train-wm")
-    config, model = run.config, load_world_model(run)
+    config, model = run.config, _world_model(run)
 
     def work() -> dict:
         trainings = []
@@ -106,6 +116,14 @@ def train_controller(run) -> dict:
         return {"controller": config.controller.name, "trainings": trainings}
 
     return run.stage("train-controller", work)
+
+
+def _world_model(run):
+    """What the run's controller sees the graph through; None if it sees candidates."""
+    if sees_candidates(run):
+        return None
+    run.require("train-wm")
+    return load_world_model(run)
 
 
 # -- eval ------------------------------------------------------------------------------------------
@@ -120,14 +138,14 @@ def evaluate(run, result=None) -> dict:
     if run.spec.shape == ONE_SHOT:
         return one_shot.evaluate(run)
     trained, config = run.require("train-controller"), run.config
-    model, actors, tries = load_world_model(run), [], []
+    model, actors, tries = _world_model(run), [], []
 
     def work() -> dict:
-        environment, started = LatentEnv(controllers_environment(run), model), time.monotonic()
+        environment, started = as_seen(run, controllers_environment(run), model), time.monotonic()
         actors[:] = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
         tries[:] = [best_of(actor, environment, config.eval.samples, config.seed) for actor in actors]
         controller = _controllers_candidate(run, trained, tries, started)
-        candidates = [controller]
+        candidates = [controller, *_measured(run, trained, controller.interactions)]
         if isinstance(run.task.initial, LocalState):
             candidates.append(_greedy(run))
         candidates.append(_random(run, controller.interactions))
@@ -136,10 +154,12 @@ def evaluate(run, result=None) -> dict:
             candidates += [candidate for candidate in result.candidates() if candidate.name not in names]
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
-        outcome["dreamt"] = _dream_and_reality(run, trained, tries)
+        outcome["dreamt"] = _dream_and_reality(run, trained, tries) if model is not None else []
         return outcome
 
     outcome = run.stage("eval", work)
+    if model is None:
+        return outcome
     try:
         _draw(run, model, actors, tries)
     except (Exception, KeyboardInterrupt) as error:  # the stage is finished, with or without pictures
@@ -158,13 +178,21 @@ def _draw(run, model, actors: list, tries: list) -> None:
 def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:
     """The best that a controller reached. Its interactions are all that were played for it, in training and acting."""
     best = min(tries, key=lambda tried: tried.cost)
-    interactions = run.require("train-wm")["interactions"]
+    interactions = 0 if sees_candidates(run) else run.require("train-wm")["interactions"]
     if run.config.controller.train_on == "real":
         interactions += trained["trainings"][0]["env_steps"]
     for tried in tries:
         interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
     state = follow(run.task, best.actions)
     return Candidate("controller", state, best.actions, interactions, time.monotonic() - started)
+
+
+def _measured(run, trained: dict, interactions: int) -> Iterator[Candidate]:
+    """The fastest graph that was measured in training on the real graph, if any was."""
+    for training in trained["trainings"]:
+        best = training.get("measured")
+        if best and (actions := best["actions"]):
+            yield Candidate("measured", follow(run.task, actions), actions, interactions, trained["seconds"])
 
 
 def _greedy(run) -> Candidate:
@@ -206,7 +234,7 @@ def evaluate_world_model(run) -> dict:
     options = {"uncertainty_limit": config.dream.uncertainty_limit or 0.0, "seed": config.seed}
     training, held_out = _random_episodes(run)
     result = {"held-out random": fidelity(model, held_out, training, **options)}
-    if run.results("train-controller"):
+    if run.results("train-controller") and not sees_candidates(run):
         environment = controllers_environment(run)
         for temperature in config.dream.temperatures:
             controller = trained_controller(run, model, temperature)

@@ -7,7 +7,8 @@ from rlflow.cli.wiring import open_run
 TEXT = "train the controller inside the dream"
 PAGE = """\
 Trains the controller inside the dream: its environment is the world model. With controller.train_on=real it learns on
-the real graph, for comparison; the controller of a one-shot task learns on its instance, as its first stage.
+the real graph, for comparison; the controller of a one-shot task learns on its instance, or on others of its kind, as
+its first stage.
 
 Before it: train-wm. After it: eval, which lets the controller act on the real graph."""
 

@@ -61,7 +61,11 @@ def check_installed(who: str, needs: Sequence[str]) -> None:
 
 
 def check_rewriting(run, command: str) -> None:
-    """Raises RLFlowError if the run's task is another one: what the command delivers is an ONNX file."""
+    """Raises RLFlowError unless task and cost of the run are such that the command can deliver a faster ONNX file."""
+    from rlflow.costs import COSTS
+    from rlflow.tasks.rewriting import check_is_of_time
+
+    check_is_of_time(COSTS.get(run.config.cost.name))
     if run.config.task.name != "rewriting":
         raise RLFlowError(f"'{command}' makes ONNX models faster: task.name=rewriting, not {run.config.task.name}")
 
@@ -127,8 +131,37 @@ def controllers_environment(run):
     return run.spec.make_env(run.task, run.config.controller.max_steps)
 
 
+def sees_candidates(run) -> bool:
+    """Whether the run's controller sees the graph and all candidates, and so needs no world model. Raises RLFlowError
+    if it is to learn in the dream, which has none.
+    """
+    from controllers import CONTROLLERS
+    from controllers.base import Observes
+
+    options = run.config.controller
+    sees = CONTROLLERS.get(options.name).observes == Observes.CANDIDATES
+    if sees and options.train_on != "real":
+        raise RLFlowError(
+            f"the controller '{options.name}' observes candidates, which only the real graph has: "
+            "controller.train_on=real"
+        )
+    return sees
+
+
+def as_seen(run, env, model):
+    """A real environment as the run's controller sees it. model: None where it sees candidates."""
+    from controllers.config import controller_config
+    from rlflow.env.candidates import CandidateEnv
+    from worldmodel.latent_env import LatentEnv
+
+    if model is not None:
+        return LatentEnv(env, model)
+    config = controller_config(run.config)
+    return CandidateEnv(env, config.layers if config.encoding == "local" else None)
+
+
 def make_controller(run, model):
-    """An untrained one, for the spaces of the world model."""
+    """An untrained one, for the spaces of the world model. model: None where it sees candidates."""
     from controllers import CONTROLLERS
     from controllers.base import Observes, check_observes
     from controllers.config import controller_config
@@ -136,11 +169,13 @@ def make_controller(run, model):
     from worldmodel.training import prepare_tensorflow
 
     kind = CONTROLLERS.get(run.config.controller.name)
-    check_observes(kind, Observes.LATENT, "step by step")
-    config, observation_space = controller_config(run.config), spaces.observation_space(model)
+    check_observes(kind, Observes.CANDIDATES if model is None else Observes.LATENT, "step by step")
+    config = controller_config(run.config)
     if "tensorflow" in config.needs:
         prepare_tensorflow(run.config.seed, run.config.world_model.threads)
-    return kind(config, observation_space, spaces.action_space(model.spec), run.config.seed)
+    if model is None:
+        return kind(config, run.config.seed)
+    return kind(config, spaces.observation_space(model), spaces.action_space(model.spec), run.config.seed)
 
 
 def controller_folder(run, temperature: float) -> Path:

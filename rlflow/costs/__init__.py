@@ -1,4 +1,4 @@
-"""What a graph costs: an exact sum of what its operators cost.
+"""What a graph costs: an exact sum of what its operators cost, or a quantity of the whole (`memory`).
 
 A cost model has
 
@@ -6,10 +6,13 @@ A cost model has
     passes: container of str or None     the operators that it looks past, None for all
     open(threads, database) -> model     how a config makes one (a class method)
     node_cost(graph, node) -> NodeCost   depends on what `signature` holds, never on names or ids
+    context: int                         optional, how many edges further, past any operator, what it sees may change it
     deadline: float                      optional, what `timing_until` sets, for one that times operators
     spread(graph, node) -> Spread        optional, by how much node_cost may be off: `rlflow.costs.spread`
     time_again(timing)                   optional, of one that times: takes a timing that its spread names once more
     target: Target or None               optional, the other machine that it estimates for: `rlflow.costs.target`
+    whole(graph) -> int                  optional, of one of which a graph's cost is no sum: stands for that of runtimes
+    unit: str, per_unit: float           optional, of another quantity than time: as `rlflow.tasks.base.Task` has them
 
 and one line in `COSTS`. Costs are integers, so that a total that is updated by difference after a rewrite
 equals the total counted anew, whatever the path. Constant nodes cost nothing: they are folded on export.
@@ -33,12 +36,17 @@ COSTS = Registry(
         "roofline": "rlflow.costs.calibrate:RooflineCost",
         "profiled": "rlflow.costs.profiled:ProfiledCost",
         "corrected": "rlflow.costs.corrected:CorrectedCost",
+        "learned": "rlflow.costs.learned:LearnedCost",
+        "memory": "rlflow.costs.memory.cost:MemoryCost",
     },
 )
 
 
 class NodeCost(NamedTuple):
-    """Cost of one operator or of a sum of them: runtime in picoseconds, the bytes it reads and writes."""
+    """Cost of one operator or of a sum of them: runtime in picoseconds, the bytes it reads and writes.
+
+    A cost of another quantity than time has that in the place of the runtime.
+    """
 
     runtime_ps: int
     flops: int
@@ -73,6 +81,11 @@ def timing_until(model: CostModel, deadline: float) -> Iterator[None]:
         model.deadline = math.inf
 
 
+def unit_of(model: CostModel) -> tuple[str, float]:
+    """What people are told a cost in, and how much of it one such unit is."""
+    return getattr(model, "unit", "ms"), getattr(model, "per_unit", 1e9)
+
+
 def runtime_ms(cost: NodeCost) -> float:
     return cost.runtime_ps / 1e9
 
@@ -99,12 +112,13 @@ class GraphCost:
     @classmethod
     def of(cls, model: CostModel, graph: Graph) -> "GraphCost":
         nodes = {node_id: model.node_cost(graph, node) for node_id, node in graph.nodes.items()}
-        return cls(_sum(nodes.values()), nodes)
+        return cls(_of_whole(model, graph, _sum(nodes.values())), nodes)
 
     def after(self, model: CostModel, rewritten: Graph, touched: frozenset[int]) -> "GraphCost":
         """The cost of `rewritten`, which rewrites made of this cost's graph: only what they `touched` is counted anew.
         """
         affected = neighbourhood(rewritten, touched, model.reach, model.passes)
+        affected = neighbourhood(rewritten, affected, context_of(model))
         nodes, recounted = self.nodes.copy(), set(touched)
         total = list(self.total)
         for node_id in affected:
@@ -115,7 +129,12 @@ class GraphCost:
             if new != old:
                 recounted.add(node_id)
                 total = [t + b - a for t, a, b in zip(total, old, new, strict=True)]
-        return GraphCost(NodeCost(*total), nodes, frozenset(recounted))
+        return GraphCost(_of_whole(model, rewritten, NodeCost(*total)), nodes, frozenset(recounted))
+
+
+def context_of(model: CostModel) -> int:
+    """Of a cost model: see above."""
+    return getattr(model, "context", 0)
 
 
 def neighbourhood(graph: Graph, node_ids, reach: int, passes: Container[str] | None = None) -> set[int]:
@@ -165,6 +184,11 @@ def peak_memory(graph: Graph) -> int:
         peak = max(peak, live)
         live -= sum(size(tensor) for tensor in dying.pop(position, ()))
     return peak
+
+
+def _of_whole(model: CostModel, graph: Graph, total: NodeCost) -> NodeCost:
+    """The cost of a graph, of which the sum over all nodes is the total."""
+    return total._replace(runtime_ps=model.whole(graph)) if hasattr(model, "whole") else total
 
 
 def _sum(costs) -> NodeCost:

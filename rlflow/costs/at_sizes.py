@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from rlflow.costs import CostModel, NodeCost, graph_cost
+from rlflow.costs import CostModel, NodeCost, context_of, graph_cost, unit_of
 from rlflow.costs.spread import EXACT, Spread, node_spread
 from rlflow.costs.target import Target, target_of
 from rlflow.graph.model import Graph, Node
@@ -34,8 +34,11 @@ class AtSizes:
 
     def __init__(self, model: CostModel, sizes: Sequence[Mapping[str, int]], original: Graph):
         self.model, self.sizes, self._original = model, tuple(sizes), original
-        self.reach, self.passes = model.reach, model.passes
+        self.reach, self.passes, self.context = model.reach, model.passes, context_of(model)
+        self.unit, self.per_unit = unit_of(model)
         self._last: tuple[Graph, list[Graph]] | None = None  # the last graph asked about, and its views
+        if hasattr(model, "whole"):
+            self.whole, self.strain = self._mean_of_wholes, self._first_strain
 
     @property
     def deadline(self) -> float:
@@ -53,9 +56,20 @@ class AtSizes:
         costs = [self.model.node_cost(view, node) for view in self._views(graph)]
         if len(costs) == 1:
             return costs[0]
-        runtime = sum(weight * cost.runtime_ps for weight, cost in zip(self._weights, costs, strict=True))
         others = [round(sum(column) / len(costs)) for column in list(zip(*costs, strict=True))[1:]]
-        return NodeCost(round(runtime / len(costs)), *others)
+        return NodeCost(self._mean([cost.runtime_ps for cost in costs]), *others)
+
+    def _mean_of_wholes(self, graph: Graph) -> int:
+        """`whole`, where the model has that."""
+        wholes = [self.model.whole(view) for view in self._views(graph)]
+        return wholes[0] if len(wholes) == 1 else self._mean(wholes)
+
+    def _first_strain(self, graph: Graph) -> Mapping[int, int]:
+        """`strain` at the first size, where the model has that."""
+        return self.model.strain(self._views(graph)[0])
+
+    def _mean(self, runtimes: Sequence[int]) -> int:
+        return round(sum(weight * one for weight, one in zip(self._weights, runtimes, strict=True)) / len(runtimes))
 
     def spread(self, graph: Graph, node: Node) -> Spread:
         """By how much `node_cost` may be off."""

@@ -125,12 +125,30 @@ class Correction:
             raise RLFlowError(f"{path} holds no correction of costs: {error}") from error
 
 
-class CorrectedCost:
+class OnAnEstimate:
+    """A cost model made of another one's estimates."""
+
+    def __init__(self, estimate: CostModel):
+        self.estimate, self.reach, self.passes = estimate, estimate.reach, estimate.passes
+
+    @property
+    def deadline(self) -> float:
+        return self.estimate.deadline
+
+    @deadline.setter
+    def deadline(self, clock: float) -> None:
+        self.estimate.deadline = clock
+
+    def time_again(self, timing: str) -> None:
+        self.estimate.time_again(timing)
+
+
+class CorrectedCost(OnAnEstimate):
     """Another cost model's estimates, corrected."""
 
     def __init__(self, estimate: CostModel, correction: Correction):
-        self.estimate, self.correction = estimate, correction
-        self.reach, self.passes = estimate.reach, estimate.passes
+        super().__init__(estimate)
+        self.correction = correction
 
     @classmethod
     def open(cls, threads: int = 1, database: Path | str | None = None) -> "CorrectedCost":
@@ -154,14 +172,6 @@ class CorrectedCost:
             )
         return cls(ProfiledCost.open(threads, database), correction)
 
-    @property
-    def deadline(self) -> float:
-        return self.estimate.deadline
-
-    @deadline.setter
-    def deadline(self, clock: float) -> None:
-        self.estimate.deadline = clock
-
     def node_cost(self, graph: Graph, node: Node) -> NodeCost:
         cost = self.estimate.node_cost(graph, node)
         if cost == FREE:
@@ -172,9 +182,6 @@ class CorrectedCost:
         """By how much `node_cost` may be off."""
         spread = node_spread(self.estimate, graph, node)
         return EXACT.plus(spread, self.correction.factor(kind_of(graph, node))) if spread else EXACT
-
-    def time_again(self, timing: str) -> None:
-        self.estimate.time_again(timing)
 
 
 def correction_path(threads: int, database: Path | str | None = None) -> Path:

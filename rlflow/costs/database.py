@@ -2,8 +2,9 @@
 
 A SQLite file that several processes may share; it is a cache, so that a file of an older format is emptied.
 
-Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`), and what whole
-graphs were measured to take (`rlflow.costs.latencies`).
+Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`), what whole
+graphs were measured to take (`rlflow.costs.latencies`), and of all that was measured what a learned latency sees of it
+(`rlflow.costs.measurements`).
 
 A database answers with the timings of one machine: this one, or that of which somebody took timings into it from a file
 (`rlflow.costs.portable`). Then it is that machine's for good, and nothing is timed into it elsewhere.
@@ -18,6 +19,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import onnxruntime
 
@@ -42,9 +44,37 @@ LATENCIES = """CREATE TABLE IF NOT EXISTS latencies (
     graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
     ratio REAL, low REAL, high REAL, original_ms REAL, pairs INTEGER, seconds REAL,
     PRIMARY KEY (graph, original, sizes, threads, machine, onnxruntime))"""
+# Every measurement of a graph beside the one that it was rewritten from, whoever took it.
+MEASUREMENTS = """CREATE TABLE IF NOT EXISTS measurements (
+    graph TEXT, original TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT,
+    ratio REAL, low REAL, high REAL, original_ms REAL)"""
+# What is seen of graphs that were measured: `rlflow.costs.kernel_graph.to_bytes`.
+GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
+    graph TEXT, sizes TEXT, threads INTEGER, machine TEXT, onnxruntime TEXT, date TEXT, kernels BLOB,
+    PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""
+MEASURED = ("families", "latencies", "measurements", "graphs")  # what `clear` deletes beside the timings
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row where the database is another machine's
 LEAST_WIDTH = 0.005  # of an interval: no measurement is surer
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
+
+
+class Pair(NamedTuple):
+    """graph, original: hashes.  sizes: those of their symbols, as text."""
+
+    graph: str
+    original: str
+    sizes: str
+
+
+class MeasuredPair(NamedTuple):
+    """ratio, low, high: what the graph takes of what the original takes, with its 95 % interval.  original_ms: what
+    that takes; None where it is not known."""
+
+    pair: Pair
+    ratio: float
+    low: float
+    high: float
+    original_ms: float | None
 
 
 def default_path() -> Path:
@@ -71,8 +101,8 @@ class TimingDatabase:
             self._renew(tables > 0)
         with self.connected() as connection:
             connection.execute(TARGET)
-            connection.execute(FAMILIES)
-            connection.execute(LATENCIES)
+            for table in (FAMILIES, LATENCIES, MEASUREMENTS, GRAPHS):
+                connection.execute(table)
             target = connection.execute("SELECT machine FROM target").fetchone()
         self.machine = target[0] if target else machine()
 
@@ -153,8 +183,8 @@ class TimingDatabase:
         """Deletes what `rows` would give, and what was measured there; returns how many timings."""
         where, values = _where(threads, machine)
         with self.lock(), self.connected() as connection:
-            connection.execute(f"DELETE FROM families{where}", values)
-            connection.execute(f"DELETE FROM latencies{where}", values)
+            for table in MEASURED:
+                connection.execute(f"DELETE FROM {table}{where}", values)
             return connection.execute(f"DELETE FROM timings{where}", values).rowcount
 
     def keep_family(self, family: str, threads: int, ratio: float, low: float, high: float) -> None:
@@ -197,6 +227,40 @@ class TimingDatabase:
         with self.connected() as connection:
             row = connection.execute(query, key).fetchone()
         return Latency(*row) if row else None
+
+    def keep_measurement(self, pair: "Pair", threads: int, ratio: Sequence[float], original_ms: float | None) -> None:
+        """Keeps what one graph was measured to take of what another one takes. ratio: and its 95 % interval.
+        original_ms: what the other one took; None where that is not known."""
+        self.check_here()
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        row = (*pair, threads, self.machine, onnxruntime.__version__, date, *ratio, original_ms)
+        with self.connected() as connection:
+            connection.execute(f"INSERT INTO measurements VALUES ({','.join('?' * len(row))})", row)
+
+    def measurements(self, threads: int) -> list["MeasuredPair"]:
+        """All that were taken, the first one first."""
+        query = (
+            f"SELECT {','.join((*Pair._fields, *MeasuredPair._fields[1:]))} FROM measurements"
+            " WHERE threads=? AND machine=? AND onnxruntime=? ORDER BY rowid"
+        )
+        with self.connected() as connection:
+            rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
+        return [MeasuredPair(Pair(*row[:3]), *row[3:]) for row in rows]
+
+    def keep_graph(self, graph: str, sizes: str, threads: int, kernels: bytes) -> None:
+        """Keeps what is seen of a graph, instead of what there was. graph: its hash."""
+        self.check_here()
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        row = (graph, sizes, threads, self.machine, onnxruntime.__version__, date, kernels)
+        with self.connected() as connection:
+            connection.execute(f"INSERT OR REPLACE INTO graphs VALUES ({','.join('?' * len(row))})", row)
+
+    def graphs(self, threads: int) -> dict[tuple[str, str], bytes]:
+        """(hash, sizes) → what is seen of the graph."""
+        query = "SELECT graph, sizes, kernels FROM graphs WHERE threads=? AND machine=? AND onnxruntime=?"
+        with self.connected() as connection:
+            rows = connection.execute(query, (threads, self.machine, onnxruntime.__version__)).fetchall()
+        return {(graph, sizes): kernels for graph, sizes, kernels in rows}
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:

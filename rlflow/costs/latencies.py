@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import say
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.measurements import Measurements, sizes_text
 from rlflow.costs.probe import Latency, LostMeasurement
 from rlflow.graph.model import Graph
 
@@ -34,7 +35,7 @@ class Latencies:
     def __init__(self, database: TimingDatabase, threads: int, measure: Measure):
         database.check_here()
         self.database, self.threads, self.seconds = database, threads, 0.0
-        self._measure = measure
+        self._measure, self._measurements = measure, Measurements(database, threads)
         self._known: dict[tuple[str, str, str], Latency] = {}
         self._lost_in_a_row = 0
 
@@ -45,15 +46,22 @@ class Latencies:
 
         Raises RLFlowError if MOST_LOST measurements in a row are lost, or ONNX Runtime refuses the original.
         """
-        key = graph.hash, original.hash, repr([sorted(one.items()) for one in sizes])
+        key = graph.hash, original.hash, sizes_text(sizes)
         if key not in self._known:
-            latency = self.database.latency(*key, self.threads)
-            if latency is None:
-                with self.database.lock():  # another process may have measured it while we waited
-                    latency = self.database.latency(*key, self.threads) or self._measured(key, original, graph, sizes)
+            latency = self.database.latency(*key, self.threads) or self._new(key, original, graph, sizes)
             self.seconds += latency.seconds
             self._known[key] = latency
         return self._known[key]
+
+    def _new(self, key: tuple, original: Graph, graph: Graph, sizes) -> Latency:
+        with self.database.lock():
+            latency = self.database.latency(*key, self.threads)
+            if latency is not None:
+                return latency  # another process has measured it while we waited
+            latency = self._measured(key, original, graph, sizes)
+        if not latency.lost:
+            self._measurements.keep(original, graph, sizes, latency[:3], latency.original_ms)
+        return latency
 
     def _measured(self, key: tuple, original: Graph, graph: Graph, sizes) -> Latency:
         started = time.monotonic()

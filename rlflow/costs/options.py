@@ -18,7 +18,9 @@ class CostOptions:
     name: str = option(
         "profiled",
         "analytic (a roofline, the same everywhere), roofline (of this machine: `costs calibrate`), profiled "
-        "(operators timed on this machine) or corrected (that one, corrected by measurements: `costs fit`)",
+        "(operators timed on this machine), corrected (that one, a factor for each kind of operator: `costs fit`) or "
+        "learned (that one, by what operators are and what lies around them, from all measurements: `costs learn`); "
+        "memory (bytes at the peak, in the best order) is for searches and agents: `memory --rewrite` delivers by it",
     )
     threads: int | None = option(
         None,

@@ -36,11 +36,13 @@ class Contest(NamedTuple):
     Attributes:
       ranked: the best first; those that there was no time for last.
       families: family → latency with its rewrites, of that without them.
+      measured: those that were in two draws or more, and their share of the original's latency.
       table: JSON-able, of those that competed: name, draws, ratio (of the original's latency).
     """
 
     ranked: list[Candidate]
     families: dict[str, Ratio]
+    measured: list[tuple[Candidate, Ratio]]
     table: list[dict]
 
 
@@ -68,7 +70,11 @@ def compete(
         {"name": competing[k].candidate.name, "draws": len(ratios[k]), "ratio": float(np.median(ratios[k]))}
         for k in order if ratios[k]
     ]  # fmt: skip
-    return Contest(ranked, _families(competing, ratios, seed), table)
+    measured = [
+        (one.candidate, ratio_of([[ratio] for ratio in draws], seed))
+        for one, draws in zip(competing, ratios, strict=True) if len(draws) > 1
+    ]  # fmt: skip
+    return Contest(ranked, _families(competing, ratios, seed), measured, table)
 
 
 def _how_many(source: Path, inputs: list, threads: int, end: float) -> int:

@@ -22,7 +22,7 @@ more blocks at both ends are unlike those between. Without the number of readers
 differently, and ends above.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -116,6 +116,10 @@ class AlikeState(LocalState):
     @property
     def hash(self) -> str:
         return self.single.hash
+
+    @property
+    def strain(self) -> Mapping[int, int] | None:
+        return self.single.strain
 
     @property
     def reach(self) -> int:

@@ -11,7 +11,7 @@ MOVES = ("single", "alike")
 class EnvOptions:
     """The real environment."""
 
-    rules: tuple[str, ...] = option((), "rule families (files in rlflow/rules/); empty for all")
+    rules: tuple[str, ...] = option((), "rule families (files in rlflow/rules/); empty for all but `memory`")
     exact: bool = option(
         False, "of those, only the rules that change no rounding; results are compared bit for bit (`optimise --exact`)"
     )

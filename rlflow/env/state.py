@@ -4,16 +4,15 @@ A `RewriteState` is an immutable value, so saving, restoring and forking are ass
 rollouts and the Gymnasium environment all stand on it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import ClassVar
 
 import numpy as np
 
 from rlflow.common.errors import RLFlowError
-from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms
+from rlflow.costs import CostModel, GraphCost, NodeCost, graph_cost, neighbourhood, runtime_ms, unit_of
 from rlflow.costs.at_sizes import at_sizes
 from rlflow.costs.target import check_recorded
 from rlflow.env.observation.arrays import arrays, encoding_spec, size_features, totals
@@ -40,9 +39,6 @@ class Task:
       moves: see `env.moves`; `rlflow.env.alike.start_of` heeds it, `initial` offers single rewrites always.
     """
 
-    unit: ClassVar[str] = "ms"
-    per_unit: ClassVar[float] = 1e9  # picoseconds in a millisecond
-
     graph: Graph
     rules: RuleSet
     cost: CostModel
@@ -54,6 +50,14 @@ class Task:
 
     def __post_init__(self):
         object.__setattr__(self, "cost", at_sizes(self.cost, self.sizes, self.original))
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.cost)[0]
+
+    @property
+    def per_unit(self) -> float:
+        return unit_of(self.cost)[1]
 
     @property
     def original(self) -> Graph:
@@ -133,7 +137,7 @@ class RewriteState(LocalState):
 
     @property
     def objective(self) -> int:
-        """Estimated runtime in picoseconds."""
+        """Estimated runtime in picoseconds; of another cost than one of time, what that counts."""
         return self.graph_cost.total.runtime_ps
 
     @property
@@ -192,6 +196,13 @@ class RewriteState(LocalState):
     def touched(self) -> frozenset[int]:
         """The nodes that the last rewrite concerned."""
         return self.graph.touched
+
+    @cached_property
+    def strain(self) -> Mapping[int, int] | None:
+        """Of each node how high the worst is that it takes part in, where the objective is that of the worst alone;
+        None where it is a sum."""
+        cost = self.task.cost
+        return cost.strain(self.graph) if hasattr(cost, "strain") else None
 
     @property
     def reach(self) -> int:

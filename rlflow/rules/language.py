@@ -45,6 +45,7 @@ from rlflow.rules.rule import Condition, Rule, RuleSet
 from rlflow.rules.sides import Side, is_operator
 
 RULES_FOLDER = Path(__file__).parent
+ONLY_BY_NAME = frozenset(("memory",))  # families that cost time and gain something else
 
 
 def families() -> list[str]:
@@ -52,12 +53,15 @@ def families() -> list[str]:
 
 
 def load_rules(names: list[str] | None = None, folder: Path = RULES_FOLDER) -> RuleSet:
-    """The shipped rules of the given families (None or empty: all), in alphabetical order of family."""
+    """The shipped rules of the given families, in alphabetical order of family.
+
+    None or empty: all but those that are had by name alone.
+    """
     known = sorted(path.stem for path in folder.glob("*.rules"))
     for name in names or ():
         if name not in known:
             raise RLFlowError(f"unknown rule family '{name}'; known: {', '.join(known)}")
-    chosen = [name for name in known if not names or name in names]
+    chosen = [name for name in known if (name in names if names else name not in ONLY_BY_NAME)]
     rules = [rule for name in chosen for rule in _parsed((folder / f"{name}.rules").read_text(encoding="utf-8"), name)]
     twice = {rule.name for rule in rules if sum(other.name == rule.name for other in rules) > 1}
     if twice:

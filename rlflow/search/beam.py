@@ -1,8 +1,12 @@
 """Beam search from every match: the best few at each depth of what is reachable by moves that belong together."""
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from rlflow.search.gains import EXACT_REACH, Position
 from rlflow.search.search import Search
-from rlflow.tasks.base import Match
+from rlflow.tasks.base import Match, StrainedState
+
+Candidate = tuple[int, Position, set[int], Match]  # cost after it, position, what its chain touched so far, match
 
 
 def beam(search: Search, width: int, depth: int, radius: int) -> str:
@@ -49,7 +53,7 @@ class _Restart:
 
     def step(self, position: Position) -> tuple[Position, set[int]] | None:
         """The end of a chain that gains, with the nodes that it touched; the matches that promise most come first."""
-        order = sorted(position.matches, key=lambda match: -position.gain(match))
+        order = promising(position)
         base = position.of_single()
         seen = {base.state.hash}
         self.begun = set()
@@ -68,6 +72,8 @@ class _Restart:
         best, looked_at, level = None, set(first.nodes), []
         for depth in range(self.depth):
             candidates = self.candidates(level) if depth else self.beginnings(base, first)
+            if strain_of(base) is not None:
+                candidates = first_of_each_rule(candidates)
             level = []
             for _, position, touched, match in candidates:
                 after = position.after(match)
@@ -85,7 +91,7 @@ class _Restart:
                 break
         return best, looked_at
 
-    def beginnings(self, base: Position, first: Match) -> list[tuple[int, Position, set[int], Match]]:
+    def beginnings(self, base: Position, first: Match) -> list[Candidate]:
         """As `candidates`, the first match first; without those that began a chain before."""
         self.begun.add(id(first))
         others = self.candidates([(base, set(first.nodes))]) if self.width > 1 else []
@@ -94,8 +100,8 @@ class _Restart:
             *((c, base, set(), m) for c, _, _, m in others if id(m) not in self.begun),
         ]
 
-    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[tuple[int, Position, set[int], Match]]:
-        """(cost after it, position, what the chain touched so far, match) of all that may go on, the cheapest first."""
+    def candidates(self, level: list[tuple[Position, set[int]]]) -> list[Candidate]:
+        """All that may go on, the cheapest first."""
         result = []
         for position, touched in level:
             near = position.state.near(touched, self.radius)
@@ -105,3 +111,27 @@ class _Restart:
                 if not near.isdisjoint(m.nodes)
             ]
         return sorted(result, key=lambda candidate: candidate[0])
+
+
+def promising(position: Position) -> list[Match]:
+    """The matches at which a chain may begin, those that promise most first: where the objective is that of the worst
+    part, those at the worst part; they may gain nothing by themselves."""
+    strain = strain_of(position)
+    if strain is None:
+        return sorted(position.matches, key=lambda match: -position.gain(match))
+    worst = max(strain.values(), default=0)
+    return [match for match in position.matches if any(strain.get(node) == worst for node in match.nodes)]
+
+
+def strain_of(position: Position) -> Mapping[int, int] | None:
+    return position.state.strain if isinstance(position.state, StrainedState) else None
+
+
+def first_of_each_rule(candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Of one level: where few rewrites gain anything, what is alike would fill it with what leads nowhere."""
+    tried = set()
+    for candidate in candidates:
+        match = candidate[-1]
+        if match.xfer_id not in tried:
+            tried.add(match.xfer_id)
+            yield candidate

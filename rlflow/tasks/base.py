@@ -120,6 +120,17 @@ class LocalState(State, Protocol):
 
 
 @runtime_checkable
+class StrainedState(Protocol):
+    """What a local state has besides if its objective may be that of its worst part alone: then few choices matter.
+
+    strain: of each node how high the worst part is that it belongs to; a choice lowers the objective only if it
+      concerns some of the highest. None where the objective is a sum.
+    """
+
+    strain: Mapping[int, int] | None
+
+
+@runtime_checkable
 class CompoundState(Protocol):
     """What a local state has besides if each of its matches stands for several choices, made one after another.
 
@@ -201,6 +212,19 @@ class Instance(Protocol):
 
     def lower_bound(self) -> int | None:
         """What no decision is below; None if nobody knows."""
+
+
+@runtime_checkable
+class Sequencing(Instance, Protocol):
+    """What an instance has besides if a decision is an order of its nodes, each after the senders of its edges."""
+
+    def drawn(self, n: int, seed: int) -> "Sequencing":
+        """Another of n nodes, at random, for controllers to learn on what is no single problem."""
+
+    def searched(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
+        """int64 [n], what a beam of some width finds, guided by float64 [n]: each next node is as probable as the
+        softmax of the priorities of all that are ready says. Given an order, one that is no worse.
+        """
 
 
 class Task(Protocol):

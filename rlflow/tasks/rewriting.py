@@ -8,7 +8,12 @@ from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import read
+from rlflow.common.program import program
+from rlflow.costs import CostModel, unit_of
+from rlflow.costs.database import TimingDatabase
+from rlflow.costs.measurements import Measurements
 from rlflow.deliver.delivery import DeliveryOptions, deliver
+from rlflow.deliver.kept import keep_delivery
 from rlflow.env.options import EnvOptions
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.spec import EnvSpec
@@ -76,14 +81,18 @@ class RewritingSpec(EnvSpec):
         """measure_seconds: instead of eval.measure_seconds.  options: further ones of
         `rlflow.deliver.delivery.deliver`.
         """
+        check_is_of_time(task.cost)
         checks = DeliveryOptions(
             list(config.eval.seeds), config.eval.tolerance,
             config.eval.measure_seconds if measure_seconds is None else measure_seconds,
             config.eval.sessions, self.threads, config.seed, self.exact, self.fix, config.eval.accept,
         )  # fmt: skip
-        return deliver(
+        outcome = deliver(
             task, Path(self.model), candidates, folder, checks, dict(self.shapes), list(self.rules), **options
         )
+        if any(one["measured"] is not None for one in outcome["candidates"].values()):
+            keep_delivery(Measurements(TimingDatabase(self.database), self.threads), task, outcome)
+        return outcome
 
     def report(self, task: Task, results: dict, folder: Path) -> dict[str, str]:
         outcome = results["eval"]
@@ -95,3 +104,13 @@ class RewritingSpec(EnvSpec):
             "model": outcome["optimised"],
             "report": str(write_html(folder, results | chosen, task)),
         }
+
+
+def check_is_of_time(cost: CostModel | type[CostModel]) -> None:
+    """Raises RLFlowError if it counts something else than time: what is delivered is what is shown to be faster."""
+    unit, _ = unit_of(cost)
+    if unit != "ms":
+        raise RLFlowError(
+            f"this delivers what is faster, and the cost counts {unit}; for less memory: "
+            f"{program()} memory MODEL.onnx --out FILE --rewrite"
+        )

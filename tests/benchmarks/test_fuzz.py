@@ -13,12 +13,12 @@ from benchmarks.fuzzing import Original, fuzz, random_walk
 from benchmarks.random_models.random_model import ON_IMAGES, PLAIN, random_model, random_values
 from benchmarks.random_models.sketch import BOUND, LARGEST, OPSETS, Sketch
 from rlflow.graph.onnx_runtime import run, session
-from rlflow.rules.language import RuleSet, load_rules, parse
+from rlflow.rules.language import RuleSet, families, load_rules, parse
 from rlflow.rules.prepare import FAMILY
 
 GRAPHS, GROUP = 300, 50
 SKETCHES = 100  # of every motif, at most
-RULES = load_rules()
+RULES = load_rules(families())
 
 
 @pytest.mark.parametrize("first", range(0, GRAPHS, GROUP))

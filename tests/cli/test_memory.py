@@ -3,12 +3,14 @@
 import json
 import re
 
+import numpy as np
 import onnx
 import pytest
 
 from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
 from rlflow.tasks.ordering import memory
 from tests.commands import in_process
+from tests.costs.test_memory import ONE, chain
 from tests.tasks.ordering.irregular import irregular, peaks
 
 WIDTH = 4096  # with which options move megabytes
@@ -86,11 +88,13 @@ def test_where_nothing_is_to_gain_that_is_said_and_nothing_is_written(capsys, tm
 @pytest.mark.parametrize("words, said", [
     (("--seconds", "0"), "--seconds is above 0"),
     (("--slowdown", "nan"), "--slowdown at least 0"),
+    (("--rewrite", "0"), "--rewrite too"),
     (("--threads", "0"), "--threads is at least 1"),
     (("--shape", "nope=3"), "nope"),
     (("--receipt", "gone.json"), "cannot read gone.json"),
     (("--receipt", "{tmp}/model.json"), "not a receipt of `memory`"),
     (("--receipt", "{tmp}/model.json", "--shape", "N=3"), "leave out --shape"),
+    (("--receipt", "{tmp}/model.json", "--rewrite"), "leave out --shape, --fix, --rewrite"),
     (("--out", "{tmp}/model.onnx"), "is the model itself"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_one_line(capsys, tmp_path, source, words, said):
@@ -98,6 +102,38 @@ def test_what_cannot_be_done_is_one_line(capsys, tmp_path, source, words, said):
     given = [word.format(tmp=tmp_path) for word in words]
     done = in_process(capsys, "memory", source, "--out", tmp_path / "out.onnx", *given)
     assert said in done.error and not (tmp_path / "out.onnx").exists()
+
+
+def test_a_model_is_rewritten_where_no_order_helps_and_its_receipt_repeats_that(capsys, tmp_path, unmeasured):
+    """All orders of the chain need 12 images; its joined convolution taken apart needs 3."""
+    source, out, again = (tmp_path / name for name in ("model.onnx", "smaller.onnx", "again.onnx"))
+    onnx.save(chain(), source)
+    given = ("--out", out, "--rewrite", "4", "--json", tmp_path / "r.json")
+    done = in_process(capsys, "memory", source, *given)
+    assert done.code == 0 and "the best order alone needs" in done.ending["result"], done.err
+    assert "the same, best order alone" in done.out and "rewritten" in done.out
+    assert "checks passed between the model and the rewritten one" in done.ending["sure"]
+    results = json.loads((tmp_path / "r.json").read_text())
+    sizes, rewritten = results["bytes"], results["rewritten"]
+    assert (sizes["usual_peak"], rewritten["best_order"], sizes["peak"]) == (12 * ONE, 12 * ONE, 3 * ONE)
+    assert sum(rewritten["rules"].values()) >= 5
+    inputs = random_inputs(source, 3)
+    wanted, had = (run(session(path, 1), inputs)[0] for path in (source, out))
+    assert np.abs(wanted - had).max() <= 1e-4 * np.abs(wanted).max()
+    repeated = in_process(capsys, "memory", source, "--out", again, "--receipt", tmp_path / "smaller.receipt.json")
+    assert repeated.code == 0 and again.read_bytes() == out.read_bytes()
+
+
+def test_where_rewrites_gain_nothing_the_order_is_all(capsys, tmp_path, source, unmeasured):
+    out = tmp_path / "out.onnx"
+    done = in_process(capsys, "memory", source, "--out", out, "--rewrite", "1", "--json", tmp_path / "r.json")
+    assert done.code == 0 and "; proved: no order needs less" in done.ending["result"]
+    assert json.loads((tmp_path / "r.json").read_text())["rewritten"] is None and "best order" in done.out
+
+
+def test_what_delivers_faster_models_refuses_a_cost_that_is_not_time(capsys, tmp_path):
+    words = ("--model", "tiny_squeezenet1_1", "--out", tmp_path / "o.onnx", "--method", "greedy", "cost.name=memory")
+    assert "the cost counts MB" in in_process(capsys, "search", *words).error
 
 
 def test_what_is_no_model_is_refused_and_leaves_nothing(capsys, tmp_path):

@@ -26,7 +26,8 @@ SMALL = {
 }
 
 
-ONE_SHOT = {"linear-scores"}  # tests/tasks/test_stages.py
+ONE_SHOT = {"linear-scores", "topoformer"}  # tests/tasks/test_stages.py, tests/controllers/topoformer
+REAL_ONLY = {"xrlflow"}  # tests/controllers/test_xrlflow.py
 
 
 @pytest.fixture(params=list(SMALL))
@@ -54,7 +55,8 @@ def test_the_registry_names_what_it_holds(name):
 
 def test_what_a_controller_observes_is_declared():
     observed = {name: CONTROLLERS.get(name).observes for name in CONTROLLERS}
-    assert observed == dict.fromkeys(SMALL, Observes.LATENT) | dict.fromkeys(ONE_SHOT, Observes.GRAPH)
+    others = dict.fromkeys(ONE_SHOT, Observes.GRAPH) | dict.fromkeys(REAL_ONLY, Observes.CANDIDATES)
+    assert observed == dict.fromkeys(SMALL, Observes.LATENT) | others
 
 
 def test_without_a_stop_action_it_learns_and_acts_all_the_same(name, tmp_path):

@@ -3,15 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controllers.base import StopReason
+from controllers.base import Learner, Observes, StopReason
 from controllers.cma_es import CMAES, CMAESConfig
 from controllers.random import RandomConfig, RandomController
-from controllers.real_env import train_for_real
+from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
+from rlflow.deliver.candidates import follow
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from tests.controllers.test_recording import Backwards
+from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
 from tests.toys.latent import Identity, make
 from tests.toys.tiny import tiny_task
 from worldmodel.latent_env import LatentEnv
@@ -90,3 +92,79 @@ def test_it_is_the_real_graph_that_is_played(tmp_path):
     controller = RandomController(RandomConfig(dreams=2), env.observation_space, env.action_space)
     results = train_for_real(controller, lambda: LatentEnv(Spied(task, relative, 6), Backwards(task)), 100, 0, tmp_path)
     assert all(played) and len(played) == results["env_steps"]
+
+
+# -- measurement seconds ---------------------------------------------------------------------------
+
+
+class Wanderer(Learner):
+    """Plays `dreams` random episodes, with a checkpoint after every second one; all that it knows is how many."""
+
+    name, Config, observes = "wanderer", RandomConfig, Observes.CANDIDATES
+
+    def __init__(self):
+        super().__init__(RandomConfig(dreams=8), CONFIG)
+        self.iterations, self.env_steps, self.best_return = 0, 0, 0.0
+
+    def train(self, make_env, seed, folder, log=None, progress=None):
+        env = make_env()
+        while self.iterations < self.config.dreams:
+            (_, _), rng, ended = env.reset(), np.random.default_rng([seed, self.iterations]), False
+            while not ended:
+                actions = env.unwrapped.state.valid_actions()
+                *_, terminated, truncated, _ = env.step(actions[rng.integers(len(actions))])
+                ended, self.env_steps = terminated or truncated, self.env_steps + 1
+            self.iterations += 1
+            if self.iterations % 2 == 0:
+                self.save(folder)
+            if progress is not None:
+                progress(self.iterations, self.config.dreams)
+        return {"iterations": self.iterations}
+
+    def arrays(self):
+        return {"counters": np.array([self.iterations, self.env_steps])}
+
+    def restore(self, arrays):
+        self.iterations, self.env_steps = map(int, arrays["counters"])
+
+
+def measured(folder, seconds, progress=None, database=None):
+    """(results of a training that is charged for its measurements, a quarter of a second each; what was measured)."""
+    reward, probe = planted_reward(database or folder, every=2)
+    measurements = Measurements(folder / "measurements.json", seconds)
+    env = ChargedEnv(GraphRewriteEnv(tiny_task(), reward, 5), measurements)
+    results = train_for_real(Wanderer(), lambda: env, 1000, 0, folder, progress=progress)
+    return results | {"seconds": measurements.seconds, "best": measurements.best}, probe.asked
+
+
+def test_an_agent_stops_at_its_measurement_seconds_whoever_measured_before(tmp_path):
+    results, asked = measured(tmp_path / "first", None)
+    assert results["seconds"] == SECONDS * len(asked) > 0 and results["iterations"] == 8
+    fastest = follow(tiny_task(), results["best"]["actions"])
+    assert fastest.hash in asked and PlantedProbe.ratio(fastest.graph) == results["best"]["latency"]
+    assert results["best"]["latency"] == min(map(PlantedProbe.ratio_of, asked))
+    limit = results["seconds"] - 5 * SECONDS
+    stopped, _ = measured(tmp_path / "second", limit)
+    assert stopped["detail"] == f"{limit:g} seconds of measurement" and 0 < stopped["iterations"] < 8
+    assert stopped["seconds"] == limit + SECONDS  # the one that exceeds it is the last
+    again, asked = measured(tmp_path / "third", limit, database=tmp_path / "first")
+    assert again == stopped and not asked  # all of it stood in the database
+    with pytest.raises(RLFlowError, match="do not last until the first checkpoint.*controller.measurement_seconds"):
+        measured(tmp_path / "fourth", 0.1)
+
+
+@pytest.mark.parametrize("last", [5, 6])
+def test_a_kill_changes_nothing_of_when_the_seconds_are_used_up(last, tmp_path):
+    whole, _ = measured(tmp_path / "first", None)
+    limit = whole["seconds"] - 5 * SECONDS
+    expected, _ = measured(tmp_path / "second", limit)
+    assert expected["iterations"] == 6
+
+    def kill(done, total):
+        if done == last:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path / "killed", limit, kill)
+    assert measured(tmp_path / "killed", limit)[0] == expected
+    assert measured(tmp_path / "killed", limit)[0] == expected  # nothing is left

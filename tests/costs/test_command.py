@@ -8,9 +8,12 @@ import pytest
 
 from rlflow.costs.corrected import Correction, correction_path
 from rlflow.costs.database import TimingDatabase
+from rlflow.costs.kernel_graph import to_bytes
+from rlflow.costs.learned import LatencyModel, latency_path
 from rlflow.costs.timing import Timing
 from rlflow.graph.onnx_runtime import machine
 from tests.commands import in_process
+from tests.toys.planted_latencies import MODELS, SIZES, measured
 
 
 @pytest.fixture
@@ -77,3 +80,34 @@ def test_fit_learns_the_factor_of_a_kind(capsys, tmp_path):
     assert done.code == 0 and "6 graphs of 2 models" in done.ending["result"]
     result = Correction.load(correction_path(1, tmp_path / "costs.sqlite"))
     assert result.factors["Conv"] == pytest.approx(1.5, rel=0.01)
+
+
+def test_learn_learns_from_what_was_measured_and_says_how_well(capsys, tmp_path):
+    path = tmp_path / "costs.sqlite"
+    kept_in(path, [measured(name, count=4) for name in MODELS[:2]])
+    done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
+    assert done.code == 0 and "learned from 10 measurements beside 2 originals" in done.ending["result"]
+    assert "on models left out" in done.ending["sure"] and "cost.name=learned" in done.ending["next"]
+    assert [line.split("|")[3].strip() for line in done.out.splitlines()[2:4]] == ["4", "4"]
+    assert LatencyModel.load(latency_path(1, path)).originals == 2
+
+
+def test_learn_needs_measurements_and_leaves_damaged_graphs_out(capsys, tmp_path):
+    path = tmp_path / "costs.sqlite"
+    done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
+    assert done.code == 1 and "measured graphs whose kernels are timed" in done.error
+    known = measured(MODELS[0], count=3)
+    kept_in(path, [known])
+    TimingDatabase(path).keep_graph(known.pairs[-1].pair.graph, SIZES, 1, b"damaged")
+    done = in_process(capsys, "costs", "learn", "--database", path, "--threads", "1")
+    assert done.code == 0 and "1 graph is damaged" in done.err and "from 3 measurements" in done.ending["result"]
+
+
+def kept_in(path, parts) -> None:
+    """Puts what would be known into a database."""
+    database = TimingDatabase(path)
+    for known in parts:
+        for (graph, sizes), views in known.graphs.items():
+            database.keep_graph(graph, sizes, 1, to_bytes(views))
+        for one in known.pairs:
+            database.keep_measurement(one.pair, 1, (one.ratio, one.low, one.high), one.original_ms)

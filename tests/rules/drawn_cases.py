@@ -19,7 +19,7 @@ from rlflow.rules.generator.operators import Label, Node, Term, label, variables
 from rlflow.rules.generator.pattern import Named
 from rlflow.rules.generator.selection import FAMILY
 from rlflow.rules.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import explain
 from rlflow.rules.patterns import Bind, Output
 from rlflow.rules.rule import Rule, RuleSet
@@ -183,7 +183,7 @@ def line(case: Case) -> str:
 
 
 def main() -> int:
-    rules = load_rules()
+    rules = load_rules(families())
     result = [case for rule in rules if rule.family == FAMILY for case in drawn(rule, rules)]
     result = list({str(case): case for case in [*result, *MORE]}.values())
     TARGET.write_text("".join([HEADER, *map(line, result), "]  # fmt: skip\n"]).replace("'", '"'))

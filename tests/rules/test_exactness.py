@@ -16,13 +16,13 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import save_model, to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.exactness import exactness, only_exact
-from rlflow.rules.language import load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.locations import explain
 from rlflow.zoo import load
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate, random_feeds
 
-RULES = load_rules()
+RULES = load_rules(families())
 EXACT = [rule for rule in RULES if exactness(rule) == "exact"]
 
 

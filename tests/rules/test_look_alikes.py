@@ -6,12 +6,12 @@ from onnx import helper, parser
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import MatchTable, explain
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
 
-RULES = load_rules()
+RULES = load_rules(families())
 NO_MATCH = None  # the operators do not fit, so that there is nothing to refuse
 
 

@@ -10,7 +10,7 @@ from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.page import about, page
 from rlflow.rules.picture import constants_of, picture
 
-RULES = load_rules()
+RULES = load_rules(families())
 PAGE = Path(__file__).parent.parent.parent / "docs" / "RULES.md"
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.apply import MAX_PLANS, Plans, Refused
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 from rlflow.rules.match import structural_matches
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate
 from tests.rules.test_look_alikes import model
 from tests.rules.test_properties import MODELS, walk
 
-RULES = load_rules()
+RULES = load_rules(families())
 
 
 def outcome(plans, graph, rule, nodes, bindings) -> tuple | str:

@@ -11,7 +11,7 @@ from rlflow.graph import order as graph_order
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import MatchTable, explain
 from tests.rules.cases import CASES
 from tests.rules.instances import assert_same, instantiate
@@ -26,7 +26,7 @@ from tests.rules.models import (
     tiny_transformer,
 )
 
-RULES = load_rules()
+RULES = load_rules(families())
 N_STEPS = 20
 SINGLE = {"cnn, float32": in_float32(tiny_cnn()), "transformer, float32": in_float32(tiny_transformer())}
 MODELS = {

@@ -2,11 +2,11 @@
 
 import pytest
 
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 from tests.rules.cases import CASES
 from tests.rules.instances import check, watched
 
-RULES = load_rules()
+RULES = load_rules(families())
 FIRES = [case for case in CASES if case.reason is None]
 REFUSES = [case for case in CASES if case.reason is not None]
 

@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import re
 from pathlib import Path
+from typing import get_origin
 
 import pytest
 import yaml
@@ -71,8 +72,10 @@ def test_the_default_file_has_the_options_of_the_dataclasses_and_no_others(group
     """And they hold where nobody says anything, whether a config is read or an object is made."""
     fields = {field.name: field.type for field in dataclasses.fields(kind) if "group" not in field.metadata}
     assert group.keys() == fields.keys()
+    group = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
     for key, value in group.items():
-        assert isinstance(value, fields[key]) or (fields[key] is float and isinstance(value, int)), key
+        outer = tuple if get_origin(fields[key]) is tuple else fields[key]
+        assert isinstance(value, outer) or (outer is float and isinstance(value, int)), key
     assert kind(**{**group, "name": kind.name} if "name" in group else group) == kind()
 
 

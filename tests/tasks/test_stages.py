@@ -88,7 +88,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path):
     again = build()
     again.load(tmp_path / "whole")
     assert np.array_equal(again.weights, resumed.weights)
-    assert np.array_equal(again.act(instance.arrays()), resumed.act(instance.arrays()))
+    assert np.array_equal(again.act(instance), resumed.act(instance))
 
 
 @pytest.mark.parametrize("stage, options, reason", [

@@ -17,9 +17,13 @@ class PlantedProbe:
         self.lost, self.asked = set(lost), []
 
     @staticmethod
-    def ratio(graph) -> float:
-        """Between 0.5 and 1.5."""
-        return 0.5 + np.random.default_rng(int(graph.hash[:12], 16)).random()
+    def ratio_of(digest: str) -> float:
+        """Of a graph of that hash, between 0.5 and 1.5."""
+        return 0.5 + np.random.default_rng(int(digest[:12], 16)).random()
+
+    @classmethod
+    def ratio(cls, graph) -> float:
+        return cls.ratio_of(graph.hash)
 
     def __call__(self, original, graph, sizes) -> Latency:
         self.asked.append(graph.hash)

@@ -10,6 +10,8 @@ import numpy as np
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.node_costs import REACH
 
+AT_ONCE = 4096  # waiting matches, and nodes, that are asked about at once
+
 
 class DreamStates:
     """n states of one grounding. producer: int32 [n, T], the node that is there under a tensor, −1 for none.
@@ -35,6 +37,12 @@ class DreamStates:
         rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
         self.producer[rows, index.primary_output.values[nodes]] = nodes
         self.count_consumers(rows, nodes, 1)
+        self.grow()
+        waiting = np.flatnonzero(index.is_waiting.values)
+        for first in range(0, len(waiting), AT_ONCE):
+            self._admit_there(waiting[first : first + AT_ONCE])
+        for first in range(0, len(nodes), AT_ONCE):
+            self._meet(rows[first : first + AT_ONCE], nodes[first : first + AT_ONCE])
         self.grow()
 
     def count_consumers(self, rows: np.ndarray, nodes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +82,45 @@ class DreamStates:
 
     def _single(self, tensors: np.ndarray) -> np.ndarray:
         return (self.n_consumers[:, tensors] == 1).astype(np.int16)
+
+    # -- matches that wait ------------------------------------------------------------------------
+
+    def _admit_there(self, waiting: np.ndarray) -> None:
+        """Admits those of these waiting matches, int [k], whose nodes some state has all."""
+        missing = np.zeros((self.n, len(waiting)), np.int16)
+        which, nodes = self.index.waiting_nodes.take(waiting)
+        np.add.at(missing, (slice(None), which), 1 - self._present(nodes))
+        self._admit(waiting[(missing == 0).any(axis=0)])
+
+    def admit(self, rows: np.ndarray, nodes: np.ndarray) -> None:
+        """These nodes came, int [k] both: admits the matches that waited for them alone."""
+        index = self.index
+        self._meet(rows, nodes)
+        self.grow()
+        which, waiting = index.waiting_of.take(nodes)
+        still = index.is_waiting.values[waiting]
+        rows, waiting = rows[which[still]], waiting[still]
+        which, nodes = index.waiting_nodes.take(waiting)
+        absent = self.producer[rows[which], index.primary_output.values[nodes]] != nodes
+        self._admit(np.unique(waiting[np.bincount(which, absent, len(waiting)) == 0]))
+
+    def _meet(self, rows: np.ndarray, nodes: np.ndarray) -> None:
+        """These nodes, int [k] both, meet those that read the same, where they are there."""
+        index, primary_output = self.index, self.index.primary_output.values
+        there = self.producer[rows, primary_output[nodes]] == nodes
+        rows, nodes = rows[there], nodes[there].astype(np.int64)
+        which, tensors = index.inputs.take(nodes)
+        rows, nodes = rows[which], nodes[which]
+        which, others = index.consumers.take(tensors)
+        rows, nodes = rows[which], nodes[which]
+        there = (self.producer[rows, primary_output[others]] == others) & (nodes != others)
+        for pair in np.unique(nodes[there] * len(primary_output) + others[there]).tolist():
+            index.grounding.meet(*divmod(pair, len(primary_output)))
+
+    def _admit(self, waiting: np.ndarray) -> None:
+        if len(waiting):
+            self.index.admit(waiting)
+            self.grow()
 
     # -- copies ------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ def learn_exceptions(rules: LearnedRules, logs: Sequence[LoggedEdits]) -> None:
     promises: dict[int, _Promises] = {}  # by pattern
     groundings: dict[Edit, Grounding] = {}
     for log in logs:
-        grounding = groundings.setdefault(log.edits[0], Grounding(rules, log.edits[0]))
+        grounding = groundings.setdefault(log.edits[0], Grounding(rules, log.edits[0], waits=False))
         census = _Census(grounding, log.edits[0], promises)
         for edit, match in zip(log.edits[1:], log.taken, strict=True):
             census.follow(edit, match)

@@ -1,7 +1,8 @@
 """The grounding of the learnt rules on one initial graph: every tensor, node and match that has come up or can by them.
 
 Each has a number. A state of the graph is then a set of nodes, and a match is there when its nodes are. The grounding
-grows when a dream does something that none did before; what it holds is shared by all dreams.
+grows when a dream does something that none did before; what it holds is shared by all dreams. A match of several nodes
+waits until a state has them all: of alternatives, most pairs never meet.
 
 A new tensor is named by what it was made for, by what makes it, and by how many of that name are in use. So the same
 edit gives the same names in every dream, a dream and the episode that it follows speak of the same nodes without
@@ -12,6 +13,7 @@ the rule's plan, not of the graph, since only that is the same wherever it happe
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from rlflow.collect.edits import Edit
@@ -55,11 +57,14 @@ class Grounding:
       rank_signatures, signatures, order_keys: per tensor.
       consumers, producers: per tensor, nodes.
       matches: see GroundMatch.
+      waiting: (pattern, nodes) of matches whose nodes no state has had together so far; `admit` makes one of `matches`
+        of it. Those of two nodes that read the same do not even wait: `meet` brings them.
       symmetric_match: of a symmetric rule, the match of the same nodes named in another order, both ways.
     """
 
-    def __init__(self, rules: LearnedRules, first: Edit):
-        self.rules, self.first = rules, first
+    def __init__(self, rules: LearnedRules, first: Edit, waits: bool = True):
+        """waits: whether matches of several nodes wait; else they are there as soon as all of their nodes are known."""
+        self.rules, self.first, self.waits = rules, first, waits
         self.tensor_numbers: dict[tuple, int] = {}
         self.order_keys: list[OrderKey] = []
         self.rank_signatures: list[int] = []
@@ -71,6 +76,9 @@ class Grounding:
         self.producers: list[list[int]] = []
         self.match_numbers: dict[tuple, int] = {}
         self.matches: list[GroundMatch] = []
+        self.waiting: list[tuple[int, tuple[int, ...]]] = []
+        self._met: set[tuple[int, int]] = set()
+        self._namings: dict[tuple, list[int]] = defaultdict(list)  # (symmetric rule, nodes) → waiting matches
         self.symmetric_match: dict[int, int] = {}
         self._first_naming: dict[tuple, int] = {}  # (rule, nodes) → the first match of a symmetric rule
         self._effects: dict[tuple[int, int], GroundEffect | None] = {}
@@ -115,7 +123,7 @@ class Grounding:
     # -- nodes -------------------------------------------------------------------------------------
 
     def node(self, operator: int, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
-        """The number of a node; a new one brings the matches that it takes part in."""
+        """The number of a node; a new one brings the matches that it can take part in."""
         key = operator, inputs, outputs
         result = self.node_numbers.get(key)
         if result is None:
@@ -147,7 +155,14 @@ class Grounding:
         ground_nodes = [self.nodes[node] for node in nodes]
         pattern, tensors = lift(xfer_id, ground_nodes, operands, self.rank_signatures, self.rules.op_types)
         number = self.rules.numbers.get(pattern)
-        return None if number is None else self._add_match(GroundMatch(number, nodes, operands, tensors))
+        if number is None:
+            return None
+        if xfer_id in self.rules.symmetric:  # both namings come together, since their class is the lesser one's
+            if self.waits and are_siblings(pattern):
+                self.meet(*nodes)
+            for waiting in self._namings.get((xfer_id, frozenset(nodes)), ()):
+                self.admit(waiting)
+        return self._add_match(GroundMatch(number, nodes, operands, tensors))
 
     def match_signature(self, match: GroundMatch) -> Signature:
         return (*[self.nodes[node][0] for node in match.nodes], *[self.signatures[t] for t in match.tensors])
@@ -157,6 +172,26 @@ class Grounding:
         order_keys = self.order_keys
         of_nodes = [order_keys[self.primary_outputs[node]] for node in nodes]
         return of_nodes, [order_keys[t] if t >= 0 else (-1, t) for t in operands]
+
+    def admit(self, waiting: int) -> None:
+        """A state has all nodes of this match."""
+        number, nodes = self.waiting[waiting]
+        pattern, bound = self.rules.patterns[number].pattern, {}
+        for position, node in enumerate(nodes):
+            self._unify(pattern, position, node, bound)
+        self._add_match(_ground_match(number, pattern, nodes, bound))
+
+    def meet(self, one: int, other: int) -> None:
+        """A state has these two nodes, which read a tensor in common: adds the matches of both."""
+        if (one, other) in self._met:
+            return
+        self._met |= {(one, other), (other, one)}
+        for nodes in ((one, other), (other, one)):
+            for number, position in self.rules.uses.get(self.rules.op_types[self.nodes[nodes[0]][0]], ()):
+                pattern, bound = self.rules.patterns[number].pattern, {}
+                if position == 0 and are_siblings(pattern):
+                    if all(self._unify(pattern, k, node, bound) for k, node in enumerate(nodes)):
+                        self._add_match(_ground_match(number, pattern, nodes, bound))
 
     def _add_match(self, match: GroundMatch) -> int:
         result = self.match_numbers.setdefault((match.pattern, match.nodes, match.operands), len(self.matches))
@@ -172,12 +207,16 @@ class Grounding:
     def _add_matches_with(self, number: int, position: int, node: int) -> None:
         """Adds the matches of a pattern in which the node stands at this position, among all nodes known so far."""
         pattern, bound = self.rules.patterns[number].pattern, {}
-        if not self._unify(pattern, position, node, bound):
+        if (self.waits and are_siblings(pattern)) or not self._unify(pattern, position, node, bound):
             return
-        for tensors, nodes in self._completions(pattern, bound, {position: node}):
-            operands = tuple([tensors[t] if t >= 0 else t for t in pattern.operands])
-            local = tuple([tensors[t] for t in range(len(tensors))])
-            self._add_match(GroundMatch(number, tuple([nodes[p] for p in range(len(pattern.nodes))]), operands, local))
+        for tensors, by_position in self._completions(pattern, bound, {position: node}):
+            nodes = tuple([by_position[p] for p in range(len(pattern.nodes))])
+            if self.waits and len(nodes) > 1:
+                if pattern.xfer_id in self.rules.symmetric:
+                    self._namings[pattern.xfer_id, frozenset(nodes)].append(len(self.waiting))
+                self.waiting.append((number, nodes))
+            else:
+                self._add_match(_ground_match(number, pattern, nodes, tensors))
 
     def _completions(self, pattern: MatchPattern, bound: dict, chosen: dict) -> Iterator[tuple[dict, dict]]:
         """(tensors, nodes) of every way to choose the nodes that are missing, by local number and by position."""
@@ -244,3 +283,19 @@ class Grounding:
         removed = tuple([match.nodes[p] for p in effect.removed])
         rewired = tuple([(tensors[old], tensors[new]) for old, new in effect.rewired])
         return GroundEffect(removed, tuple(added), rewired, tuple(tensors[len(match.tensors) :]), seen)
+
+
+@lru_cache(maxsize=65536)
+def are_siblings(pattern: MatchPattern) -> bool:
+    """Whether it is two nodes that have nothing in common but what they read: of k alternatives each there are k²."""
+    if len(pattern.nodes) != 2:
+        return False
+    (_, one_reads, one_makes), (_, other_reads, other_makes) = pattern.nodes
+    common = set(one_reads) & set(other_reads) - {ABSENT}
+    return bool(common) and not set(one_makes) & {*other_reads, *other_makes} and not set(other_makes) & set(one_reads)
+
+
+def _ground_match(number: int, pattern: MatchPattern, nodes: tuple[int, ...], tensors: dict[int, int]) -> GroundMatch:
+    """tensors: by local number."""
+    operands = tuple([tensors[t] if t >= 0 else t for t in pattern.operands])
+    return GroundMatch(number, nodes, operands, tuple([tensors[t] for t in range(len(tensors))]))

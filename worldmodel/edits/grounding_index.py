@@ -21,12 +21,13 @@ class GroundingIndex:
 
     by node: primary_output; is_output, whether it stands for an output of the whole graph; signature_hash, of its
     operator signature;
-    inputs, outputs: tensors; matches_of: those that it takes part in.
+    inputs, outputs: tensors; matches_of: those that it takes part in; waiting_of: those that wait for it.
     by tensor: consumers: nodes; has_secondary_producer: whether some node makes it as another output than its first;
     single_consumer_matches: those that want it to have one consumer.
     by match: rule; match_class, which it shares with its symmetric match; nodes; single_consumers: tensors;
     n_conditions: nodes to be there and tensors to have a single consumer; has_symmetric; effect_row, UNKNOWN or
     NOT_ASKED.
+    by waiting match: waiting_nodes; is_waiting, still.
     by effect: seen, removed, added, rewired (flat pairs) and made, as in GroundEffect.
     """
 
@@ -35,6 +36,7 @@ class GroundingIndex:
         self.primary_output, self.is_output = GrowingArray(np.int32), GrowingArray(bool)
         self.signature_hash = GrowingArray(np.uint64)
         self.inputs, self.outputs, self.matches_of = RaggedLists(), RaggedLists(), RaggedLists()
+        self.waiting_of, self.waiting_nodes, self.is_waiting = RaggedLists(), RaggedLists(), GrowingArray(bool)
         self.consumers, self.has_secondary_producer = RaggedLists(), GrowingArray(bool)
         self.single_consumer_matches = RaggedLists()
         self.rule, self.match_class = GrowingArray(np.int32), GrowingArray(np.int32)
@@ -54,6 +56,12 @@ class GroundingIndex:
             self.has_secondary_producer.append(False)
         for node in range(self.primary_output.size, len(grounding.nodes)):
             self._add_node(node)
+        for waiting in range(self.is_waiting.size, len(grounding.waiting)):
+            self.is_waiting.append(True)
+            _, nodes = grounding.waiting[waiting]
+            self.waiting_nodes.append(nodes)
+            for node in nodes:
+                self.waiting_of.add(node, waiting)
         new = grounding.matches[self.rule.size :]
         grounding.rules.meet((match.pattern, grounding.match_signature(match)) for match in new)
         for match in range(self.rule.size, len(grounding.matches)):
@@ -71,6 +79,7 @@ class GroundingIndex:
         self.inputs.append(sorted(set(inputs) - {ABSENT}))
         self.outputs.append(t for t in outputs if t != ABSENT)
         self.matches_of.append(())
+        self.waiting_of.append(())
         for tensor in self.inputs.lists[node]:
             self.consumers.add(tensor, node)
 
@@ -94,6 +103,13 @@ class GroundingIndex:
         self.has_symmetric.append(match in grounding.symmetric_match)
         self.has_symmetric.data[self.representative(match)] |= match in grounding.symmetric_match
         self._sort(learned.pattern.xfer_id, match)
+
+    def admit(self, waiting: np.ndarray) -> None:
+        """States have all nodes of these waiting matches, int [k]."""
+        for number in waiting.tolist():
+            self.grounding.admit(number)
+        self.is_waiting.data[waiting] = False
+        self.update()
 
     def _class_of(self, match: int) -> int:
         """Two symmetric matches are both of the lesser class of the two."""

@@ -87,6 +87,10 @@ class LearnedRules:
             result[learned.pattern.xfer_id] += sum(seen.total() for seen in learned.effects.values())
         return result
 
+    def refutable(self) -> frozenset[int]:
+        """Rules, by xfer_id, that were seen not to apply where a pattern of theirs was."""
+        return frozenset(learned.pattern.xfer_id for learned in self.patterns if learned.refuted)
+
     def meet(self, several: Iterable[tuple[int, Signature]]) -> None:
         """These patterns, by number, with these signatures will be asked about; who answers faster together can."""
 

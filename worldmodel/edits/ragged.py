@@ -46,7 +46,7 @@ class RaggedLists:
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of `rows`, value) of every value of theirs."""
-        if self._changes > len(self._offsets) // 4:
+        if self._changes > (len(self._offsets) + len(self._flat)) // 4:
             self._build()
         changed = self._changed.values[rows]
         if not changed.any():

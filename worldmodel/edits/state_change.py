@@ -74,6 +74,7 @@ class StateChange:
         rewired_in, pairs = index.rewired.take(effects)
         self._sweep([(rows[which][made_by], made), (rows[rewired_in], pairs)])
         self._settle()
+        self.states.admit(*(np.concatenate(parts) for parts in zip(*self.added, strict=True)))
 
     def _remove(self, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Which of them were there."""

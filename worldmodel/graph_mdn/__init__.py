@@ -3,6 +3,7 @@
   signature_table.py   SignatureTable: how operators and tensors are observed, by signature
   match_graphs.py      MatchBatch: matches as graphs, with what is equal in them
   effects.py           Vocabulary, Menu: what can happen, taken apart into choices
+  comparison.py        Comparison: what is equal in two things, and what is a sum
   network.py           MatchNetwork, NodeNetwork: the two networks
   judge.py             Judge: what the match network says of matches, remembered
   neural_rules.py      NeuralRules: that in place of the tables of "edits"
@@ -18,10 +19,12 @@ worldmodel/edits steps such graphs by the hundred: it knows which nodes are ther
 and tensors are (their attributes, sizes, which sizes are equal) instead of their names:
 
 - *Does the rule apply?* The match network reads the match as a graph: nodes, tensors, who reads what, and an edge
-  between every two tensors that says which of their axes agree, since most conditions of rules are equalities.
+  between every two tensors that says which of their axes agree, since most conditions of rules are equalities. A rule
+  that no match was ever seen to refute is not asked about, but trusted.
 - *What does it do?* A choice among structures, then for each slot of the structure (the operator of a new node, the
   shape of a new tensor) a choice among what the match has, a copy, and what the rule ever made. A filling is seen
-  beside all tensors of the match: a new shape is recognised by whose axes it has.
+  beside all that the match has: what is equal in them, and which sizes are sums. A new shape is recognised by whose
+  axes it has, merged channels by what they add up to.
 - *What does a node cost?* The node network predicts a mixture of Gaussians of the logarithm, from the node alone where
   costs are sums over operators, else from all within five edges. A gain is what goes less what comes, so errors of a
   whole episode are those of two graphs and do not add up. The temperature scales the mixture's spread. One Gaussian is

@@ -6,7 +6,7 @@ what the match has (a copy), or what the rule ever made.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -105,7 +105,8 @@ class Choices(NamedTuple):
     slots: int32 [S], numbers; slot_owners: int32 [S], the match; slot_structures: int32 [S], which of the C.
     fillings: int32 [F], rows of the table; filling_owners: int32 [F], which of the S; are_tensors: bool [F].
     copies: float32 [F, COPIES], 1 where the match's node, or tensor, of this number is the same.
-    beside: int32 [F, COPIES], of a tensor the rows of the match's tensors, by number; 0 behind the last, and of nodes.
+    operators, tensors: int32 [F, COPIES], the rows of the match's nodes and of its tensors, by number; 0 behind the
+    last.
     """
 
     structures: np.ndarray
@@ -117,7 +118,8 @@ class Choices(NamedTuple):
     filling_owners: np.ndarray
     are_tensors: np.ndarray
     copies: np.ndarray
-    beside: np.ndarray
+    operators: np.ndarray
+    tensors: np.ndarray
 
 
 class Menu:
@@ -133,28 +135,33 @@ class Menu:
         self._slots: list[tuple[int, int, int]] = []
         self._rows: list[list[int]] = []
         self._copies: list[np.ndarray] = []
-        self._beside: list[np.ndarray] = []
+        self._of_match: list[np.ndarray] = []
 
-    def add(self, owner: int, asked: Asked, structures: Iterable[int]) -> None:
-        """Offers these structures to a match, and all that may stand in their slots."""
+    def add(
+        self, owner: int, asked: Asked, structures: Iterable[int],
+        among: Callable[[int, list[int]], list[int]] = lambda slot, named: named,
+    ) -> None:  # fmt: skip
+        """Offers these structures to a match, and what may stand in their slots: all of it, or what `among` leaves of
+        it, asked with the slot's number."""
         pattern, signature = asked
         n_nodes = len(pattern.nodes)
-        beside = np.zeros((2, COPIES), np.int32)  # of an operator's slot, of a tensor's
+        of_match = np.zeros((2, COPIES), np.int32)  # nodes, tensors
+        operators = self.table.operator_rows(signature[:n_nodes][:COPIES])
         tensors = self.table.tensor_rows(signature[n_nodes:][:COPIES])
-        beside[1, : len(tensors)] = tensors
+        of_match[0, : len(operators)], of_match[1, : len(tensors)] = operators, tensors
         for structure in structures:
             of = self.vocabulary.structures[structure]
             for is_tensor, n in ((False, len(of.added)), (True, of.made)):
                 own = signature[n_nodes:] if is_tensor else signature[:n_nodes]
                 for k in range(n):
-                    named = self.vocabulary.fillings(asked, structure, is_tensor, k)
                     number = self.vocabulary.slot_numbers[structure, is_tensor, k]
+                    named = among(number, self.vocabulary.fillings(asked, structure, is_tensor, k))
                     self._slots.append((number, owner, len(self._structures)))
                     self.named.append((is_tensor, named))
                     rows = self.table.tensor_rows(named) if is_tensor else self.table.operator_rows(named)
                     self._rows.append(rows)
                     self._copies.append(_copies(named, own))
-                    self._beside.append(np.tile(beside[int(is_tensor)], (len(named), 1)))
+                    self._of_match.append(np.tile(of_match, (len(named), 1, 1)))
             self._structures.append((structure, owner))
 
     def choices(self) -> Choices:
@@ -167,7 +174,7 @@ class Menu:
             np.repeat(np.arange(len(sizes)), sizes).astype(np.int32),
             np.repeat([is_tensor for is_tensor, _ in self.named], sizes).astype(bool),
             np.concatenate([np.zeros((0, COPIES), np.float32), *self._copies]),
-            np.concatenate([np.zeros((0, COPIES), np.int32), *self._beside]),
+            *np.moveaxis(np.concatenate([np.zeros((0, 2, COPIES), np.int32), *self._of_match]), 1, 0),
         )  # fmt: skip
 
 

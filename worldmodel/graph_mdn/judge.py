@@ -21,14 +21,16 @@ JUDGED = (  # what the network takes, of any size, so that it is traced once
         *[_INTS] * 7,
         tf.TensorSpec([None], tf.bool),
         tf.TensorSpec([None, COPIES]),
-        tf.TensorSpec([None, COPIES], tf.int32),
+        *[tf.TensorSpec([None, COPIES], tf.int32)] * 2,
     ),
     TABLE,
 )
 
 
 class Verdict(NamedTuple):
-    """applies: probability. effect: the likeliest; None if the like was never rewritten. sure: its probability."""
+    """applies: probability. effect: the likeliest; None if the like was never rewritten. sure: its probability and that
+    of all that differ from it in contents of tensors alone: what those are, weights may say, which nobody sees, and
+    nothing costs more for it."""
 
     applies: float
     effect: Effect | None
@@ -80,9 +82,14 @@ class Judge:
         sure, chosen = float(structures[best]), ([], [])  # operators, tensors
         for slot in np.flatnonzero(choices.slot_structures == best):
             is_tensor, named = menu.named[slot]
-            of_slot = fillings[choices.filling_owners == slot]
-            chosen[is_tensor].append(named[of_slot.argmax()])
-            sure *= float(of_slot.max())
+            which = choices.filling_owners == slot
+            of_slot, likeliest = fillings[which], fillings[which].argmax()
+            chosen[is_tensor].append(named[likeliest])
+            if is_tensor:
+                kinds = self.table.kinds[choices.fillings[which]]
+                sure *= float(of_slot[kinds == kinds[likeliest]].sum())
+            else:
+                sure *= float(of_slot[likeliest])
         pattern, signature = asked
         ranks = dict(zip(signature[len(pattern.nodes) :], pattern.rank_signatures, strict=True))
         return self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks), sure

@@ -1,5 +1,6 @@
 """Training of the match network: from where rules applied, where they did not, and what they did."""
 
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -13,12 +14,14 @@ from worldmodel.graph_mdn.match_graphs import Asked, MatchBatch, match_batch
 from worldmodel.graph_mdn.network import MatchNetwork, Table
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
-REWRITTEN, APPLIED, REFUTED = 64, 32, 32  # examples of each sort in a batch
+REWRITTEN, APPLIED, REFUTED = 32, 32, 32  # examples of each sort in a batch
+FILLINGS = 16  # that are offered for a slot at most, so that rules of many sizes cost no more than others
 BATCH = (*JUDGED, *[tf.TensorSpec([None])] * 3)  # the fields of `Batch`
 
 
 class Examples(NamedTuple):
-    """applied, refuted: matches to which their rules applied, and to which they did not. rewritten: those of which it
+    """applied, refuted: matches to which their rules applied, and to which they did not, of rules that ever did not.
+    rewritten: those of which it
     was seen what happened; effects: that."""
 
     applied: list[Asked]
@@ -28,11 +31,12 @@ class Examples(NamedTuple):
 
     @classmethod
     def of(cls, rules: LearnedRules) -> Self:
-        result = cls([], [], [], [])
+        result, judged = cls([], [], [], []), rules.refutable()
         for learned in rules.patterns:
             result.refuted.extend([(learned.pattern, signature) for signature in sorted(learned.refuted)])
             for signature, seen in learned.effects.items():
-                result.applied.append((learned.pattern, signature))
+                if learned.pattern.xfer_id in judged:
+                    result.applied.append((learned.pattern, signature))
                 if seen:
                     result.rewritten.append((learned.pattern, signature))
                     result.effects.append(complete_effect(seen))
@@ -64,42 +68,64 @@ def vocabulary_of(rules: LearnedRules, examples: Examples) -> Vocabulary:
 
 
 class MatchBatches:
-    """Step → batch, drawn from the examples."""
+    """Step → batch, drawn from the examples. A rule of n examples is drawn √n times as often as a rule of one."""
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
         self.examples, self.vocabulary, self.table, self.seed = examples, vocabulary, table, seed
 
     def __call__(self, step: int) -> Batch:
         random, examples = np.random.default_rng([self.seed, step]), self.examples
-        rewritten = random.integers(len(examples.rewritten), size=REWRITTEN) if examples.rewritten else []
+        rewritten = _drawn(random, examples.rewritten, REWRITTEN)
         asked, applies = [examples.rewritten[k] for k in rewritten], [1.0] * len(rewritten)
         for known, size, label in ((examples.applied, APPLIED, 1.0), (examples.refuted, REFUTED, 0.0)):
-            drawn = random.integers(len(known), size=size) if known else []
+            drawn = _drawn(random, known, size)
             asked += [known[k] for k in drawn]
             applies += [label] * len(drawn)
-        return self._batch(asked, applies, [examples.effects[k] for k in rewritten])
+        return self._batch(asked, applies, [examples.effects[k] for k in rewritten], random)
 
-    def _batch(self, asked: list[Asked], applies: list[float], effects: list[Effect]) -> Batch:
+    def _batch(
+        self, asked: list[Asked], applies: list[float], effects: list[Effect], random: np.random.Generator
+    ) -> Batch:
         """effects: of the first matches."""
         menu, vocabulary = Menu(self.vocabulary, self.table), self.vocabulary
-        for owner, (match, _) in enumerate(zip(asked, effects, strict=False)):
-            menu.add(owner, match, vocabulary.candidates(match[0]))
+        for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
+            menu.add(owner, match, vocabulary.candidates(match[0]), partial(self._some, random, effect))
         choices = menu.choices()
         happened = np.array([vocabulary.number_of(effect) for effect in effects], np.int32)
         structures = choices.structures == happened[choices.structure_owners]
         slots, true = structures[choices.slot_structures], np.zeros(len(choices.fillings), np.float32)
         ends = np.searchsorted(choices.filling_owners, np.arange(len(slots) + 1))
         for slot in np.flatnonzero(slots).tolist():
-            true[ends[slot] + menu.named[slot][1].index(self._stood(slot, choices, effects))] = 1.0
+            stood = self._stood(choices.slots[slot], effects[choices.slot_owners[slot]])
+            true[ends[slot] + menu.named[slot][1].index(stood)] = 1.0
         return Batch(
             match_batch(asked, self.table), choices, Table.of(self.table),
             np.array(applies, np.float32), structures.astype(np.float32), true,
         )  # fmt: skip
 
-    def _stood(self, slot: int, choices: Choices, effects: list[Effect]) -> int:
+    def _some(self, random: np.random.Generator, effect: Effect, slot: int, named: list[int]) -> list[int]:
+        """What is offered for a slot: what stood there and as many others; of a structure that did not happen, one."""
+        if self.vocabulary.slots[slot][0] != self.vocabulary.number_of(effect):
+            return named[:1]
+        if len(named) <= FILLINGS:
+            return named
+        stood = named.index(self._stood(slot, effect))
+        others = random.choice(len(named) - 1, FILLINGS - 1, replace=False)
+        return [named[k] for k in sorted([stood, *(others + (others >= stood)).tolist()])]
+
+    def _stood(self, slot: int, effect: Effect) -> int:
         """The signature that stood in a slot of the structure that happened."""
-        effect, (_, is_tensor, k) = effects[choices.slot_owners[slot]], self.vocabulary.slots[choices.slots[slot]]
+        _, is_tensor, k = self.vocabulary.slots[slot]
         return effect.made[k][1] if is_tensor else effect.added[k][0]
+
+
+def _drawn(random: np.random.Generator, known: list[Asked], size: int) -> list[int]:
+    """Numbers of examples."""
+    if not known:
+        return []
+    rules = np.array([pattern.xfer_id for pattern, _ in known])
+    chances = 1 / np.sqrt(np.bincount(rules)[rules])
+    return random.choice(len(known), size, p=chances / chances.sum()).tolist()
 
 
 def match_loss(network: MatchNetwork):

@@ -35,7 +35,7 @@ from worldmodel.graph_mdn.neural_rules import NeuralRules
 from worldmodel.graph_mdn.signature_table import SignatureTable
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
-FORMAT = 1  # of what is saved
+FORMAT = 2  # of what is saved
 MATCH, NODE = "match/", "node/"  # before the names of the networks' arrays
 
 
@@ -80,7 +80,8 @@ class GraphMDNWorldModel(EditsWorldModel):
     def _build(self) -> None:
         """Creates every variable of the networks, by one run each."""
         table = Table.of(self.table)
-        match, nothing = match_batch(self.examples.applied[:1], self.table), Menu(self.vocabulary, self.table).choices()
+        match = match_batch(self.examples.rewritten[:1], self.table)
+        nothing = Menu(self.vocabulary, self.table).choices()
         one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
         node = NodeBatch(one, one, one, one, none, none, np.zeros(0, np.float32))
         self.match_network(*tf.nest.map_structure(tf.constant, (match, nothing, table)))

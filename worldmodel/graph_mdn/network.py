@@ -14,9 +14,10 @@ from graph_nets.graphs import GraphsTuple
 from rlflow.collect.signatures import OPERATOR_COLUMNS
 from rlflow.env.observation.operators import N_OPS
 from rlflow.env.observation.tensors import AXES, TENSOR_FEATURES
+from worldmodel.graph_mdn.comparison import Comparison, sums
 from worldmodel.graph_mdn.effects import COPIES, Choices
-from worldmodel.graph_mdn.match_graphs import ROLES, SAME, MatchBatch
-from worldmodel.graph_mdn.signature_table import NUMBERS, SignatureTable
+from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch
+from worldmodel.graph_mdn.signature_table import ATTRIBUTES, NUMBERS, SignatureTable
 from worldmodel.mdn_rnn.mdn import Mixture, mixture_from_parameters
 from worldmodel.mdn_rnn.normaliser import Normaliser
 from worldmodel.message_passing import full_step, messages, processed
@@ -33,15 +34,17 @@ class Table(NamedTuple):
     operators: tf.Tensor
     tensors: tf.Tensor
     numbers: tf.Tensor
+    attributes: tf.Tensor
 
     @classmethod
     def of(cls, table: SignatureTable) -> Self:
-        return cls(table.operators, table.tensors, table.numbers)
+        return cls(table.operators, table.tensors, table.numbers, table.attributes)
 
 
 TABLE = Table(  # of any size, so that functions of it are traced once
-    tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES]), tf.TensorSpec([None, NUMBERS])
-)
+    tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES]), tf.TensorSpec([None, NUMBERS]),
+    tf.TensorSpec([None, ATTRIBUTES]),
+)  # fmt: skip
 
 
 class Judgement(NamedTuple):
@@ -154,6 +157,7 @@ class MatchNetwork(snt.Module):
         self.signatures = SignatureEncoder(width)
         self.rules = snt.Embed(n_rules, width, densify_gradients=True, name="rules")
         self.roles = snt.Embed(ROLES, width, densify_gradients=True, name="roles")
+        self.vertex = snt.nets.MLP([width, width], name="vertex")
         self.edge = snt.Linear(width, name="edge")
         self.process = [full_step(width, tf.math.unsorted_segment_sum) for _ in range(message_passing_steps)]
         self.applies = snt.nets.MLP([width, 1], name="applies")
@@ -161,8 +165,7 @@ class MatchNetwork(snt.Module):
         self.structures = snt.Embed(max(n_structures, 1), width, densify_gradients=True, name="structures")
         self.slots = snt.Embed(max(n_slots, 1), width, densify_gradients=True, name="slots")
         self.slot = snt.nets.MLP([2 * width, width + COPIES], name="slot")
-        self.positions = snt.Embed(COPIES, width, densify_gradients=True, name="positions")
-        self.pair = snt.nets.MLP([width, width], name="pair")
+        self.comparisons = [Comparison(width) for _ in range(4)]
         self.filling = snt.Linear(width, name="filling")
         self.fits = snt.nets.MLP([width, 1], name="fits")
 
@@ -184,24 +187,29 @@ class MatchNetwork(snt.Module):
         return Judgement(self.applies(matches)[:, 0], tf.reduce_sum(structure, axis=-1), fits[:, 0] + copied)
 
     def _beside(self, choices: Choices, table: Table) -> tf.Tensor:
-        """[F, width]: which sizes and contents of a tensor that may stand somewhere are which of the match's."""
-        which = tf.cast(tf.where(choices.beside > 0), tf.int32)  # [P, 2]: a filling, the number of a tensor
-        mine = tf.gather(table.numbers, tf.gather(choices.fillings, which[:, 0]))
-        theirs = tf.gather(table.numbers, tf.gather_nd(choices.beside, which))
-        equal = (tf.abs(mine[:, :, None] - theirs[:, None, :]) < SAME) & (mine[:, :, None] != 0)
-        bits = tf.reshape(tf.cast(equal, tf.float32), [-1, NUMBERS**2])
-        longer = (mine - theirs)[:, :AXES]  # by what factor, axis by axis
-        each = self.pair(tf.concat([bits, longer, self.positions(which[:, 1])], axis=-1))
-        return tf.math.unsorted_segment_sum(each, which[:, 0], tf.shape(choices.fillings)[0])
+        """[F, width + 2 · AXES]: how what may stand somewhere looks beside the match's nodes and tensors."""
+        of_tensors, of_operators = choices.are_tensors, ~choices.are_tensors
+        numbers, attributes, rows = table.numbers, table.attributes, choices.fillings
+        seen = (
+            (of_tensors, numbers, numbers, choices.tensors), (of_tensors, numbers, attributes, choices.operators),
+            (of_operators, attributes, numbers, choices.tensors),
+            (of_operators, attributes, attributes, choices.operators),
+        )  # fmt: skip
+        beside = tf.add_n([
+            compared(where, tf.where(where, rows, 0), mine, theirs, of_match)
+            for compared, (where, mine, theirs, of_match) in zip(self.comparisons, seen, strict=True)
+        ])  # fmt: skip
+        sizes = tf.math.expm1(numbers[:, :AXES])
+        return tf.concat([beside, sums(tf.gather(sizes, tf.where(of_tensors, rows, 0)), sizes, choices.tensors)], -1)
 
     def _matches(self, batch: MatchBatch, operators: tf.Tensor, tensors: tf.Tensor) -> tf.Tensor:
         """[M, width]."""
         rules = self.rules(batch.rules)
         is_node = tf.cast(batch.operators > 0, tf.float32)[:, None]
         vertices = is_node * tf.gather(operators, batch.operators) + (1 - is_node) * tf.gather(tensors, batch.tensors)
-        vertices += self.roles(batch.roles) + tf.gather(rules, batch.owners)
+        seen = tf.concat([vertices, self.roles(batch.roles), tf.gather(rules, batch.owners)], axis=-1)
         graphs = GraphsTuple(
-            nodes=vertices, edges=self.edge(batch.edges), globals=rules, receivers=batch.receivers,
+            nodes=self.vertex(seen), edges=self.edge(batch.edges), globals=rules, receivers=batch.receivers,
             senders=batch.senders, n_node=batch.n_vertices, n_edge=batch.n_edges,
         )  # fmt: skip
         return processed(graphs, self.process).globals

@@ -6,18 +6,21 @@ from typing import Self
 import numpy as np
 
 from rlflow.collect.signatures import OPERATOR_COLUMNS, SignatureFeatures
-from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, SIZES, TENSOR_FEATURES
+from rlflow.env.observation.operators import INTEGERS, LISTS
+from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, LENGTH, SIZES, TENSOR_FEATURES
 from worldmodel.edits.saved_arrays import checked_array
 
 NUMBERS = AXES + ELEMENTS
+ATTRIBUTES = sum(LISTS.values()) + len(INTEGERS)  # those of an operator that are integers; they come first
 
 
 class SignatureTable:
     """Rows of features by signature; row 0, of zeros, is of what was never observed.
 
     operators: float32 [O, OPERATOR_COLUMNS]. tensors: float32 [S, TENSOR_FEATURES]. numbers: float32 [S, NUMBERS], the
-    sizes of a tensor and its content, if it is small, all as log(1 + n), 0 for none. It grows with what is observed; a
-    row once given stays.
+    sizes of a tensor and its content, if it is small, all as log(1 + n), 0 for none. attributes: float32 [O,
+    ATTRIBUTES], an operator's integers, likewise. kinds: int [S], equal for tensors that differ in their content alone.
+    It grows with what is observed; a row once given stays.
     """
 
     def __init__(self):
@@ -25,6 +28,8 @@ class SignatureTable:
         self.operators = np.zeros((1, OPERATOR_COLUMNS), np.float32)
         self.tensors = np.zeros((1, TENSOR_FEATURES), np.float32)
         self.numbers = np.zeros((1, NUMBERS), np.float32)
+        self.attributes = np.zeros((1, ATTRIBUTES), np.float32)
+        self.kinds = np.zeros(1, np.int64)
 
     def learn(self, observed: SignatureFeatures) -> None:
         operators, tensors = self._rows
@@ -32,6 +37,10 @@ class SignatureTable:
         self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
         if len(self.tensors) > len(self.numbers):
             self.numbers = np.concatenate([self.numbers, _numbers(self.tensors[len(self.numbers) :])])
+            self.kinds = np.unique(self.tensors[:, :LENGTH], axis=0, return_inverse=True)[1].reshape(-1)
+        if len(self.operators) > len(self.attributes):
+            new = self.operators[len(self.attributes) :, 1 : 1 + ATTRIBUTES]
+            self.attributes = np.concatenate([self.attributes, _unshown(new)])
 
     def operator_rows(self, signatures: Iterable[int]) -> list[int]:
         return [self._rows[0].get(signature, 0) for signature in signatures]
@@ -56,8 +65,12 @@ class SignatureTable:
 
 
 def _numbers(tensors: np.ndarray) -> np.ndarray:
-    content = tensors[:, CONTENT]  # 1 + log(1 + n) with the sign of n, 0 for none
-    return np.concatenate([tensors[:, SIZES], np.sign(content) * np.maximum(np.abs(content) - 1, 0)], axis=1)
+    return np.concatenate([tensors[:, SIZES], _unshown(tensors[:, CONTENT])], axis=1)
+
+
+def _unshown(numbers: np.ndarray) -> np.ndarray:
+    """1 + log(1 + n) with the sign of n, and 0 for none, as log(1 + n) with the sign of n."""
+    return np.sign(numbers) * np.maximum(np.abs(numbers) - 1, 0)
 
 
 def _appended(rows: dict[int, int], table: np.ndarray, signatures: np.ndarray, features: np.ndarray) -> np.ndarray:

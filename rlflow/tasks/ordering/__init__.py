@@ -2,15 +2,17 @@
 
 | module | what |
 | --- | --- |
-| `problem.py` | nodes and buffers; what thousands of orders need |
-| `layered.py`, `models.py` | problems: the paper's graphs (Topoformer, Gagrani et al. 2022), and models |
-| `sorting.py`, `local_search.py` | orders depth first, breadth first, by priorities, at random; by small changes |
-| `beam.py`, `optimum.py` | the best order by levels, exact where nothing is cut; with a proof, or a bound |
-| `kernels.py`, `runtime.py` | what ONNX Runtime does: which order it runs, which results share a buffer, and where |
+| `layered.py` | problems: the paper's graphs (Topoformer, Gagrani et al. 2022) |
+| `local_search.py` | orders improved by small changes |
+| `guided.py` | the best order by levels, guided by priorities that were learnt |
+| `runtime.py` | what ONNX Runtime does: which order it runs, which results share a buffer, and where |
 | `offsets.py` | where buffers of a given order are put at best |
 | `instance.py`, `task.py` | the one-shot task: a decision is an order of the nodes |
 | `files.py`, `sessions.py` | files in a chosen order, and the order that sessions run; what runs add to a process |
-| `memory.py`, `receipt.py`, `page.py` | the command `memory`: a model made to need less; its receipt and its page |
+| `memory.py`, `rewrites.py` | the command `memory`: a model made to need less by its order, or rewritten first |
+| `receipt.py`, `page.py` | the receipt of what it wrote, and its page |
+
+What peaks, orders and their optimum are is `rlflow.costs.memory`'s, as rewriting counts them, too.
 
 **Why nodes and buffers.** In the paper's cost every node has one output, which ends with its last reader (equations 2,
 3 and 15: `Problem.of_nodes`). In a model a node makes several results or none of its own (a Reshape is a view), outputs
@@ -33,4 +35,9 @@ graph keeps its nodes in memory in an order that no file shows.
 
 **Why no integer program.** The question "is there an order with a peak of P?", asked of a walk over sets of nodes,
 proves the optimum of real networks in seconds (docs/results/ordering.md), as the memory limit leaves few sets.
+
+**Why rewrites are searched before the order is.** The search asks for thousands of peaks, of what ONNX Runtime is
+expected to make of each graph (`rlflow.costs.memory`); what it really makes of the last one is then ordered with all
+care, and taken only if its peak is below that of the model in its best order. What is rewritten rounds otherwise: it is
+compared as `optimise` compares, within a tolerance; the file with the rewritten model bit for bit.
 """

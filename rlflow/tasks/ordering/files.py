@@ -17,11 +17,11 @@ import onnx
 import onnxruntime
 
 from rlflow.common.errors import RLFlowError, first_line
+from rlflow.costs.memory.kernels import BLOCKED
 from rlflow.graph.model import ABSENT, Graph, TensorType
 from rlflow.graph.onnx_reader import external_files, file_bytes
 from rlflow.graph.onnx_runtime import PROVIDERS, run, session
 from rlflow.graph.onnx_writer import EXTERNAL_DATA_THRESHOLD, SMALLEST_OUTSIDE, save_model, serialised
-from rlflow.tasks.ordering.kernels import BLOCKED
 
 RAN = "_kernel_time"  # follows the name of a node in a profile
 

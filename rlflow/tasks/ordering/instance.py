@@ -6,16 +6,18 @@ from functools import cached_property
 import numpy as np
 from gymnasium.spaces import MultiDiscrete
 
+from rlflow.costs.memory.optimum import lower_bound
+from rlflow.costs.memory.problem import Problem, Rows
+from rlflow.costs.memory.sorting import by_priority, depth_first
 from rlflow.tasks.base import EncodingSpec, Evaluation, GraphArrays
-from rlflow.tasks.ordering.optimum import lower_bound
-from rlflow.tasks.ordering.problem import Problem, Rows
-from rlflow.tasks.ordering.sorting import by_priority
+from rlflow.tasks.ordering.guided import lowered, probable
+from rlflow.tasks.ordering.layered import layered
 
 FEATURES = 8  # see `features`
 
 
 class Orders:
-    """See `rlflow.tasks.base.Instance`.
+    """See `rlflow.tasks.base.Sequencing`; others of its kind are layered graphs.
 
     problem: what is ordered.  usual: int64 [n], the order that it has without us.
     """
@@ -53,11 +55,15 @@ class Orders:
 
     def repaired(self, decisions: np.ndarray) -> np.ndarray:
         """int64 [B, n]: valid orders; what is valid stays as it is."""
-        n = self.problem.n
-        named = np.full(decisions.shape, 2 * n)  # the first position at which a node is named; 2 n if nowhere
+        n, wrong = self.problem.n, ~self.problem.are_orders(decisions)
+        if not wrong.any():
+            return decisions
+        named = np.full((wrong.sum(), n), 2 * n)  # the first position at which a node is named; 2 n if nowhere
         for position in range(n - 1, -1, -1):
-            named[np.arange(len(decisions)), decisions[:, position]] = position
-        return by_priority(self.problem, -named.astype(np.float64))
+            named[np.arange(len(named)), decisions[wrong, position]] = position
+        result = decisions.copy()
+        result[wrong] = by_priority(self.problem, -named.astype(np.float64))
+        return result
 
     def control(self) -> np.ndarray:
         return self.usual
@@ -65,12 +71,21 @@ class Orders:
     def lower_bound(self) -> int:
         return lower_bound(self.problem)
 
+    def drawn(self, n: int, seed: int) -> "Orders":
+        problem = layered(n, seed)
+        return Orders(problem, depth_first(problem))
+
+    def searched(self, priorities: np.ndarray, width: int, order: np.ndarray | None = None) -> np.ndarray:
+        if order is None:
+            return probable(self.problem, priorities, width)
+        return lowered(self.problem, priorities, width, order)
+
 
 def features(problem: Problem) -> np.ndarray:
     """float32 [n, 8], each a share of the largest: what a node makes and what it needs besides; how many nodes it
     follows and how many follow it; the fewest and the most steps to it from a first node, and from it to a last one.
     """
-    order = by_priority(problem, np.zeros((1, problem.n)))[0]
+    order = depth_first(problem)
     columns = np.stack([
         problem.made, problem.work, problem.before.counts, problem.after.counts,
         *_steps(order, problem.before), *_steps(order[::-1], problem.after),

@@ -11,7 +11,7 @@ from math import ceil, floor, sqrt
 
 import numpy as np
 
-from rlflow.tasks.ordering.problem import Problem
+from rlflow.costs.memory.problem import Problem
 
 UNIT = 1000  # so many make up the paper's 1
 WIDTH = (0.25, 0.5)  # W is drawn from there, for every graph

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rlflow.tasks.ordering.problem import Problem
+from rlflow.costs.memory.problem import Problem
 
 BATCH = 256  # changed orders that are evaluated at once
 

@@ -15,6 +15,8 @@ import onnxruntime
 from rlflow.common.errors import RLFlowError
 from rlflow.common.system import GIVEN_BACK
 from rlflow.costs.measured import measure
+from rlflow.costs.memory.models import problem_of
+from rlflow.costs.memory.optimum import optimum
 from rlflow.graph.model import ABSENT
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import Setup, random_inputs
@@ -29,8 +31,6 @@ from rlflow.tasks.ordering.files import (
     save_optimised,
     with_sizes_of_a_run,
 )
-from rlflow.tasks.ordering.models import problem_of
-from rlflow.tasks.ordering.optimum import optimum
 from rlflow.tasks.ordering.runtime import plan, priority_order
 from rlflow.tasks.ordering.sessions import Inputs, added_by_runs, in_a_users_process, same_bits
 
@@ -53,20 +53,21 @@ class Optimised:
 
     Attributes:
       source: the model.  path: the file of it that is ordered.
+      original: the model that all is compared with: another one where `source` is rewritten.
       sizes: of the model's symbols, at which all is counted and measured.
       graph: of the file, where sizes are numbers.  problem: of the graph, in bytes.
       usual: the orders of some sessions of the model as it is, by name.
       unknown: how many tensors have sizes that nobody knows; they count as nothing.
     """
 
-    def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool):
-        self.source, self.path = source, folder / "model.onnx"
-        original, (self.sizes, *more) = load_at(source, shapes, fix)
+    def __init__(self, source: Path, folder: Path, shapes: Shapes, fix: bool, original: Path | None = None):
+        self.source, self.path, self.original = source, folder / "model.onnx", original or source
+        loaded, (self.sizes, *more) = load_at(source, shapes, fix)
         if more:
             raise RLFlowError("an order is best at one size of each symbol: --shape NAME=SIZE")
-        self.shapes = input_shapes(original.interface, self.sizes)
-        ports = zip(original.interface.inputs, original.inputs, strict=True)
-        frozen = [with_shape(value, original.types.get(tensor)) for value, tensor in ports] if fix else []
+        self.shapes = input_shapes(loaded.interface, self.sizes)
+        ports = zip(loaded.interface.inputs, loaded.inputs, strict=True)
+        frozen = [with_shape(value, loaded.types.get(tensor)) for value, tensor in ports] if fix else []
         orders = [save_optimised(source, self.path, self.inputs(0), frozen)]
         if is_blocked(self.path):  # else all sessions have one order
             for _ in range(ASKED - 1):
@@ -124,6 +125,15 @@ def best_order(model: Optimised, seconds: float) -> Ordered:
     return Ordered(usual, order if result.peak < model.peak(usual) else usual, result.bound)
 
 
+def best_of(before: Optimised, by_order: Ordered, model: Optimised, seconds: float) -> Ordered:
+    """The better one of the best order of what was before, and that of the rewritten model; usual is that of before."""
+    if model is before:
+        return by_order
+    ordered = best_order(model, seconds)
+    less = model.peak(ordered.best) < before.peak(by_order.best)
+    return Ordered(by_order.usual, ordered.best, ordered.bound) if less else by_order
+
+
 def write_in_order(model: Optimised, order: Sequence[str], threads: int) -> list[str]:
     """Writes the file of the model anew and checks it; the order in which sessions run it, by name.
 
@@ -166,14 +176,14 @@ def rows(model: Optimised, written: bool, threads: int, seconds: float, progress
       seconds: for all latencies; a slow model needs more.  progress: a bar, of a unit for each.
     """
     result, inputs, sizes = [], model.inputs(0), {"": model.shapes}
-    path = model.path if written else model.source
+    path = model.path if written else model.original
     for name, usual in SETUPS.items():
         setup = usual._replace(as_written=written)
-        before = added_by_runs(model.source, inputs, threads, usual)
+        before = added_by_runs(model.original, inputs, threads, usual)
         after = added_by_runs(path, inputs, threads, setup) if written else before
         latency = None
         if all(needs_less(after, row.bytes) for row in result) and setup != Setup():
-            given = (model.source, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
+            given = (model.original, path, threads, seconds / len(SETUPS), SESSIONS, 0, sizes, False, (Setup(), setup))
             latency = in_a_users_process(setup, measure, *given)
         result.append(Row(name, before, after, latency))
         progress.update()

@@ -10,11 +10,10 @@ from rlflow.reports import charts
 from rlflow.reports.markup import page, short, table, tag
 
 MB = 1e6
-NAMES = ("as it is", "best order")
 ABOUT = (
     "Peak of activations: what an ideal allocator needs. Planned: the block that a session with the defaults lays out, "
     "and the outputs. Resident: what runs add to the memory of a fresh process, as measured, with the session options "
-    "that are named. Latency: in the best order, as a share of the model's as it is with the defaults, of options "
+    "that are named. Latency: of the file, as a share of the model's as it is with the defaults, of options "
     "that need less than all above."
 )
 
@@ -27,9 +26,10 @@ def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str
       usage: int64 [n] each, the bytes in use while each node runs, of both orders.
       code: Python that loads the file.
     """
-    series = {name: stretches(one) for name, one in zip(NAMES, usage, strict=True)}
+    names = names_of(results)
+    series = {name: stretches(one) for name, one in zip(names, usage, strict=True)}
     drawn = charts.svg(charts.lines(series, "nodes run", "live activations, MB"), "live", "live memory over time")
-    head = ("what", *(f"{name}, MB" for name in NAMES), "latency")
+    head = ("what", *(f"{name}, MB" for name in names), "latency")
     sections = [
         tag("h1", short(results["model"])),
         tag("p", f"{results['gain_percent']:.1f} % less memory at the peak", class_="answer good"),
@@ -38,6 +38,11 @@ def write_page(path: Path, results: dict, usage: Sequence[np.ndarray], code: str
         tag("h2", "How to load the file"), tag("pre", tag("code", code)),
     ]  # fmt: skip
     write_text(path, page(f"Memory of {results['model']}", *sections))
+
+
+def names_of(results: Mapping) -> tuple[str, str]:
+    """What is shown beside each other."""
+    return "as it is", "rewritten" if results["rewritten"] else "best order"
 
 
 def stretches(usage: np.ndarray) -> list[tuple[float, float]]:
@@ -53,6 +58,9 @@ def figures(results: Mapping) -> list[tuple[str, str, str, str]]:
         ("peak of activations", _megabytes(sizes["usual_peak"]), _megabytes(sizes["peak"]), ""),
         ("planned by a session", _megabytes(sizes["usual_block"]), _megabytes(sizes["block"]), ""),
     ]
+    if results["rewritten"]:
+        ordered = results["rewritten"]["best_order"]
+        result.insert(1, ("the same, best order alone", "", _megabytes(ordered), ""))
     for row in results["rows"]:
         what = f"resident, {row['setup']}"
         latency = f"{row['latency']['ratio']:.3f}" if row["latency"] else ""

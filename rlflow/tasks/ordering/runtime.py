@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rlflow.costs.memory.kernels import alike, overwritten, view_of
 from rlflow.graph.model import ABSENT, Graph, Node
 from rlflow.graph.types import TensorType
-from rlflow.tasks.ordering.kernels import alike, overwritten, view_of
 
 ALIGNMENT = 256  # bytes: every buffer is a multiple of it
 FIRST = ("Shape", "Size")  # operators that an order by priority prefers

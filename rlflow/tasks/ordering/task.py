@@ -10,14 +10,14 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from rlflow.common.errors import RLFlowError
+from rlflow.costs.memory.models import problem_of
+from rlflow.costs.memory.sorting import depth_first
 from rlflow.graph.onnx_writer import save_model
 from rlflow.graph.typical import load_at
 from rlflow.tasks.base import ONE_SHOT, EncodingSpec
 from rlflow.tasks.ordering.instance import Orders
 from rlflow.tasks.ordering.layered import UNIT, layered
-from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.runtime import default_order
-from rlflow.tasks.ordering.sorting import depth_first
 from rlflow.tasks.plain import PlainSpec
 from rlflow.zoo import ZOO, load
 

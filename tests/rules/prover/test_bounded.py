@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from rlflow.rules.language import load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.prover import bounded
 from rlflow.rules.prover.bounded import Bound, Refuted, prove_bounded, walk
 from rlflow.rules.prover.formal import Formal
@@ -190,7 +190,7 @@ def prove_within_work(text: str) -> tuple[str, int]:
 
 @pytest.mark.parametrize("name", ["reducesum-of-mul", "relu-transpose", "matmul-merge"])
 def test_a_true_rule_is_proved(name):
-    rules = load_rules()
+    rules = load_rules(families())
     bound, cases = prove_bounded(rules[rules.index(name)], work=SMALL)
     assert cases > 20 and "sizes to 3, 3 elements" in bound and "pads to 1" in bound
 
@@ -229,7 +229,7 @@ def test_what_is_not_seen_to_be_equal_is_not_proved(monkeypatch):
 
 
 def test_too_little_work_is_no_proof():
-    rules = load_rules()
+    rules = load_rules(families())
     with pytest.raises(TimeoutError):
         prove_bounded(rules[rules.index("conv-averagepool")], work=50_000)
 

@@ -5,12 +5,12 @@ import pytest
 from onnx import helper
 
 from rlflow.graph import contrib
-from rlflow.rules.language import load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.prover import draws
 from rlflow.rules.prover.draws import REST, counts_of, coverage, cut_axes, demanded, ranks_of, sets_of_axes
 from rlflow.rules.prover.semantics import MICROSOFT, STANDARD, is_defined
 
-RULES = {rule.name: rule for rule in load_rules()}
+RULES = {rule.name: rule for rule in load_rules(families())}
 # Attributes that a rule may carry along and no case draws: what they say has no part in the numbers, or the matcher
 # takes them away, or a definition asks that they are at their default (and `coverage` says so).
 NOT_DRAWN = {

@@ -5,10 +5,10 @@ import pytest
 from benchmarks import mutations
 from benchmarks.mutations import examined, group, judge, judged, prove
 from benchmarks.variants import KINDS, spread, variants
-from rlflow.rules.language import load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.prover.records import Proof
 
-RULES = load_rules()
+RULES = load_rules(families())
 SAMPLE = ("transpose-transpose", "transpose-of-matmul", "softmax-of-transpose", "split-of-concat", "relu-split")
 
 

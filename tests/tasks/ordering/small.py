@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 
-from rlflow.tasks.ordering.problem import Problem
+from rlflow.costs.memory.problem import Problem
 
 
 def small(seed: int, n: int = 6) -> Problem:

@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from rlflow.tasks.ordering.beam import walk
+from rlflow.costs.memory.beam import walk
+from rlflow.costs.memory.sorting import random_orders
 from rlflow.tasks.ordering.layered import layered
-from rlflow.tasks.ordering.sorting import random_orders
 from tests.tasks.ordering.small import all_orders, small
 
 ALL = 10**6

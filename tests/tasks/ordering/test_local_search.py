@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rlflow.costs.memory.sorting import breadth_first
 from rlflow.tasks.ordering.local_search import local_search, moved
-from rlflow.tasks.ordering.sorting import breadth_first
 from tests.tasks.ordering.small import all_orders, small
 
 

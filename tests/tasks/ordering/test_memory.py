@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks.sessions import observe
 from rlflow.common.errors import RLFlowError
+from rlflow.costs.memory.models import problem_of
 from rlflow.graph.onnx_copy import copy_model
 from rlflow.graph.onnx_reader import load_graph, model_files
 from rlflow.graph.onnx_runtime import Setup, random_inputs, run, session
 from rlflow.tasks.ordering.files import is_blocked, name_nodes, names, order_shown, reorder
 from rlflow.tasks.ordering.memory import Optimised, Row, best_order, least, snippet, write_in_order
-from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.receipt import make_receipt, named_sizes, repeat
 from rlflow.tasks.ordering.runtime import default_order, plan, priority_order
 from rlflow.tasks.ordering.sessions import added_by_runs, same_bits
@@ -194,14 +194,14 @@ def test_what_is_no_order_of_these_nodes_is_refused(opened, change, reason):
 def receipt_of(model: Optimised) -> dict:
     ordered = best_order(model, 30)
     executed = write_in_order(model, ordered.best, 1)
-    return json.loads(json.dumps(make_receipt(model, ordered, executed, AS_WRITTEN, {}, False)))
+    return json.loads(json.dumps(make_receipt(model, model, ordered, executed, AS_WRITTEN, {}, False)))
 
 
 def test_a_receipt_makes_the_same_file_again(opened):
     model, again = opened(irregular()), opened(irregular())
     receipt = receipt_of(model)
     assert (receipt["bytes"]["usual_peak"], receipt["bytes"]["peak"]) == peaks() and named_sizes(receipt) == ({}, False)
-    assert repeat(receipt, again, 1) == receipt["order"]
+    assert repeat(receipt, again, again, 1) == receipt["order"]
     assert again.path.read_bytes() == model.path.read_bytes()
 
 
@@ -221,7 +221,8 @@ def test_a_damaged_receipt_is_refused(opened, damage, reason):
     receipt = receipt_of(opened(irregular()))
     damage(receipt)
     with pytest.raises(RLFlowError, match=reason):
-        repeat(receipt, opened(irregular()), 1)
+        model = opened(irregular())
+        repeat(receipt, model, model, 1)
 
 
 @pytest.mark.parametrize("receipt", [[], {}, {"task": "ordering", "format": 9}, {"task": "ordering", "format": 1}])

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from rlflow.costs.memory import optimum as module
+from rlflow.costs.memory.models import problem_of
+from rlflow.costs.memory.optimum import lower_bound, optimum, segments
+from rlflow.costs.memory.problem import Problem
+from rlflow.costs.memory.sorting import depth_first, random_orders
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.tasks.ordering import optimum as module
 from rlflow.tasks.ordering.layered import layered
-from rlflow.tasks.ordering.models import problem_of
-from rlflow.tasks.ordering.optimum import lower_bound, optimum, segments
-from rlflow.tasks.ordering.problem import Problem
 from rlflow.tasks.ordering.runtime import default_order
-from rlflow.tasks.ordering.sorting import depth_first, random_orders
 from rlflow.zoo import load
 from tests.tasks.ordering.small import all_orders, small
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.tasks.ordering import problem as module
-from rlflow.tasks.ordering.problem import Problem
-from rlflow.tasks.ordering.sorting import breadth_first, by_priority, depth_first, random_orders
+from rlflow.costs.memory import problem as module
+from rlflow.costs.memory.problem import Problem
+from rlflow.costs.memory.sorting import breadth_first, by_priority, depth_first, random_orders
 from tests.tasks.ordering.small import all_orders, counted, small
 
 

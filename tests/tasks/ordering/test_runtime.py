@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.sessions import observe
+from rlflow.costs.memory.models import problem_of
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.tasks.ordering.models import problem_of
 from rlflow.tasks.ordering.runtime import Lifetime, best_fit, default_order, plan, priority_order
 from rlflow.zoo import load
 

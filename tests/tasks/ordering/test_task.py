@@ -5,11 +5,11 @@ import pytest
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
+from rlflow.costs.memory.optimum import optimum
+from rlflow.costs.memory.problem import Problem
+from rlflow.costs.memory.sorting import random_orders
 from rlflow.runs.config import load_config
 from rlflow.tasks.ordering.instance import features
-from rlflow.tasks.ordering.optimum import optimum
-from rlflow.tasks.ordering.problem import Problem
-from rlflow.tasks.ordering.sorting import random_orders
 from rlflow.tasks.ordering.task import OrderingSpec
 from tests.commands import in_process
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.tasks.ordering.beam import walk
-from rlflow.tasks.ordering.problem import Problem
-from rlflow.tasks.ordering.sorting import breadth_first, depth_first
+from rlflow.costs.memory.beam import walk
+from rlflow.costs.memory.problem import Problem
+from rlflow.costs.memory.sorting import breadth_first, depth_first
 
 NARROW, WIDEST, WIDER = 100, 100_000, 10
 
@@ -40,7 +40,7 @@ def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
     widest: the walk's width at most; what it takes of memory grows with that.
     """
     deadline, parts = time.monotonic() + seconds, segments(problem)
-    known = [_first(part.problem) for part in parts]
+    known = [quick(part.problem) for part in parts]
     for k in sorted(range(len(parts)), key=lambda k: -known[k].peak):
         proved = max(one.bound for one in known)
         if known[k].peak > proved:
@@ -49,12 +49,17 @@ def optimum(problem: Problem, seconds: float, widest: int = WIDEST) -> Optimum:
     return Optimum(order, max(one.peak for one in known), max(one.bound for one in known))
 
 
-def _first(problem: Problem) -> Optimum:
-    """The best order of three, and a bound that needs no search."""
-    orders = [depth_first(problem), breadth_first(problem)]
-    orders.append(walk(problem, NARROW).order)
+def quick(problem: Problem, width: int = NARROW) -> Optimum:
+    """The best order of three, and a bound that needs no search; one order is enough where it meets the bound.
+
+    width: of the third's walk.
+    """
+    bound, first = lower_bound(problem), depth_first(problem)
+    if problem.peak(first) == bound:
+        return Optimum(first, bound, bound)
+    orders = [first, breadth_first(problem), walk(problem, width).order]
     peaks = problem.peaks(np.stack(orders))
-    return Optimum(orders[int(peaks.argmin())], int(peaks.min()), lower_bound(problem))
+    return Optimum(orders[int(peaks.argmin())], int(peaks.min()), bound)
 
 
 def _closed(problem: Problem, known: Optimum, enough: int, deadline: float, widest: int) -> Optimum:
@@ -82,11 +87,12 @@ def lower_bound(problem: Problem) -> int:
     """
     if not problem.n:
         return 0
-    above = ancestors(problem)
-    incidence = np.zeros((problem.n, len(problem.size)), np.float32)
-    incidence[problem.reads[:, 0], problem.reads[:, 1]] = 1
+    above, (of, readers) = ancestors(problem), (problem.reads[:, 1], problem.reads[:, 0])
     made = np.where(problem.maker < 0, True, above[:, problem.maker])
-    wanted = (above.T.astype(np.float32) @ incidence > 0) | problem.kept | (incidence > 0)
+    wanted = np.zeros((problem.n, len(problem.size)), bool)
+    np.logical_or.at(wanted.T, of, above[readers])
+    wanted[readers, of] = True
+    wanted |= problem.kept
     there = (made & wanted) @ problem.size
     saved = np.zeros(problem.n, np.int64)
     np.maximum.at(saved, problem.inplace[:, 0], problem.size[problem.inplace[:, 1]])
@@ -101,10 +107,12 @@ class Segment(NamedTuple):
 
 
 def segments(problem: Problem) -> list[Segment]:
-    """What all orders consist of, in turn."""
+    """What all orders consist of, in turn. Nodes that follow one another in every order are one segment."""
     above = ancestors(problem)
     before, after = above.sum(axis=1), above.sum(axis=0)
     ends = np.sort(before[before + after == problem.n - 1])  # so many nodes run before the last one of each segment
+    single = np.diff(ends, prepend=-1) == 1
+    ends = ends[~(single & np.append(single[1:], False))]
     number = np.searchsorted(ends, before)
     return [_segment(problem, number, k) for k in np.unique(number)]
 

@@ -78,6 +78,12 @@ class Problem:
     def n(self) -> int:
         return len(self.work)
 
+    @property
+    def content(self) -> bytes:
+        """Equal for problems that are equal, node by node."""
+        arrays = (self.work, self.edges, self.size, self.maker, self.kept, self.reads, self.inplace)
+        return b"|".join(part for array in arrays for part in (str(array.shape).encode(), array.tobytes()))
+
     @cached_property
     def precedence(self) -> np.ndarray:
         """int64 [p, 2], each once: all pairs of nodes of which one must run before the other, whatever the reason."""
@@ -128,10 +134,13 @@ class Problem:
 
     def is_order(self, order: np.ndarray) -> bool:
         """Whether all nodes are in it, once, none before one that must come first."""
-        if not np.array_equal(np.sort(order), np.arange(self.n)):
-            return False
-        at = np.argsort(order)
-        return bool((at[self.precedence[:, 0]] < at[self.precedence[:, 1]]).all())
+        return order.shape == (self.n,) and bool(self.are_orders(order[None])[0])
+
+    def are_orders(self, orders: np.ndarray) -> np.ndarray:
+        """bool [B]: the same of each of int64 [B, n]."""
+        whole = (np.sort(orders, axis=1) == np.arange(self.n)).all(axis=1)
+        at, pairs = np.argsort(orders, axis=1), self.precedence
+        return whole & (at[:, pairs[:, 0]] < at[:, pairs[:, 1]]).all(axis=1)
 
     def peaks(self, orders: np.ndarray) -> np.ndarray:
         """int64 [B]: what orders, int64 [B, n], need at their peaks. They must be valid, which is not asked."""

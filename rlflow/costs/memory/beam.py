@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.tasks.ordering.problem import Problem
+from rlflow.costs.memory.problem import Problem
 
 ROOM = 62  # bits of a score
 
@@ -36,7 +36,7 @@ class Walk(NamedTuple):
     beyond: int
 
 
-class _States(NamedTuple):
+class States(NamedTuple):
     """Of K sets of nodes: hash, peak on the way there, memory in use; of each node, how many that come before it have
     not run (DONE for one that has itself); of each buffer, how many readers have not.
     """
@@ -48,7 +48,7 @@ class _States(NamedTuple):
     unread: np.ndarray
 
 
-class _Moves(NamedTuple):
+class Moves(NamedTuple):
     """One more node, after one of the states: which state, which node; the peak and the memory in use after it."""
 
     row: np.ndarray
@@ -57,8 +57,8 @@ class _Moves(NamedTuple):
     live: np.ndarray
     key: np.ndarray
 
-    def take(self, chosen: np.ndarray) -> "_Moves":
-        return _Moves(*(part[chosen] for part in self))
+    def take(self, chosen: np.ndarray) -> "Moves":
+        return Moves(*(part[chosen] for part in self))
 
 
 def walk(
@@ -72,11 +72,15 @@ def walk(
       floor: peaks up to there count as equal.
       deadline: in seconds of time.monotonic(); what is not done by then is cut.
     """
-    return _Walker(problem, width, limit, floor, deadline).run()
+    return Walker(problem, width, limit, floor, deadline).run()
 
 
-class _Walker:
-    def __init__(self, problem, width, limit, floor, deadline):
+class Walker:
+    """See `walk`; `select` is what another beam does otherwise."""
+
+    def __init__(
+        self, problem: Problem, width: int, limit: int | None = None, floor: int = 0, deadline: float | None = None
+    ):
         self.problem, self.width, self.floor, self.deadline = problem, width, floor, deadline
         self.limit = np.iinfo(np.int64).max if limit is None else limit
         self.exact, self.beyond = True, np.iinfo(np.int64).max
@@ -98,17 +102,17 @@ class _Walker:
             row = rows[row]
         return Walk(np.array(order[::-1], np.int64), int(states.peak[0]), self.exact, int(self.beyond))
 
-    def start(self) -> _States:
+    def start(self) -> States:
         problem = self.problem
         waiting, unread = problem.before.counts, problem.readers.counts + problem.kept
         first = np.array([self.floor], np.int64)
         kind = np.uint8 if max(waiting.max(initial=0), unread.max(initial=0)) < 255 else np.uint16
-        return _States(
+        return States(
             np.zeros(1, np.uint64), first, np.array([problem.given], np.int64), waiting.astype(kind)[None],
             unread.astype(kind)[None],
         )  # fmt: skip
 
-    def moves(self, states: _States) -> _Moves:
+    def moves(self, states: States) -> Moves:
         """All of them, by state and node; without those above the limit."""
         problem = self.problem
         row, node = np.divmod(np.flatnonzero(states.waiting == 0), problem.n)
@@ -116,14 +120,14 @@ class _Walker:
         live = states.live[row]
         needed = live + (problem.made + problem.work)[node] - saved
         peak = np.maximum(states.peak[row], needed)
-        moves = _Moves(row, node, peak, live + problem.stays[node] - freed, states.key[row] ^ self.zobrist[node])
+        moves = Moves(row, node, peak, live + problem.stays[node] - freed, states.key[row] ^ self.zobrist[node])
         within = peak <= self.limit
         if within.all():
             return moves
         self.beyond = min(self.beyond, int(peak[~within].min()))
         return moves.take(within)
 
-    def ends(self, states: _States, row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray | int]:
+    def ends(self, states: States, row: np.ndarray, node: np.ndarray) -> tuple[np.ndarray, np.ndarray | int]:
         """int64 [C] each, of moves: what is freed after the node, and what it writes in place."""
         problem = self.problem
         of, index = problem.read.expand(node)
@@ -139,7 +143,7 @@ class _Walker:
         np.maximum.at(saved, of, np.where(last, self.inplace[index], 0))
         return freed, saved
 
-    def after_safe_moves(self, moves: _Moves, states: _States) -> _Moves:
+    def after_safe_moves(self, moves: Moves, states: States) -> Moves:
         """Where a state has safe moves, the first of them alone."""
         safe = np.flatnonzero((moves.peak <= states.peak[moves.row]) & (moves.live <= states.live[moves.row]))
         if not len(safe):
@@ -151,29 +155,33 @@ class _Walker:
         keep[safe[first]] = True
         return moves.take(keep)
 
-    def select(self, moves: _Moves) -> _Moves:
-        """The best ones, best first, one for each set of nodes; the first of equally good ones."""
-        score, count = _score(moves), len(moves.row)
+    def select(self, moves: Moves) -> Moves:
+        """The moves that the next level begins with."""
+        return moves.take(self.best(score(moves.peak, moves.live), moves.key))
+
+    def best(self, scores: np.ndarray, key: np.ndarray) -> np.ndarray:
+        """Indices of the lowest scores, lowest first, one for each set of nodes; of equal ones the first."""
+        count = len(scores)
         tried = min(count, 3 * self.width)
         while True:
-            chosen = np.argpartition(score, tried - 1)[:tried] if tried < count else np.arange(count)
+            chosen = np.argpartition(scores, tried - 1)[:tried] if tried < count else np.arange(count)
             chosen.sort()
-            chosen = chosen[np.argsort(score[chosen], kind="stable")]
-            _, first = np.unique(moves.key[chosen], return_index=True)
+            chosen = chosen[np.argsort(scores[chosen], kind="stable")]
+            _, first = np.unique(key[chosen], return_index=True)
             if len(first) >= self.width or tried == count:
                 break
             tried = min(count, 2 * tried)
         self.exact &= tried == count and len(first) <= self.width
-        return moves.take(chosen[np.sort(first)[: self.width]])
+        return chosen[np.sort(first)[: self.width]]
 
-    def apply(self, states: _States, moves: _Moves) -> _States:
+    def apply(self, states: States, moves: Moves) -> States:
         problem, lanes = self.problem, np.arange(len(moves.row))
         waiting, unread = states.waiting[moves.row], states.unread[moves.row]
         waiting[lanes, moves.node] = np.iinfo(waiting.dtype).max
         for counts, rows in ((waiting, problem.after), (unread, problem.read)):
             of, index = rows.expand(moves.node)
             counts.ravel()[of * counts.shape[1] + rows.values[index]] -= 1
-        return _States(moves.key, moves.peak, moves.live, waiting, unread)
+        return States(moves.key, moves.peak, moves.live, waiting, unread)
 
 
 def _inplace_of_reads(problem: Problem) -> np.ndarray:
@@ -184,10 +192,10 @@ def _inplace_of_reads(problem: Problem) -> np.ndarray:
     return np.where(writes, problem.size[problem.read.values], 0)
 
 
-def _score(moves: _Moves) -> np.ndarray:
-    """int64 [C], less is better: the peak, then what is in use, as far as there is room for it."""
-    if not len(moves.row):
-        return moves.peak
-    peak, live = moves.peak - moves.peak.min(), moves.live - moves.live.min()
+def score(peak: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """int64 [C], less is better: the peak, then what else counts, as far as there is room for it."""
+    if not len(peak):
+        return peak
+    peak, second = peak - peak.min(), second - second.min()
     room = ROOM - int(peak.max()).bit_length()
-    return peak << room | live >> max(0, int(live.max()).bit_length() - room)
+    return peak << room | second >> max(0, int(second.max()).bit_length() - room)

@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from rlflow.tasks.ordering.problem import Problem
+from rlflow.costs.memory.problem import Problem
 
 
 def depth_first(problem: Problem) -> np.ndarray:

@@ -1,0 +1,133 @@
+"""What learned priorities are worth on the paper's graphs, for benchmarks.ordering.
+
+Every learned order is compared with what the plain beam finds in as many seconds: the best of all widths, doubled from
+1 on, each of which ends within them (the first one however long it takes). Seconds are of the processor, those of the
+network included.
+"""
+
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from controllers.base import Learner
+from controllers.config import TopoformerConfig
+from rlflow.common.files import file_hash
+from rlflow.costs.memory.beam import walk
+from rlflow.costs.memory.problem import Problem
+from rlflow.costs.memory.sorting import depth_first
+from rlflow.tasks.ordering.guided import lowered, probable
+from rlflow.tasks.ordering.instance import Orders
+from rlflow.tasks.ordering.layered import layered
+
+NODES = (100, 500, 1000, 2000)
+SAMPLES, WIDTH, WIDE = 16, 16, 100  # WIDE: of the last method
+METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two: see `lowered`
+CONTROL = "inside, wide, nothing learned"
+NETWORKS = {"none": "MLP", "all": "transformer", "forward": "along edges", "both-ways": "both ways", "seven": "full"}
+ABLATED = (500, 1000)  # nodes
+TINY = TopoformerConfig(epochs=2, steps=20, nodes=(30,), evaluation_graphs=40, width=16, heads=1, learning_rate=0.001)
+
+
+def instance_of(n: int, seed: int) -> Orders:
+    problem = layered(n, seed)
+    return Orders(problem, depth_first(problem))
+
+
+def learnt(folder: Path, config: TopoformerConfig, seed: int = 0) -> Path:
+    """The folder, in which a controller is trained as said; a training that was killed goes on."""
+    from controllers.topoformer.controller import Topoformer
+
+    small = instance_of(10, 0)
+    Topoformer(config, small, seed).train(small, seed, folder)
+    return folder
+
+
+@cache
+def opened(folder: Path) -> Learner:
+    """The controller of a folder. It has run once: what is compiled is not to be timed."""
+    from controllers.topoformer.controller import Topoformer
+
+    small = instance_of(10, 0)
+    controller = Topoformer.trained(folder, small)
+    controller.priorities(small)
+    return controller
+
+
+def ablation(folder: Path, attends: str, epochs: int, n: int, seed: int) -> dict[str, dict]:
+    """As `learned_peaks`, of a network that attends otherwise, trained for so many epochs in the folder."""
+    config = TopoformerConfig(attends=attends, epochs=epochs)
+    return learned_peaks(opened(learnt(folder / f"{attends}-{epochs}", config)), instance_of(n, seed), seed)
+
+
+def digest(folder: Path) -> str:
+    """Of a trained controller, for names of files."""
+    return file_hash(folder / "controller.npz")[:8]
+
+
+def learned_peaks(controller: Learner, instance: Orders, seed: int) -> dict[str, dict]:
+    """Of every method its peak and its seconds; of the same without learned priorities, too."""
+    from controllers.topoformer.decoder import greedy, sampled
+    from controllers.topoformer.observation import observe
+
+    problem, started = instance.problem, time.process_time()
+    priorities, seen = controller.priorities(instance), observe([instance.arrays()])
+    network, rng = time.process_time() - started, np.random.default_rng(seed)
+    ways = (
+        lambda: greedy(seen, priorities[None]),
+        lambda: sampled(seen, priorities[None], SAMPLES, rng)[0],
+        lambda: probable(problem, priorities, WIDTH),
+        lambda: lowered(problem, priorities, WIDTH, probable(problem, priorities, WIDTH)),
+        lambda: lowered(problem, priorities, WIDE, probable(problem, priorities, WIDE)),
+    )
+    result = {}
+    for name, way in zip(METHODS, ways, strict=True):
+        peak, seconds = timed(lambda: problem.peaks(way()).min())
+        result[name] = {"peak": int(peak), "seconds": network + seconds}
+    order, seconds = timed(lambda: lowered(problem, np.zeros(problem.n), WIDE, walk(problem, WIDE).order))
+    return result | {CONTROL: {"peak": problem.peak(order), "seconds": seconds}}
+
+
+def timed(work: Callable) -> tuple:
+    started = time.process_time()
+    result = work()
+    return result, time.process_time() - started
+
+
+def plain_beams(problem: Problem, seconds: float) -> list[dict]:
+    """Plain beams of doubled widths, narrow ones first, up to one that takes longer than that, or cuts nothing."""
+    beams, width, exact = [], 1, False
+    while not exact and (not beams or beams[-1]["seconds"] <= seconds):
+        (_, peak, exact, _), took = timed(lambda: walk(problem, width))
+        beams.append({"width": width, "peak": peak, "seconds": took})
+        width *= 2
+    return beams
+
+
+def within(beams: list[dict], seconds: float) -> dict:
+    """The best of those beams that take no longer."""
+    return min([beam for beam in beams if beam["seconds"] <= seconds] or beams[:1], key=lambda beam: beam["peak"])
+
+
+def beside_beams(controller: Learner, n: int, seed: int) -> dict[str, dict]:
+    """Of every method its peak, its seconds, and the peak of the plain beam in as many seconds."""
+    instance = instance_of(n, seed)
+    result = learned_peaks(controller, instance, seed)
+    beams = plain_beams(instance.problem, max(one["seconds"] for one in result.values()))
+    for one in result.values():
+        one["beam"] = within(beams, one["seconds"])["peak"]
+    return result
+
+
+def inside(controller: Learner, n: int, seed: int, seconds: float) -> dict:
+    """What learned priorities inside the beam lower the peak to in so many seconds: widths doubled as long as they end.
+    """
+    instance, started = instance_of(n, seed), time.process_time()
+    problem, priorities, width, took = instance.problem, controller.priorities(instance), WIDTH, 0.0
+    order = probable(problem, priorities, width)
+    while time.process_time() - started + 2 * took <= seconds:
+        order, took = timed(lambda: lowered(problem, priorities, width, order))
+        width *= 2
+    return {"peak": problem.peak(order), "seconds": time.process_time() - started, "width": width // 2}

@@ -1,0 +1,164 @@
+"""PPO and CMA-ES, trained in dreams alone, on real graphs: how much they improve them, and how long that takes.
+
+    python -m benchmarks.paper --model bert_base          one graph; repeatable
+    python -m benchmarks.paper --wm edits                 in the dreams of another world model
+    python -m benchmarks.paper --table                    Markdown of its page
+
+The counterparts of the paper's Figures 6 and 7 (improvement, optimisation time). For every graph and seed: random
+episodes of at most 10,000 interactions (a fifth of them is the test of `benchmarks.fidelity`, which shares the folder's
+format and may have trained the world model there already), a world model that learns from the others, and for each
+controller its training in the dream and one greedy and eight sampled episodes on the real graph. What the world model
+says that these whole episodes gain is compared with what they gained. Nothing of a controller's training asks the real
+graph.
+
+Beside it stand greedy descent, and beam search of the real graph with as many rewrites as there were interactions: it
+takes fewer seconds than the learning. Costs are estimates, improvements percent of the original's. Resumable: what a
+job gave lies in --folder.
+"""
+
+import sys
+import time
+from functools import partial
+from itertools import islice
+
+from benchmarks.fidelity import FULL, SAMPLES, WORLD_MODELS, Job
+from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.optimise import MODELS
+from rlflow.deliver.candidates import improvement as percent_below
+from rlflow.reports.comparison import mean_interval
+from rlflow.search.search import Limits, run_search
+
+JUDGES = ("controllers", "worldmodel", "rlflow/search/beam.py")
+
+CONTROLLERS = ("ppo", "cma-es")
+SEARCHES = ("greedy", "beam")
+BELOW, OFF = 0.01, 0.05  # of greedy descent's improvement; of what episodes gain
+
+
+def learnt(name: str, controller: str, seed: int, parsed) -> dict:
+    """One controller: what it dreamt and did."""
+    from worldmodel.fidelity import improvement
+
+    job = job_of(name, seed, parsed, controller)
+    parsed.controller = None  # of the world model's own training
+    model, results, *_ = job.learn(job.random_episodes()[1], 0)
+    began = time.perf_counter()
+    player, dreamt = job.learn_to_act(model, job.folder / controller)
+    trained = time.perf_counter() - began
+    began = time.perf_counter()
+    episodes = list(islice(job.played(player, model, 1), 1 + SAMPLES))
+    acting = (time.perf_counter() - began) / len(episodes)
+    return {
+        "dreamt": dreamt, "training_seconds": trained, "world_model_seconds": results["seconds"],
+        "acting_seconds": acting, "interactions": sum(map(len, episodes)), **improvement(model, episodes),
+    }  # fmt: skip
+
+
+def searched(name: str, seed: int, parsed) -> dict:
+    """The controls, on the real graph."""
+    job = job_of(name, seed, parsed, CONTROLLERS[0])
+    start, result = job.task.initial, {}
+    for method in SEARCHES:
+        limits = Limits(interactions=parsed.interactions)
+        search = run_search(method, start, limits, seed, **job.config.search[method])
+        gain = percent_below(start.objective, search.state.objective)
+        result[method] = {"improvement": gain, "seconds": search.seconds, "interactions": search.interactions}
+    return result
+
+
+def job_of(name: str, seed: int, parsed, controller: str) -> Job:
+    parsed.controller = controller
+    return Job(name, parsed.wm, FULL, seed, parsed)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def figures_of(parsed) -> dict:
+    figures, names = {}, parsed.model or MODELS
+    seeds = range(parsed.seed, parsed.seed + parsed.seeds)
+    for name in names:
+        keys = {f"{name}-{parsed.wm}-search": partial(searched, name, parsed.seed, parsed)}
+        for controller in CONTROLLERS:
+            for seed in seeds:
+                keys[f"{name}-{parsed.wm}-{controller}-{seed}"] = partial(learnt, name, controller, seed, parsed)
+        jobs = list(each(list(keys), parsed.folder / "agents", lambda key, keys=keys: keys[key]()).values())
+        by_controller = {c: jobs[1 + k * len(seeds) :][: len(seeds)] for k, c in enumerate(CONTROLLERS)}
+        figures[name] = {"search": jobs[0], "controllers": by_controller}
+    return figures
+
+
+def best_of(run: dict) -> float:
+    """Of its episodes, percent of the original's estimated runtime."""
+    return max(run["real"])
+
+
+def mean_of(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def bars_of(figures: dict) -> list[dict]:
+    bars = []
+    for controller in CONTROLLERS:
+        above = 0
+        for name, result in figures.items():
+            greedy, runs = result["search"]["greedy"]["improvement"], result["controllers"][controller]
+            share = mean_of([best_of(run) for run in runs]) / greedy - 1
+            above += share > 0
+            off = mean_of([run["relative_error"] for run in runs])
+            bars += [
+                bar(f"{name}, {controller}: against greedy, relative", share, "", f"≥ −{BELOW:g}", share >= -BELOW),
+                bar(f"{name}, {controller}: dreamt, off by", off, "", f"≤ {OFF:g}", off <= OFF),
+            ]
+        half = len(figures) / 2
+        bars.append(bar(f"{controller}: graphs above greedy", above, "", f"≥ {half:g}", above >= half))
+    return bars
+
+
+def table(figures: dict) -> str:
+    heads = ["graph", "seeds"]
+    for controller in CONTROLLERS:
+        heads += [f"{controller}: best of nine", "greedy episode", "dream off by"]
+    heads += ["greedy descent", "beam", "learning s", "acting s", "beam s"]
+    rows = []
+    for name, result in figures.items():
+        search, runs = result["search"], result["controllers"]
+        row = [name, len(runs[CONTROLLERS[0]])]
+        for controller in CONTROLLERS:
+            of = runs[controller]
+            row += [shown([best_of(run) for run in of]), shown([run["real"][0] for run in of])]
+            row.append(f"{100 * mean_of([run['relative_error'] for run in of]):.1f} %")
+        learning = [run["world_model_seconds"] + run["training_seconds"] for of in runs.values() for run in of]
+        row += [f"{search[method]['improvement']:.2f} %" for method in SEARCHES]
+        row += [f"{max(learning):.0f}", f"{max(run['acting_seconds'] for of in runs.values() for run in of):.2f}"]
+        rows.append([*row, f"{search['beam']['seconds']:.0f}"])
+    return markdown(heads, rows)
+
+
+def shown(values: list[float]) -> str:
+    result = mean_interval(values)
+    half = f" ± {result['high'] - result['mean']:.2f}" if len(values) > 1 else ""
+    return f"{result['mean']:.2f}{half} %"
+
+
+def main() -> int:
+    arguments = parser(__doc__, "runs/fidelity")
+    arguments.add_argument("--model", action="append", choices=MODELS, help="one graph only; repeatable")
+    arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
+    arguments.add_argument("--wm", default="graph-mdn", choices=WORLD_MODELS, help="the world model")
+    arguments.add_argument("--interactions", type=int, default=10_000, help="of the real graph, at most")
+    arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
+    arguments.add_argument("--cost", default="analytic")
+    arguments.add_argument("--table", action="store_true", help="print Markdown instead of JSON")
+    arguments.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of configs/default.yaml")
+    parsed = arguments.parse_args()
+    parsed.iterations = 1
+    figures = figures_of(parsed)
+    if parsed.table:
+        print(table(figures))
+        return 0
+    return finish("paper", parsed, figures, bars_of(figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

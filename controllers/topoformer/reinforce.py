@@ -1,0 +1,100 @@
+"""A gradient step: orders that need less than a baseline become more probable (REINFORCE).
+
+What an order is compared with: the greedy order of the best network so far, or the mean of all that were drawn of the
+same graph (`controller.topoformer.baseline`). Costs count as shares of it, so that graphs of any size and in any unit
+teach alike.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from controllers.config import TopoformerConfig
+from controllers.topoformer.decoder import greedy, log_probabilities, sampled
+from controllers.topoformer.network import Priorities
+from controllers.topoformer.observation import Observation, observe
+from rlflow.tasks.base import Sequencing
+
+GRADIENT_CLIP = 1.0  # largest global norm
+SEEN = (tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None, None], tf.uint8), tf.TensorSpec([None], tf.int32))
+DRAWN = (
+    tf.TensorSpec([None, None]), tf.TensorSpec([None, None, None], tf.int64),
+    tf.TensorSpec([None, None, None], tf.bool), tf.TensorSpec([None], tf.int32),
+)  # fmt: skip
+
+
+class Batch:
+    """Some instances, and what is seen of them."""
+
+    def __init__(self, instances: Sequence[Sequencing]):
+        self.instances, self.seen = instances, observe([instance.arrays() for instance in instances])
+
+    def costs(self, orders: np.ndarray) -> np.ndarray:
+        """float64 [B, S]: the objectives of orders, int64 [B, S, n]."""
+        rows = []
+        for instance, size, own in zip(self.instances, self.seen.sizes, orders, strict=True):
+            rows.append(instance.evaluate(own[:, :size]).objectives)
+        return np.array(rows, np.float64)
+
+    @cached_property
+    def controls(self) -> np.ndarray:
+        """float64 [B]: the objectives of the instances' controls."""
+        return np.array([one.evaluate(one.control()[None]).objectives[0] for one in self.instances], np.float64)
+
+
+class Network:
+    """A network as it is used: compiled once for graphs of any size."""
+
+    def __init__(self, module: Priorities):
+        self.module, self.compiled = module, tf.function(module.__call__, SEEN)
+
+    def priorities(self, seen: Observation) -> tf.Tensor:
+        return self.compiled(seen.features, seen.relations, seen.sizes)
+
+    def greedy_costs(self, batch: Batch) -> np.ndarray:
+        """float64 [B]."""
+        return batch.costs(greedy(batch.seen, self.priorities(batch.seen).numpy())[:, None])[:, 0]
+
+
+class Reinforce(snt.Module):
+    """All that learns, which is what a checkpoint holds: the learner, the best that it has been, the optimiser."""
+
+    def __init__(self, learner: Priorities, best: Priorities):
+        super().__init__("reinforce")
+        self.modules = {"learner": learner, "best": best}
+        self.optimiser = snt.optimizers.Adam(tf.Variable(0.0, trainable=False))
+        variables = learner.trainable_variables
+        self.optimiser.apply([tf.zeros_like(one) for one in variables], variables)  # makes the slots
+        self.optimiser.step.assign(0)
+        self.learner, self.best = Network(learner), Network(best)
+        self.log_probabilities, self.apply = tf.function(log_probabilities, DRAWN), tf.function(self._apply)
+
+    def step(self, batch: Batch, config: TopoformerConfig, rate: float, rng: np.random.Generator) -> dict[str, float]:
+        """Draws orders of each graph and learns from them. Returns what is to be logged."""
+        seen = batch.seen
+        with tf.GradientTape() as tape:
+            priorities = self.learner.priorities(seen)
+            orders = sampled(seen, priorities.numpy(), config.orders, rng)
+            costs = batch.costs(orders)
+            baseline = costs.mean(axis=1) if config.baseline == "mean" else self.best.greedy_costs(batch)
+            more = costs / baseline[:, None] - 1
+            log_p = self.log_probabilities(priorities, orders, seen.edges, seen.sizes)
+            loss = tf.reduce_mean(more.astype(np.float32) * log_p)
+        gradients = tape.gradient(loss, self.modules["learner"].trainable_variables)
+        self.optimiser.learning_rate.assign(rate)
+        norm = self.apply(gradients)
+        return {"policy_loss": float(loss), "spread": 100 * float(more.std()), "gradient_norm": float(norm)}
+
+    def _apply(self, gradients: list[tf.Tensor]) -> tf.Tensor:
+        gradients, norm = tf.clip_by_global_norm(gradients, GRADIENT_CLIP)
+        self.optimiser.apply(gradients, self.modules["learner"].trainable_variables)
+        return norm
+
+    def keep(self) -> None:
+        """The learner is the best."""
+        best, learner = (self.modules[name].trainable_variables for name in ("best", "learner"))
+        for one, other in zip(best, learner, strict=True):
+            one.assign(other)

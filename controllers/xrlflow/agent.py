@@ -1,0 +1,190 @@
+"""X-RLflow's agent: PPO (Schulman et al. 2017) over candidates, on the real graph; its network is in network.py.
+
+All randomness of update k is a function of (seed, k), and every update begins with new episodes. So a training that is
+killed and resumed gives the same weights, bit for bit, as one that is not.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from controllers.actor_critic import ActorCritic, clipped, copy, standardised
+from controllers.base import Observes, StopReason
+from controllers.config import XRLflowConfig
+from controllers.ppo import RewardScale, gae
+from controllers.xrlflow.meta_graphs import FEATURES, SPEC, joined
+from controllers.xrlflow.network import Network
+from rlflow.env.observation.operators import N_OPS
+
+
+@dataclass(frozen=True)
+class CandidateShapes:
+    """The sizes that the network depends on; which model and which rules does not matter to it."""
+
+    operators: int = N_OPS
+    features: int = FEATURES
+
+
+class Step(NamedTuple):
+    """One step of an episode: what was seen, which candidate was chosen, and what it was then thought to be worth."""
+
+    observation: dict[str, np.ndarray]
+    choice: int
+    log_prob: float
+    value: float
+    reward: float
+    terminated: bool
+
+
+class XRLflow(ActorCritic):
+    name = "xrlflow"
+    network_name = "network"
+    Config = XRLflowConfig
+    observes = Observes.CANDIDATES
+    BUDGET = ("updates",)
+
+    def __init__(self, config: XRLflowConfig, seed: int = 0):
+        super().__init__(config, CandidateShapes(), seed)
+        # The actor: the best so far; what `act` plays.
+        self.learner, self.actor = (Network(config, np.random.default_rng(seed)) for _ in range(2))
+        self.optimizer = snt.optimizers.Adam(config.learning_rate, epsilon=1e-5)
+        variables = self.learner.trainable_variables
+        self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
+        self.optimizer.step.assign(0)
+        self.scale = RewardScale(config.gamma)
+        self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
+        number = tf.TensorSpec([None], tf.float32)
+        self.update = tf.function(
+            self._update, input_signature=[SPEC, tf.TensorSpec([None], tf.int32), number, number, number]
+        )
+
+    # -- acting ------------------------------------------------------------------------------------
+
+    def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
+        """int64 [1, 2], the (xfer_id, location) of one candidate: the most probable one, or drawn with `rng`.
+
+        observation: of `rlflow.env.candidates.CandidateEnv`, as a batch of one, since no two are of one size.
+        """
+        single = {key: value[0] for key, value in observation.items()}
+        choice, *_ = self._choose(self.actor, single, None if greedy else rng or self.rng)
+        return single["actions"][choice][None]
+
+    @staticmethod
+    def _choose(network: Network, observation: dict, rng: np.random.Generator | None) -> tuple[int, float, float]:
+        """(a candidate, the logarithm of its probability, the value of the observation). rng: None to be greedy."""
+        log_probs, value = network.compiled(joined([observation]))
+        log_probs = log_probs.numpy()[0]
+        noise = 0.0 if rng is None else rng.gumbel(size=len(log_probs))
+        choice = int(np.argmax(log_probs + noise))
+        return choice, float(log_probs[choice]), float(value[0])
+
+    # -- training ----------------------------------------------------------------------------------
+
+    def train(self, make_env, seed: int, folder, log=None, progress=None) -> dict:
+        """Trains on a real environment until a typed stop, and goes on where `folder` holds a checkpoint.
+
+        make_env: gives a `rlflow.env.candidates.CandidateEnv`, whose `reach` is at least the number of layers.
+        The results are those of `controllers.base.Controller.train`.
+        """
+        self.resume(folder, seed)
+        env, config = make_env(), self.config
+        stop, detail = StopReason.BUDGET, f"{config.updates} updates"
+        while self.iterations < config.updates:
+            rng = np.random.default_rng([seed, self.iterations])
+            scalars = self.learn([self.play(env, rng) for _ in range(config.episodes)], rng)
+            if not np.isfinite(scalars["gradient_norm"]):
+                stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
+                break
+            self.iterations += 1
+            scalars |= self.evaluate(env)
+            self.save(folder)
+            if log:
+                log(self.env_steps, {key: float(value) for key, value in scalars.items()})
+            if progress:
+                progress(self.iterations, config.updates)
+        return {
+            "stop_reason": stop,
+            "detail": detail,
+            "best_return": self.best_return,
+            "iterations": self.iterations,
+            "env_steps": self.env_steps,
+        }
+
+    def play(self, env: gymnasium.Env, rng: np.random.Generator | None) -> tuple[list[Step], float]:
+        """(the steps of an episode of the learner, the value of the state where it was cut; 0 if it ended).
+
+        rng: what actions are drawn from; None to be greedy.
+        """
+        (observation, _), steps, ended = env.reset(), [], False
+        while not ended:
+            chosen = self._choose(self.learner, observation, rng)
+            after, reward, terminated, truncated, _ = env.step(observation["actions"][chosen[0]])
+            steps.append(Step(observation, *chosen, reward, terminated))
+            observation, ended = after, terminated or truncated
+        self.env_steps += len(steps)
+        return steps, 0.0 if terminated else self._choose(self.learner, observation, None)[2]
+
+    def evaluate(self, env: gymnasium.Env) -> dict:
+        """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""
+        steps, _ = self.play(env, None)
+        result = sum(step.reward for step in steps)
+        if result > self.best_return:
+            self.best_return = float(result)
+            copy(self.learner, self.actor)
+        return {"return": result, "best_return": self.best_return}
+
+    def learn(self, episodes: list[tuple[list[Step], float]], rng: np.random.Generator) -> dict:
+        """Passes over the transitions of some episodes, in steps of `batch`. Returns the means of what to log."""
+        config, steps = self.config, [step for episode, _ in episodes for step in episode]
+        values = np.array([step.value for step in steps], np.float32)
+        advantages = np.concatenate([self._advantages(*episode) for episode in episodes]).astype(np.float32)
+        targets = values + advantages
+        log_probs = np.array([step.log_prob for step in steps], np.float32)
+        choices = np.array([step.choice for step in steps], np.int32)
+
+        statistics = []
+        for _ in range(config.epochs):
+            order = rng.permutation(len(steps))
+            batches = [order[k : k + config.batch] for k in range(0, len(order), config.batch)]
+            one_pass = []
+            for index in batches:
+                graph = joined([steps[k].observation for k in index])
+                columns = (choices, log_probs, advantages, targets)
+                one_pass.append(self.update(graph, *[column[index] for column in columns]))
+            statistics += one_pass
+            if np.mean([s["approx_kl"].numpy() for s in one_pass]) > config.target_kl:
+                break
+        scalars = {key: np.mean([s[key].numpy() for s in statistics]) for key in statistics[0]}
+        variance = targets.var()
+        scalars["explained_variance"] = 1.0 - advantages.var() / variance if variance > 0 else 0.0
+        scalars["reward_scale"] = np.sqrt(self.scale.moments[1])
+        scalars["sampled_return"] = np.mean([sum(step.reward for step in episode) for episode, _ in episodes])
+        scalars["episode_length"] = len(steps) / len(episodes)
+        scalars["candidates"] = np.mean([len(step.observation["actions"]) - 1 for step in steps])
+        return scalars
+
+    def _advantages(self, steps: list[Step], last: float) -> np.ndarray:
+        """float64 [T], of the scaled rewards of an episode. last: the value of the state where it was cut."""
+        self.scale.start(1)
+        terminated = np.array([step.terminated for step in steps])
+        truncated = np.append(np.zeros(len(steps) - 1, bool), not steps[-1].terminated)
+        ended = zip(steps, terminated | truncated, strict=True)
+        rewards = np.array([self.scale(np.array([step.reward]), np.array([end]))[0] for step, end in ended])
+        values = np.array([step.value for step in steps])
+        gamma, lam = self.config.gamma, self.config.gae_lambda
+        return gae(rewards, values, np.append(values[1:], last), terminated, truncated, gamma, lam)
+
+    def _update(self, graph, choices, log_probs_before, advantages, targets):
+        """One gradient step on a mini-batch of M transitions."""
+        advantages = standardised(advantages)
+        with tf.GradientTape() as tape:
+            distribution, values = self.learner(graph)
+            log_probs, entropy = distribution.log_prob_and_entropy(choices)
+            value_loss = tf.reduce_mean((values - targets) ** 2)
+            parts = clipped(self.config.clip, log_probs, log_probs_before, advantages, entropy, value_loss)
+            loss = self.loss(parts)
+        return self.descend(tape, loss) | parts

@@ -1,0 +1,38 @@
+"""X-RLflow from the command line, as its authors ran it, but for its budgets: no world model, measured rewards."""
+
+import json
+
+from tests.commands import ROOT, TINY, in_process
+
+FAITHFUL = ("--config", ROOT / "configs" / "xrlflow.yaml")
+SHORT = (
+    "env.max_steps=3", "env.measure_every=2", "env.measure_seconds=0.02", "cost.threads=1", "controller.max_steps=3",
+    "controller.xrlflow.updates=1", "controller.xrlflow.episodes=1", "controller.xrlflow.padding=20",
+)  # fmt: skip
+
+
+def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, capsys):
+    run, database = tmp_path / "run", f"cost.database={tmp_path / 'costs.sqlite'}"
+    options = "--model", "tiny_bert_base", *TINY, *FAITHFUL, *SHORT, database
+    done = in_process(capsys, "train-controller", "--run", run, *options)
+    assert done.code == 0, done.err
+    assert "on the real graph" in done.ending["result"] and "s of measurement" in done.ending["result"]
+    (training,) = json.loads((run / "train-controller.json").read_text())["trainings"]
+    measured = json.loads((run / "controller" / "xrlflow-real" / "measurements.json").read_text())
+    assert training["measurement_seconds"] == max(measured["until"].values()) > 0
+    assert training["measured"] == measured["best"] and measured["best"]["latency"] > 0
+    assert 0 < training["env_steps"] <= 2 * 3  # a sampled episode and a greedy one
+
+    assert in_process(capsys, "eval", "--run", run, "eval.samples=1").code == 0
+    outcome = json.loads((run / "eval.json").read_text())
+    names = {"controller", "greedy", "random"} | ({"measured"} if measured["best"]["actions"] else set())
+    assert outcome["candidates"].keys() == names and outcome["dreamt"] == []
+    assert all(candidate["equal"] for candidate in outcome["candidates"].values())
+    assert not (run / "episodes").exists() and not (run / "world-model").exists()
+
+
+def test_it_does_not_learn_from_dreams(tmp_path, capsys):
+    done = in_process(
+        capsys, "train-controller", "--run", tmp_path, "--model", "tiny_bert_base", *TINY, "controller.name=xrlflow"
+    )
+    assert "'xrlflow' observes candidates, which only the real graph has: controller.train_on=real" in done.error

@@ -1,0 +1,202 @@
+"""X-RLflow's agent: what its network may not depend on, that it learns, and that a kill changes nothing."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from controllers.base import StopReason
+from controllers.config import XRLflowConfig
+from controllers.real_env import train_for_real
+from controllers.xrlflow.agent import Step, XRLflow
+from controllers.xrlflow.meta_graphs import joined
+from controllers.xrlflow.network import Network
+from rlflow.common.errors import RLFlowError
+from rlflow.env.candidates import CandidateEnv
+from rlflow.env.rewards import relative
+from rlflow.env.rewriting import GraphRewriteEnv
+from tests.toys.tiny import tiny_task
+from worldmodel.boards import tag_of
+
+SMALL = XRLflowConfig(updates=2, episodes=2, epochs=2, width=16, global_width=8, layers=1)
+FLATTENED = replace(SMALL, head="flattened", padding=20)
+
+
+def environment(name="tiny_resnet18", reach: int | None = SMALL.layers) -> CandidateEnv:
+    return CandidateEnv(GraphRewriteEnv(tiny_task(name), relative, 6), reach)
+
+
+@cache
+def network(layers: int = 3, head: str = "each") -> Network:
+    return Network(replace(FLATTENED, layers=layers, head=head), np.random.default_rng(3))
+
+
+def judged(observations, **options) -> tuple[np.ndarray, np.ndarray]:
+    """(log probabilities [B, candidates], values [B]) of a network whose policy head says something of all."""
+    of = network(**options)
+    of.policy_head.last.w.assign(0.1 * np.random.default_rng(5).standard_normal(of.policy_head.last.w.shape))
+    distribution, values = of(joined(observations))
+    return distribution.log_probs.numpy(), values.numpy()
+
+
+def walked(env: CandidateEnv, steps: int, seed: int) -> list[dict]:
+    """The observations of a walk, on which no episode ends."""
+    rng, observations = np.random.default_rng(seed), [env.reset()[0]]
+    for _ in range(steps):
+        actions = observations[-1]["actions"]
+        observations.append(env.step(actions[rng.integers(1, len(actions))])[0])
+    return observations
+
+
+# -- the network -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_inception_v3", "tiny_bert_base", "tiny_vit_base_fused"])
+def test_the_local_encoding_is_the_encoding_of_the_whole_candidate_graphs(name):
+    """Each candidate rewritten and shown from end to end, against its patch. A patch of a shorter reach is not enough.
+    """
+    local, whole, short = (walked(environment(name, reach), 3, seed=1) for reach in (3, None, 1))
+    for one, other, less in zip(local, whole, short, strict=True):
+        encodings = [network().encoded(joined([observation])) for observation in (one, other, less)]
+        for mine, theirs in zip(encodings[0], encodings[1], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+        assert np.abs(encodings[2][1] - encodings[1][1]).max() > 1e-3
+        assert not encodings[0][1][0].numpy().any() and encodings[0][0].numpy().any()  # NO-OP changes nothing
+        assert len(one["ops"]) < len(other["ops"])
+        for mine, theirs in zip(judged([one]), judged([other]), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+
+
+def permuted(observation: dict, order: np.ndarray) -> dict:
+    """The same with the candidates in another order, their rows too."""
+    new = np.argsort(order)  # candidate → its number
+    owners = new[observation["owners"]].astype(np.int32)
+    rows = np.argsort(owners, kind="stable")
+    row = np.argsort(rows).astype(np.int32)
+    return observation | {
+        "ops": observation["ops"][rows], "nodes": observation["nodes"][rows], "owners": owners[rows],
+        "senders": row[observation["senders"]], "receivers": row[observation["receivers"]],
+        "replaced": row[observation["replaced"]], "replacers": new[observation["replacers"]].astype(np.int32),
+        "actions": observation["actions"][order],
+    }  # fmt: skip
+
+
+def test_the_head_scores_candidates_whatever_their_order():
+    observation = environment(reach=3).reset()[0]
+    order = np.concatenate([[0], 1 + np.random.default_rng(0).permutation(len(observation["actions"]) - 1)])
+    before, after = judged([observation]), judged([permuted(observation, order)])
+    np.testing.assert_allclose(after[0][0], before[0][0][order], atol=1e-5)
+    np.testing.assert_allclose(after[1], before[1], atol=1e-5)
+    assert len(set(np.round(before[0][0], 4))) > 5  # it tells candidates apart
+    flattened = [judged([o], head="flattened")[1] for o in (observation, permuted(observation, order))]
+    assert np.abs(flattened[0] - flattened[1]).max() > 1e-3  # which the paper's head does not survive
+
+
+@pytest.mark.parametrize("head", ["each", "flattened"])
+def test_observations_side_by_side_are_seen_as_each_by_itself(head):
+    observations = [*walked(environment(reach=3), 2, 0), *walked(environment("tiny_bert_base", 3), 1, 0)]
+    together, values = judged(observations, head=head)
+    for k, observation in enumerate(observations):
+        single, value = judged([observation], head=head)
+        np.testing.assert_allclose(together[k, : single.shape[1]], single[0], atol=1e-5)
+        assert not np.isfinite(together[k, single.shape[1] :]).any()
+        np.testing.assert_allclose(values[k], value[0], atol=1e-5)
+        np.testing.assert_allclose(np.exp(single).sum(), 1, atol=1e-5)
+
+
+def test_the_flattened_head_chooses_no_op_or_one_of_the_first_candidates():
+    observation = environment(reach=3).reset()[0]
+    log_probs, _ = judged([observation], head="flattened")
+    assert log_probs.shape == (1, 1 + FLATTENED.padding) and len(observation["actions"]) > 1 + FLATTENED.padding
+    assert np.isfinite(log_probs).all()
+    few = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("matmul",))), 3).reset()[0]
+    log_probs, _ = judged([few], head="flattened")
+    np.testing.assert_array_equal(np.isfinite(log_probs[0]), np.arange(1 + FLATTENED.padding) < len(few["actions"]))
+
+
+def test_where_nothing_is_left_to_rewrite_only_no_op_is():
+    last = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("attention",))), 3).reset()[0]
+    assert len(last["actions"]) == 1 and not len(last["replaced"])
+    bare = last | {key: last[key][:0] for key in ("ops", "nodes", "senders", "receivers", "owners")}  # no node is left
+    for observation in (last, bare):
+        log_probs, values = judged([observation])
+        np.testing.assert_array_equal(log_probs, [[0.0]])
+        assert np.isfinite(values).all()
+
+
+# -- the agent -------------------------------------------------------------------------------------
+
+
+def test_actions_are_candidates_and_a_function_of_the_generator():
+    agent = XRLflow(SMALL)
+    for observation in walked(environment(), 2, 0):
+        batch, rng = {key: value[None] for key, value in observation.items()}, np.random.default_rng
+        sampled = [agent.act(batch, greedy=False, rng=rng(k)) for k in range(30)]
+        assert {a.shape for a in sampled} == {(1, 2)} and {a.dtype for a in sampled} == {np.dtype(np.int64)}
+        assert {tuple(a[0]) for a in sampled} <= set(map(tuple, observation["actions"].tolist()))
+        assert len({tuple(a[0]) for a in sampled}) > 5
+        np.testing.assert_array_equal(sampled[7], agent.act(batch, greedy=False, rng=rng(7)))
+        np.testing.assert_array_equal(*[agent.act(batch) for _ in range(2)])
+
+
+def test_advantages_are_what_came_after_less_what_was_expected():
+    """With γ = λ = 1; where an episode was cut, what the last state is worth counts too, where it ended it does not."""
+    agent = XRLflow(replace(SMALL, gamma=1.0, gae_lambda=1.0))
+    agent.scale = lambda rewards, ended: rewards
+    agent.scale.start = lambda envs: None
+    values, rewards = [5.0, 1.0, 2.0], [1.0, 0.0, 4.0]
+    for terminated in (True, False):
+        ends = [False, False, terminated]
+        steps = [Step({}, 0, 0.0, v, r, e) for v, r, e in zip(values, rewards, ends, strict=True)]
+        beyond = 0.0 if terminated else 10.0
+        expected = [5 + beyond - 5, 4 + beyond - 1, 4 + beyond - 2]
+        np.testing.assert_allclose(agent._advantages(steps, beyond), expected)
+
+
+def trained(folder, config=SMALL, progress=None):
+    """(the results, what was logged)."""
+    logged = []
+    log = lambda step, scalars: logged.append((step, scalars))  # noqa: E731
+    results = train_for_real(XRLflow(config), environment, 1000, 0, folder, log, progress)
+    return results, logged
+
+
+def test_a_killed_training_ends_with_the_same_bytes(tmp_path):
+    """And every curve that it logs has a meaning."""
+    whole, logged = trained(tmp_path / "whole")
+    assert whole["stop_reason"] == StopReason.BUDGET and whole["iterations"] == 2
+    assert logged[-1][0] == whole["env_steps"] > 0
+    for _, scalars in logged:
+        assert all(tag_of("train-controller", name) and np.isfinite(value) for name, value in scalars.items())
+        assert {"return", "best_return", "candidates"} <= scalars.keys()
+
+    def kill(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "killed", progress=kill)
+    assert trained(tmp_path / "killed")[0] == whole
+    for file in ("controller.npz", "controller.json"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
+    with pytest.raises(RLFlowError, match="head each, not flattened"):
+        trained(tmp_path / "whole", FLATTENED)
+
+
+def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path):
+    """The first pass of a single step begins where the policy is the one that played, so the second is the earliest."""
+    agent = XRLflow(replace(SMALL, updates=1, epochs=4, target_kl=1e-9))
+    agent.train(environment, 0, tmp_path)
+    assert agent.env_steps < 2 * agent.config.batch and int(agent.optimizer.step) == 2
+
+
+def test_it_learns_what_gains(tmp_path):
+    """From play that loses to the best that these rules can do, in 80 episodes of 4 steps."""
+    config = XRLflowConfig(updates=10, episodes=8, layers=1, width=32, learning_rate=0.003, entropy_weight=0.003)
+    env = CandidateEnv(GraphRewriteEnv(tiny_task(rules=("convolution", "padding")), relative, 4), config.layers)
+    sampled = []
+    results = XRLflow(config).train(
+        lambda: env, 0, tmp_path, lambda step, scalars: sampled.append(scalars["sampled_return"])
+    )
+    assert np.mean(sampled[:3]) < 0 and sampled[-1] > 10  # percent of the initial runtime
+    assert results["best_return"] > 14.9

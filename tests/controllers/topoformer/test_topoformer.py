@@ -1,0 +1,141 @@
+"""The controller: theorems about its network; that it learns, goes on after a kill, and begins where another ended."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from controllers.config import TopoformerConfig
+from controllers.topoformer.controller import Topoformer
+from controllers.topoformer.network import GROUPS
+from controllers.topoformer.observation import observe
+from controllers.topoformer.reinforce import Batch
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json
+from tests.commands import in_process
+from tests.controllers.topoformer.graphs import TINY, instance, renumbered
+from tests.events import tags_of
+
+SMALL = ",".join(["epochs=1", "steps=2", "nodes=[10]", "evaluation_graphs=2", "width=8", "layers=1", "head_size=4"])
+
+
+def new(config=TINY, seed=0):
+    return Topoformer(config, instance(12, 0), seed)
+
+
+@pytest.mark.parametrize("attends", GROUPS)
+def test_renumbered_nodes_have_the_same_priorities(attends):
+    controller, one = new(replace(TINY, attends=attends)), instance(60, 3)
+    order = np.random.default_rng(0).permutation(60)
+    expected = controller.priorities(one)[order]
+    np.testing.assert_allclose(controller.priorities(renumbered(one, order)), expected, atol=2e-3)
+    assert expected.mean() == pytest.approx(0, abs=1e-4) and expected.std() == pytest.approx(5, abs=1e-3)
+
+
+@pytest.mark.parametrize("attends", GROUPS)
+def test_larger_graphs_beside_it_change_no_priorities(attends):
+    network = new(replace(TINY, attends=attends)).networks.learner
+    small, large = instance(15, 0).arrays(), instance(40, 1).arrays()
+    both = network.priorities(observe([small, large])).numpy()
+    np.testing.assert_allclose(both[:1, :15], network.priorities(observe([small])), atol=1e-4)
+    assert not both[0, 15:].any()
+
+
+def test_every_way_to_attend_is_another_network():
+    one, values = instance(30, 0), []
+    for attends in GROUPS:
+        values.append(new(replace(TINY, attends=attends)).priorities(one))
+    for k, value in enumerate(values):
+        assert all(abs(value - other).max() > 0.1 for other in values[:k])
+
+
+def test_units_do_not_matter():
+    one = instance(30, 0)
+    problem = one.problem
+    larger = replace(problem, size=problem.size * 1024, work=problem.work * 1024)
+    controller = new()
+    assert np.array_equal(controller.priorities(one), controller.priorities(type(one)(larger, one.usual)))
+
+
+@pytest.mark.parametrize("baseline", ["mean", "greedy"])
+def test_it_learns(tmp_path, baseline):
+    """On graphs that it has never seen it needs less than it did untrained."""
+    controller = new(replace(TINY, epochs=4, baseline=baseline))
+    fresh = Batch([instance(16, 1000 + seed) for seed in range(150)])
+    before = controller.networks.best.greedy_costs(fresh)
+    results = controller.train(instance(12, 0), 0, tmp_path)
+    after = controller.networks.best.greedy_costs(fresh)
+    gains = 1 - after / before
+    assert gains.mean() > 4 * gains.std() / np.sqrt(len(gains)) and gains.mean() > 0.02
+    assert results["best_return"] == pytest.approx(100 * (1 - controller.costs.mean()))
+
+
+def saved(folder):
+    return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
+
+
+def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path):
+    config = replace(TINY, epochs=3, steps=3, evaluation_graphs=10)
+    whole = new(config).train(instance(12, 0), 0, tmp_path / "whole")
+
+    def kill(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        new(config).train(instance(12, 0), 0, tmp_path / "killed", progress=kill)
+    assert saved(tmp_path / "killed") != saved(tmp_path / "whole")
+    assert new(config).train(instance(12, 0), 0, tmp_path / "killed") == whole
+    assert saved(tmp_path / "killed") == saved(tmp_path / "whole")
+
+
+def test_it_begins_where_another_ended_and_refuses_another_network(tmp_path):
+    config = replace(TINY, epochs=1, steps=3, evaluation_graphs=10)
+    first = new(config, seed=1)
+    first.train(instance(12, 0), 1, tmp_path / "first")
+    second = new(replace(config, epochs=0, start=str(tmp_path / "first")))
+    second.train(instance(12, 0), 0, tmp_path / "second")
+    assert np.array_equal(second.priorities(instance(20, 5)), first.priorities(instance(20, 5)))
+    other = new(replace(config, attends="forward", start=str(tmp_path / "first")))
+    with pytest.raises(RLFlowError, match="another shape: attends seven, not forward"):
+        other.train(instance(12, 0), 0, tmp_path / "third")
+
+
+def test_decisions_are_orders_of_any_instance():
+    one = instance(40, 7)
+    decisions = new().act(one, 5, np.random.default_rng(0))
+    assert decisions.shape == (8, 40) and one.problem.are_orders(decisions).all()
+
+
+def test_what_is_no_order_is_refused(tmp_path, capsys, monkeypatch):
+    from tests.toys.template import register
+
+    register(tmp_path, monkeypatch)
+    options = ("--model", "3-1-4", "task.name=jobs", "controller.name=topoformer")
+    error = in_process(capsys, "train-controller", "--run", tmp_path / "run", *options).error
+    assert "'topoformer' puts nodes into an order: task.name=ordering" in error
+
+
+def test_a_model_is_ordered_by_what_was_learnt_on_other_graphs(tmp_path, capsys):
+    options = ["task.name=ordering", "controller.name=topoformer"]
+    options += [f"controller.topoformer.{one}" for one in SMALL.split(",")]
+    stages = (
+        ("train-controller", "--run", tmp_path / "learnt", "--model", "layered-12-0"),
+        ("train-controller", "--run", tmp_path / "model", "--model", "tiny_inception_v3",
+         f"controller.topoformer.start={tmp_path / 'learnt' / 'controller' / 'topoformer'}"),
+        ("eval", "--run", tmp_path / "model"),
+    )  # fmt: skip
+    for stage in stages:
+        done = in_process(capsys, *stage, *options)
+        assert done.code == 0, done.err
+    outcome = read_json(tmp_path / "model" / "eval.json")
+    assert outcome["lower_bound"] <= outcome["candidates"]["controller"]["objective"]
+    assert outcome["candidates"]["controller"]["equal"]
+    names = {tag.rpartition("/")[2] for tag in tags_of(tmp_path / "learnt" / "tensorboard")}
+    assert names >= {"return", "best_return", "policy_loss", "spread", "learning_rate"}
+
+
+def test_the_papers_size_is_a_matter_of_options():
+    config = TopoformerConfig(width=256, layers=4, heads=10, head_size=64)
+    count = sum(int(np.prod(one.shape)) for one in new(config).networks.modules["learner"].trainable_variables)
+    assert 18e6 < count < 20e6

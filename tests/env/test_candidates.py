@@ -1,0 +1,171 @@
+"""Candidates: what a match would change, derived without making it, against the graph that the rewrite really gives."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from benchmarks.look_alikes import state_of
+from benchmarks.random_models.open_model import random_open_model
+from benchmarks.random_models.random_model import random_model
+from rlflow.common.errors import RLFlowError
+from rlflow.env.alike import AlikeState
+from rlflow.env.candidates import CandidateEnv, CandidateTable
+from rlflow.env.patches import Patch, node_row, patch_of, sources
+from rlflow.env.rewards import relative
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.state import RewriteState
+from rlflow.graph.model import Graph
+from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
+from rlflow.zoo import load
+from tests.toys.tiny import tiny_task
+
+REACH = 3
+TINY = ("tiny_resnet18", "tiny_inception_v3", "tiny_bert_base", "tiny_vit_base_fused", "tiny_shufflenet_v2")
+
+
+def start(name: str | int) -> RewriteState:
+    """Of a zoo model; a number is the seed of a random model, one below 0 of one with symbols."""
+    if isinstance(name, str):
+        return tiny_task(name).initial
+    if name < 0:
+        model, sizes = random_open_model(-name)
+        return state_of(load_graph(model), load_rules(), sizes[0])
+    return state_of(load_graph(random_model(name)), load_rules(), {})
+
+
+def walk(state: RewriteState, steps: int, seed: int = 0) -> Iterator[RewriteState]:
+    rng = np.random.default_rng(seed)
+    yield state
+    for _ in range(steps):
+        if not state.matches:
+            return
+        state = state.follow(state.matches[rng.integers(len(state.matches))])
+        yield state
+
+
+def seen(state: RewriteState) -> dict[int, tuple]:
+    """Node id → what is seen of it, and the nodes that it reads from."""
+    types, graph = state.graph.at(state.task.sizes[0]).types, state.graph
+    return {n: (node_row(node, node.reads(), types), sources(graph, node)) for n, node in graph.nodes.items()}
+
+
+def patched(before: RewriteState, patch: Patch, plan, after: Graph) -> dict[int, tuple]:
+    """The same of the graph that the patch makes of the state."""
+    new = [before.graph.next_id + node.id for node in plan.added]
+    ids = [n for n in new if n in after.nodes] + [n for n in patch.rows.tolist() if n >= 0]
+    read = {row: [] for row in range(len(ids))}
+    for sender, receiver in zip(patch.senders.tolist(), patch.receivers.tolist(), strict=True):
+        read[receiver].append(ids[~sender] if sender < 0 else sender)
+    known, replaced = seen(before), set(patch.replaced.tolist())
+    rows = [*map(tuple, patch.new.tolist()), *[known[n][0] for n in patch.rows.tolist() if n >= 0]]
+    stays = {n: row for n, row in known.items() if n not in replaced}
+    return stays | {n: (rows[k], tuple(read[k])) for k, n in enumerate(ids)}
+
+
+def same(one: dict[int, tuple], other: dict[int, tuple]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[n][1] == other[n][1] and np.allclose(one[n][0], other[n][0], atol=1e-6) for n in one
+    )
+
+
+def behind(before: Graph, after: Graph, reach: int) -> set[int]:
+    """The nodes that stay, and lie within so many edges behind what the rewrite changed."""
+    old = {n: sources(before, node) for n, node in before.nodes.items()}
+    changed = {n for n, node in after.nodes.items() if old.get(n) != sources(after, node)}
+    for _ in range(reach - 1):
+        changed |= {n for n, node in after.nodes.items() if changed & set(sources(after, node))}
+    return changed & before.nodes.keys()
+
+
+@pytest.mark.parametrize("name", [*TINY, 0, 1, 2, 10, -1, -2], ids=str)
+def test_a_patch_makes_of_the_graph_what_the_rewrite_makes_of_it(name):
+    """Node by node: operators, shapes, and who reads from whom; and it reaches exactly as far as it says."""
+    for state in walk(start(name), 3, seed=5):
+        for match in state.matches[::4]:
+            rule, after = state.task.rules[match.xfer_id], state.follow(match)
+            patch = patch_of(state.graph, state.task.sizes[0], rule, match, REACH)
+            assert same(patched(state, patch, match.plan, after.graph), seen(after)), rule.name
+            copies = {n for n in patch.rows.tolist() if n >= 0}
+            assert copies == behind(state.graph, after.graph, REACH), rule.name
+
+
+def test_new_nodes_that_nobody_reads_are_in_no_patch():
+    """As of a split into slices where one part is not used."""
+    fewer = 0
+    for match in (matches := start(10).matches):
+        patch = patch_of(start(10).graph, {}, load_rules()[match.xfer_id], match, REACH)
+        fewer += len(patch.new) < len(match.plan.added)
+    assert 0 < fewer < len(matches)
+
+
+@pytest.mark.parametrize("name", [*TINY, 4, -3], ids=str)
+def test_patches_that_were_kept_are_those_that_would_be_made_anew(name):
+    states = list(walk(start(name), 12, seed=1))
+    table, kept = CandidateTable.of(states[0], REACH), 0
+    for before, state in zip(states, states[1:], strict=False):
+        table = table.after(state)
+        anew, known = CandidateTable.of(state, REACH).arrays(state.matches), table.arrays(state.matches)
+        for key in anew:
+            np.testing.assert_array_equal(anew[key], known[key], key)
+        kept += len(set(map(id, before.matches)) & set(map(id, state.matches)))
+    assert kept
+
+
+def environment(reach: int | None = REACH, max_steps: int = 8, **options) -> CandidateEnv:
+    return CandidateEnv(GraphRewriteEnv(tiny_task(), relative, max_steps, **options), reach)
+
+
+def test_no_op_is_always_the_first_candidate_and_the_others_are_the_valid_actions():
+    env, rng = environment(), np.random.default_rng(0)
+    observation, _ = env.reset(seed=0)
+    for _ in range(8):
+        assert env.observation_space.contains(observation)
+        valid = env.unwrapped.state.valid_actions()
+        np.testing.assert_array_equal(observation["actions"], [valid[-1], *valid[:-1]])
+        assert observation["actions"][0].tolist() == [len(env.unwrapped.task.rules), 0]
+        assert (np.diff(observation["owners"]) >= 0).all() and observation["owners"][-1] < len(observation["actions"])
+        action = observation["actions"][rng.integers(1, len(observation["actions"]))]
+        observation, *_, info = env.step(action)
+        assert info["valid"]
+    observation, reward, terminated, *_ = env.step(env.reset()[0]["actions"][0])
+    assert terminated and reward == 0
+
+
+def test_an_action_that_masks_leave_out_is_no_candidate():
+    env = environment(max_nodes=len(tiny_task().initial.arrays().ops))
+    observation, _ = env.reset()
+    allowed = env.env._observation()["location_masks"]
+    assert 1 < len(observation["actions"]) == allowed.sum() < len(env.unwrapped.state.valid_actions())
+    assert allowed[tuple(observation["actions"].T)].all()
+
+
+def test_without_a_reach_candidates_are_the_whole_graphs():
+    observation, _ = environment(None).reset()
+    task = tiny_task()
+    states = [task.initial, *map(task.initial.follow, task.initial.matches)]
+    sizes = [len(state.graph.nodes) for state in states]
+    np.testing.assert_array_equal(np.bincount(observation["owners"]), sizes)
+    owners = observation["owners"]
+    assert (owners[observation["senders"]] == owners[observation["receivers"]]).all()
+    np.testing.assert_array_equal(np.bincount(observation["replacers"])[1:], sizes[0])
+
+
+def test_moves_on_alike_matches_are_refused():
+    env = GraphRewriteEnv(tiny_task())
+    env.initial = AlikeState(tiny_task().initial)
+    with pytest.raises(RLFlowError, match="candidates are single rewrites"):
+        CandidateEnv(env, REACH)
+
+
+def test_symbols_are_seen_at_their_typical_sizes():
+    model = load("tiny_resnet18")
+    model.graph.input[0].type.tensor_type.shape.dim[0].ClearField("dim_value")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    seen_at = []
+    for size in (2, 6):
+        state = state_of(load_graph(model), load_rules(), {"n": size})
+        seen_at.append(CandidateTable.of(state, REACH).arrays(state.matches)["nodes"])
+    assert seen_at[1][0, 1] - seen_at[0][0, 1] == pytest.approx(4 / 4096)  # of the image, which the first node reads
+    assert (seen_at[1] >= seen_at[0]).all()
