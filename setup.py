@@ -40,7 +40,8 @@ setup(
             "dm-sonnet>=2.0.2,<3", "graph_nets>=1.1,<2", "cma>=4.0,<5", "optuna>=5,<6",
         ],
         "test": [
-            "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "ruff>=0.9,<1", "ray>=2.40,<3",
+            "pytest>=8,<10", "hypothesis>=6.100,<7", "pytest-xdist>=3.6,<4", "pytest-timeout>=2.3,<3",
+            "ruff>=0.9,<1", "ray>=2.40,<3",
             "z3-solver>=4.13,<6",
             "setuptools>=77",  # builds the wheel
             "playwright>=1.49,<2",  # looks at the reports with a browser

@@ -8,7 +8,7 @@ import pytest
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules import local
 from rlflow.rules.apply import Plans, apply
-from rlflow.rules.language import load_rules, parse
+from rlflow.rules.language import families, load_rules, parse
 from rlflow.rules.local import LocalRules, is_local, matches_at, neighbourhood
 from rlflow.rules.locations import MatchTable
 from rlflow.rules.rule import RuleSet
@@ -33,7 +33,7 @@ bounded: an input that is left out
 forgets: one of two inputs
   Pow(x, y) => Exp(x)
 """
-RULES = RuleSet((*load_rules(), *parse(OWN, "own")))
+RULES = RuleSet((*load_rules(families()), *parse(OWN, "own")))
 
 
 def searched(graph, node, plans, rules=range(len(RULES))) -> dict:
