@@ -16,7 +16,7 @@ setup(
     package_dir={"rlflow.configs": "configs"},
     package_data={
         "rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"],
-        "rlflow.configs": ["*.yaml", "sweeps/*.yaml"],
+        "rlflow.configs": ["*.yaml", "sweeps/*.yaml"], "controllers.topoformer": ["shipped/*"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},
     # Bounds; constraints.txt holds the exact set that was tested together.

@@ -1,10 +1,13 @@
 """What learned priorities are worth on the paper's graphs, for benchmarks.ordering.
 
+    python -m benchmarks.learned_orders runs/learnt/controller/topoformer    this one is to come with RLFlow
+
 Every learned order is compared with what the plain beam finds in as many seconds: the best of all widths, doubled from
 1 on, each of which ends within them (the first one however long it takes). Seconds are of the processor, those of the
 network included.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -28,7 +31,6 @@ METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two
 CONTROL = "inside, wide, nothing learned"
 NETWORKS = {"none": "MLP", "all": "transformer", "forward": "along edges", "both-ways": "both ways", "seven": "full"}
 ABLATED = (500, 1000)  # nodes
-TINY = TopoformerConfig(epochs=2, steps=20, nodes=(30,), evaluation_graphs=40, width=16, heads=1, learning_rate=0.001)
 
 
 def instance_of(n: int, seed: int) -> Orders:
@@ -131,3 +133,13 @@ def inside(controller: Learner, n: int, seed: int, seconds: float) -> dict:
         order, took = timed(lambda: lowered(problem, priorities, width, order))
         width *= 2
     return {"peak": problem.peak(order), "seconds": time.process_time() - started, "width": width // 2}
+
+
+def main() -> None:
+    from controllers.topoformer.controller import Topoformer
+
+    Topoformer.trained(Path(sys.argv[1]), instance_of(10, 0)).ship()
+
+
+if __name__ == "__main__":
+    main()

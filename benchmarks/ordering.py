@@ -3,12 +3,12 @@
     python -m benchmarks.ordering                            whatever is not there yet, as far as the limits below go
     python -m benchmarks.ordering --graphs 40 --wide 0       fewer of the paper's graphs: their bars then do not hold
     python -m benchmarks.ordering --only models              one part
-    python -m benchmarks.ordering --only learned --checkpoint runs/learnt/controller/topoformer
+    python -m benchmarks.ordering --only learned --checkpoint runs/learnt/controller/topoformer    another one's
 
 Resumable: every graph is a file of --folder. A beam of 10,000 takes some ten seconds of one core for a graph of 500
 nodes, one of 100,000 some minutes. Parts: `layered` (gaps to the beam), `wide` (the same, a wider beam), `proofs`
 (optima of layered graphs of 100 nodes), `models` (optima of models; what sessions really do), `learned` (learned orders
-beside the plain beam in the same seconds; without --checkpoint of a network that is too small to be good), `inside`
+beside the plain beam in the same seconds; without --checkpoint of the network that comes with RLFlow), `inside`
 (learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, trained for --epochs each:
 the paper's Table 3). Exports are those of the corpus's development half that lie in --exports.
 """
@@ -27,15 +27,14 @@ from benchmarks.learned_orders import (
     METHODS,
     NETWORKS,
     NODES,
-    TINY,
     ablation,
     beside_beams,
     digest,
     inside,
-    learnt,
     opened,
 )
 from benchmarks.sessions import MODES, observe
+from controllers.topoformer import SHIPPED
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.costs.memory.beam import walk
@@ -125,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = options(argv)
     folder = arguments.folder
     files = models(folder / "files", arguments.exports) if arguments.only in (None, "models") else {}
-    checkpoints = {digest(one): one for one in trained(arguments)}
+    checkpoints = {digest(one): one for one in arguments.checkpoint}
     parts = {
         "models": (list(files), lambda name: model(files[name])),
         "proofs": (range(arguments.proofs), lambda seed: proof(int(seed))),
@@ -139,13 +138,6 @@ def main(argv: list[str] | None = None) -> int:
     for part in ("learned", "inside"):
         figures[part] = {name: one for name, one in figures[part].items() if name.split("-")[0] in checkpoints}
     return finish("ordering", arguments, figures, bars(figures), by_rules=False)
-
-
-def trained(arguments) -> list[Path]:
-    """The folders of the controllers that are judged; without --checkpoint of one that is trained here, if need be."""
-    if arguments.checkpoint or arguments.only not in (None, "learned", "inside"):
-        return arguments.checkpoint
-    return [learnt(arguments.folder / "tiny", TINY)]
 
 
 def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
@@ -301,7 +293,7 @@ def options(argv: list[str] | None):
     made.add_argument("--graphs", type=int, default=GRAPHS, help="of the paper's, with a beam of 10,000")
     made.add_argument("--wide", type=int, default=WIDE_GRAPHS, help="of them, with a beam of 100,000")
     made.add_argument("--proofs", type=int, default=PROVED_GRAPHS, help="layered graphs of 100 nodes")
-    made.add_argument("--checkpoint", type=Path, nargs="*", default=[], help="folders of trained controllers")
+    made.add_argument("--checkpoint", type=Path, nargs="+", default=[SHIPPED], help="folders of trained controllers")
     made.add_argument("--learned", type=int, default=LEARNED_GRAPHS, help="graphs of each size, for what is learned")
     made.add_argument("--epochs", type=int, default=EPOCHS, help="that each network of the ablations learns for")
     made.add_argument("--only", choices=PARTS, help="one part; of the others what is there already")

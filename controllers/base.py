@@ -136,6 +136,11 @@ class Learner:
 
     def load(self, folder: Path | str) -> None:
         """Takes over a saved controller. Raises RLFlowError if it is of another controller or shape."""
+        self.restore(self.saved(folder))
+        self.training_seed = _read_description(folder)["training_seed"]
+
+    def saved(self, folder: Path | str) -> dict[str, np.ndarray]:
+        """The arrays of a saved controller. Raises RLFlowError if it is of another controller or shape."""
         description = _read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
@@ -144,8 +149,7 @@ class Learner:
                 f"the controller in {folder} is of another shape: "
                 f"{differences(description['shapes'], asdict(self.shapes))}"
             )
-        self.restore(files.read_arrays(Path(folder) / "controller.npz"))
-        self.training_seed = description["training_seed"]
+        return files.read_arrays(Path(folder) / "controller.npz")
 
     def resume(self, folder: Path | str, seed: int) -> None:
         """Goes on with the training that `folder` holds, if any; refuses one of another config or seed."""

@@ -226,7 +226,9 @@ class TopoformerConfig(LearnerConfig):
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
 
-    start: str | None = option(None, "folder of a trained one to begin with; with epochs=0 it orders as it is")
+    start: str | None = option(
+        None, "folder of a trained one to begin with, or shipped: RLFlow's own; with epochs=0 it orders as it is"
+    )
     epochs: int = option(325, "budget (325)", at_least=0)
     steps: int = option(125, "gradient steps of an epoch (125)")
     batch: int = option(8, "new graphs of a step (8)")

@@ -13,17 +13,19 @@ from scipy.stats import ttest_rel
 
 from controllers.base import Learner, Observes, StopReason, derive_seed, same_shapes
 from controllers.config import TopoformerConfig
+from controllers.topoformer import SHIPPED
 from controllers.topoformer.decoder import greedy, sampled
 from controllers.topoformer.network import Priorities, Sizes
 from controllers.topoformer.observation import POSITIONS, observe
 from controllers.topoformer.reinforce import Batch, Reinforce
 from rlflow.common.errors import RLFlowError
-from rlflow.common.files import read_json
+from rlflow.common.files import read_json, write_arrays
 from rlflow.common.options import read
 from rlflow.tasks.base import Sequencing
 from worldmodel.checkpoint import module_arrays, restore_arrays
 
 TRAINING, EVALUATION = range(2)  # streams of random numbers
+BEST = "modules/best/"  # of the names of a checkpoint
 SIGNIFICANT = 0.05  # p, of a paired t-test
 
 
@@ -59,10 +61,10 @@ class Topoformer(Learner):
 
     @classmethod
     def trained(cls, folder: Path | str, instance: Sequencing) -> Self:
-        """The one that a training left in the folder, whatever its options. Raises RLFlowError as `load` does."""
+        """What a training knew in the end, whatever its options, to order with. Raises RLFlowError as `load` does."""
         saved = read_json(Path(folder) / "controller.json")
         controller = cls(cls.Config(**read(cls.Config, saved["config"])), instance)
-        controller.load(folder)
+        controller.begin_with(folder)
         return controller
 
     def priorities(self, instance: Sequencing) -> np.ndarray:
@@ -110,12 +112,20 @@ class Topoformer(Learner):
 
     def begin(self, instance: Sequencing, folder: Path, evaluation: list[Batch]) -> None:
         if self.config.start is not None:
-            other = Topoformer(self.config, instance)
-            other.load(self.config.start)
-            restore_arrays(self.networks.modules["learner"], module_arrays(other.networks.modules["best"]), "")
-            self.networks.keep()
+            self.begin_with(SHIPPED if self.config.start == "shipped" else self.config.start)
         self.costs = self.relative(self.networks.best, evaluation)
         self.save(folder)
+
+    def begin_with(self, folder: Path | str) -> None:
+        """Takes over the best network of another's folder. Raises RLFlowError if it is of another shape."""
+        arrays = {name: array for name, array in self.saved(folder).items() if name.startswith(BEST)}
+        restore_arrays(self.networks.modules["best"], arrays, str(folder), BEST)
+        restore_arrays(self.networks.modules["learner"], module_arrays(self.networks.modules["best"]), "")
+
+    def ship(self) -> None:
+        """Makes what it knows the network that comes with RLFlow: the best one's weights, and how they were learnt."""
+        self.save(SHIPPED)
+        write_arrays(SHIPPED / "controller.npz", module_arrays(self.networks.modules["best"], BEST))
 
     def evaluation(self, instance: Sequencing, seed: int) -> list[Batch]:
         """The graphs on which networks are compared: the same ones every time."""
