@@ -8,7 +8,8 @@
   judge.py             Judge: what the match network says of matches, remembered
   neural_rules.py      NeuralRules: that in place of the tables of "edits"
   node_batches.py      NodeRows: nodes and what is around them, as arrays
-  neural_costs.py      NeuralCosts: what the node network says of nodes
+  cost_laws.py         CostLaws: a law for each kind of operator, from its sizes to what it costs
+  neural_costs.py      NeuralCosts: what laws and the node network say of nodes
   simulator.py         NeuralSimulator: steps of dreams
   match_training.py, node_training.py, descent.py, training.py
   model.py             GraphMDNWorldModel
@@ -25,10 +26,12 @@ and tensors are (their attributes, sizes, which sizes are equal) instead of thei
   shape of a new tensor) a choice among what the match has, a copy, and what the rule ever made. A filling is seen
   beside all that the match has: what is equal in them, and which sizes are sums. A new shape is recognised by whose
   axes it has, merged channels by what they add up to.
-- *What does a node cost?* The node network predicts a mixture of Gaussians of the logarithm, from the node alone where
-  costs are sums over operators, else from all within five edges. A gain is what goes less what comes, so errors of a
-  whole episode are those of two graphs and do not add up. The temperature scales the mixture's spread. One Gaussian is
-  the default: an estimate costs a node the same each time, and four were seven times as far off after as many steps.
+- *What does a node cost?* A law for each kind of operator, of arithmetic and memory, says it for sizes that nobody has
+  met. The node network predicts a mixture of Gaussians of what the law leaves over of the logarithm, from the node
+  alone where costs are sums over operators, else from all within five edges. A gain is what goes less what comes, so
+  errors of a whole episode are those of two graphs and do not add up. The temperature scales the mixture's spread. One
+  Gaussian is the default: an estimate costs a node the same each time, and four were seven times as far off after as
+  many steps.
 
 A question is asked once: an answer depends on the match's signature, or on the neighbourhood of a node, and is kept.
 So a dream steps as fast as one of "edits" once it has met what there is to meet, however large the networks are.

@@ -25,6 +25,7 @@ from worldmodel.edits.model import EditsWorldModel, check_mean_rewards, restored
 from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.saved_arrays import checked_array
+from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.effects import Menu
 from worldmodel.graph_mdn.judge import Judge
 from worldmodel.graph_mdn.match_graphs import match_batch
@@ -35,7 +36,7 @@ from worldmodel.graph_mdn.neural_rules import NeuralRules
 from worldmodel.graph_mdn.signature_table import SignatureTable
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
-FORMAT = 2  # of what is saved
+FORMAT = 3  # of what is saved
 MATCH, NODE = "match/", "node/"  # before the names of the networks' arrays
 
 
@@ -50,7 +51,7 @@ class GraphMDNWorldModel(EditsWorldModel):
 
     def __init__(
         self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, reach: int,
-        gains: RewriteGains, latents: Latents, rewards: RewardScales, mean_rewards: np.ndarray,
+        gains: RewriteGains, laws: CostLaws, latents: Latents, rewards: RewardScales, mean_rewards: np.ndarray,
         best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
         """reach: how far a cost looks, in edges."""
@@ -61,7 +62,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         self.node_network = NodeNetwork(config.width, reach, config.gaussians)
         self._build()
         judge = Judge(self.match_network, self.vocabulary, table)
-        costs = NeuralCosts(self.node_network, table, reach, gains)
+        costs = NeuralCosts(self.node_network, table, reach, gains, laws)
         neural = NeuralRules.of(rules, judge)
         super().__init__(spec, config, neural, costs, latents, rewards, mean_rewards, best_trajectories)
 
@@ -97,7 +98,9 @@ class GraphMDNWorldModel(EditsWorldModel):
         write_arrays(Path(folder) / self.arrays_file, self.arrays() | networks)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return super().arrays() | self.table.observed()._asdict() | {"gains": self.costs.gains.samples}
+        return super().arrays() | self.table.observed()._asdict() | self.costs.laws.arrays() | {
+            "gains": self.costs.gains.samples
+        }
 
     @classmethod
     def _restored(cls, config: GraphMDNConfig, spec: EncodingSpec, arrays: dict[str, np.ndarray], learnt: dict) -> Self:
@@ -106,7 +109,7 @@ class GraphMDNWorldModel(EditsWorldModel):
             raise ValueError(f"its costs look {learnt['reach']} edges far")
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
         table = SignatureTable.of(arrays)
-        model = cls(spec, config, parts.rules, table, learnt["reach"], gains, *parts[1:])
+        model = cls(spec, config, parts.rules, table, learnt["reach"], gains, CostLaws.of(arrays), *parts[1:])
         check_mean_rewards(model)
         restore_arrays(model.match_network, arrays, cls.arrays_file, MATCH)
         restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)

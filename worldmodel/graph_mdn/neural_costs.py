@@ -1,4 +1,6 @@
-"""What nodes cost, by the node network, in place of the tables of "edits"; remembered by neighbourhood.
+"""What nodes cost, by laws and the node network, in place of the tables of "edits"; remembered by neighbourhood.
+
+The network predicts by how much a node's log(1 + ns) differs from what its law says (`CostLaws`).
 
 A cost that is a sum over single operators needs no neighbourhood (reach 0): then a node costs what its operator
 signature says. Where kernels span several operators, the network looks at all within `reach` edges, and what it said of
@@ -9,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from worldmodel.edits.cost_model import RewriteGains
+from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.network import TABLE, NodeBatch, NodeNetwork, Table, likeliest
 from worldmodel.graph_mdn.node_batches import NodeRows
 from worldmodel.graph_mdn.signature_table import SignatureTable
@@ -23,11 +26,11 @@ NODES = (
 
 
 class NeuralCosts:
-    """network, table: what it predicts with. reach: edges that a cost looks at. gains: of rewrites that nobody can
-    carry out in a dream."""
+    """network, table, laws: what it predicts with. reach: edges that a cost looks at. gains: of rewrites that nobody
+    can carry out in a dream."""
 
-    def __init__(self, network: NodeNetwork, table: SignatureTable, reach: int, gains: RewriteGains):
-        self.network, self.table, self.reach, self.gains = network, table, reach, gains
+    def __init__(self, network: NodeNetwork, table: SignatureTable, reach: int, gains: RewriteGains, laws: CostLaws):
+        self.network, self.table, self.reach, self.gains, self.laws = network, table, reach, gains, laws
         self._call = tf.function(self._means, input_signature=NODES, autograph=False)
 
     def __call__(
@@ -37,12 +40,13 @@ class NeuralCosts:
         with these edges between them."""
         batch = rows.batch(nodes, senders, receivers, makes)
         table = Table.of(self.table)
-        log_ns, deviation = (part.numpy() for part in self._call(batch, table))
-        ns = np.maximum(np.expm1(log_ns.astype(np.float64)), 0.0)
+        left, deviation = (part.numpy() for part in self._call(batch, table))
+        ns = np.maximum(np.expm1(left.astype(np.float64) + self.laws(batch, self.table)), 0.0)
         return 1e3 * ns, 1e3 * (ns + 1.0) * deviation.astype(np.float64), deviation > SURE
 
     def _means(self, batch: NodeBatch, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
-        """(mean of the Gaussian that is densest there, the mixture's standard deviation), [n], of log(1 + ns)."""
+        """(mean of the Gaussian that is densest there, the mixture's standard deviation), [n], of what laws leave
+        over."""
         mixture, costs = self.network(batch, table), self.network.costs
         weights = tf.nn.softmax(mixture.logits)
         mean = tf.reduce_sum(weights * mixture.mean, axis=-1, keepdims=True)

@@ -11,6 +11,7 @@ from worldmodel.edits.grounded_episodes import GroundedEpisode
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.training_set import TrainingSet, first_new_state
+from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.network import NodeBatch, NodeNetwork, Table, likeliest
 from worldmodel.graph_mdn.neural_costs import NODES
 from worldmodel.graph_mdn.node_batches import NodeRows, joined
@@ -23,7 +24,7 @@ STATES, STATES_AT_ONCE = 400, 4  # graphs that are learnt from, and of a batch, 
 
 
 class Costed(NamedTuple):
-    """Nodes and what they cost. log_ns: float32 [n], log(1 + ns)."""
+    """Nodes and what they cost. log_ns: float32 [n], log(1 + ns), or what laws leave over of that."""
 
     nodes: NodeBatch
     log_ns: np.ndarray
@@ -89,6 +90,15 @@ def _whole_graph(index: GroundingIndex, rows: NodeRows, episode: GroundedEpisode
 
 def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
     return np.log1p(np.array(runtimes_ps) / 1e3).astype(np.float32)
+
+
+def fit_laws(examples: Sequence[Costed], table: SignatureTable) -> tuple[CostLaws, list[Costed]]:
+    """(the laws of the examples, the examples with what these leave over)."""
+    every = joined([example.nodes for example in examples]), np.concatenate([example.log_ns for example in examples])
+    laws, left = CostLaws.fit(*every, table), []
+    for nodes, log_ns in examples:
+        left.append(Costed(nodes, log_ns - laws(nodes, table)))
+    return laws, left
 
 
 def fit_node_statistics(network: NodeNetwork, examples: Sequence[Costed], table: SignatureTable) -> None:

@@ -16,6 +16,7 @@ from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.training import best_trajectories, learn_latents, learn_mean_rewards
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
+from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.descent import Descent
 from worldmodel.graph_mdn.match_training import MatchBatches, match_loss
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
@@ -23,6 +24,7 @@ from worldmodel.graph_mdn.node_training import (
     SIGNATURES,
     STATES_AT_ONCE,
     NodeBatches,
+    fit_laws,
     fit_node_statistics,
     node_loss,
     single_nodes,
@@ -48,7 +50,8 @@ def train(
     _, spread = learn_node_costs(learnt)
     model = GraphMDNWorldModel(
         spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
-        learn_latents(learnt, config.latent), rewards, learn_mean_rewards(learnt, rewards), best_trajectories(learnt),
+        CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, learn_mean_rewards(learnt, rewards),
+        best_trajectories(learnt),
     )  # fmt: skip
     description = _description(config, spec, training, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
@@ -92,6 +95,7 @@ class _Networks:
     def nodes(self, learnt: TrainingSet) -> dict[str, float]:
         model, network = self.model, self.model.node_network
         examples = whole_graphs(learnt, model.table) if model.costs.reach else single_nodes(learnt, model.table)
+        model.costs.laws, examples = fit_laws(examples, model.table)
         fit_node_statistics(network, examples, model.table)
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
         steps = model.config.node_steps

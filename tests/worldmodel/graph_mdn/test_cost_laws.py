@@ -1,0 +1,91 @@
+"""Laws of costs: what was planted is found, and holds for sizes that were never shown."""
+
+import numpy as np
+import pytest
+
+from rlflow.collect.signatures import OPERATOR_COLUMNS, SignatureFeatures
+from rlflow.env.observation.tensors import SIZE, SIZES, TENSOR_FEATURES
+from worldmodel.graph_mdn.cost_laws import CONSTANT, CostLaws
+from worldmodel.graph_mdn.network import NODE_INPUTS, NodeBatch
+from worldmodel.graph_mdn.signature_table import SignatureTable
+
+PRODUCT, SUM, STRANGE = 17, 18, 19  # operators
+LAUNCH, FLOP, BYTE = 1000.0, 0.02, 0.2  # ns
+
+
+def nodes_of(kinds, shapes, constant=False) -> tuple[NodeBatch, SignatureTable]:
+    """Nodes that read [m, k] and [k, n] and make [m, n], of shapes (m, k, n)."""
+    operators, tensors = np.zeros((len(shapes), OPERATOR_COLUMNS), np.float32), []
+    operators[:, 0] = kinds
+    for m, k, n in shapes:
+        for axes in ((m, k), (k, n), (m, n)):
+            row = np.zeros(TENSOR_FEATURES, np.float32)
+            row[CONSTANT], row[SIZE] = constant, np.log1p(np.prod(axes))
+            row[SIZES][:2] = np.log1p(axes)
+            tensors.append(row)
+    table = SignatureTable()
+    table.learn(SignatureFeatures(np.arange(len(shapes)), operators, np.arange(len(tensors)), np.array(tensors)))
+    count, none = len(shapes), np.zeros(0, np.int32)
+    rows, slots = np.arange(1, 1 + 3 * count), np.tile([0, 1, NODE_INPUTS], count)
+    return NodeBatch(np.arange(1, 1 + count), rows, slots, np.repeat(np.arange(count), 3), none, none, none), table
+
+
+def planted(kinds, shapes) -> np.ndarray:
+    """log(1 + ns): products take arithmetic or memory, whichever takes longer; sums take memory."""
+    result = []
+    for kind, (m, k, n) in zip(kinds, np.array(shapes, float), strict=True):
+        moved = BYTE * (m * k + k * n + m * n)
+        result.append(np.log1p(LAUNCH + (max(FLOP * m * k * n, moved) if kind == PRODUCT else moved)))
+    return np.array(result)
+
+
+def drawn(count: int, least: int, most: int, seed: int):
+    random = np.random.default_rng(seed)
+    shapes = np.exp(random.uniform(np.log(least), np.log(most), (count, 3))).astype(int)
+    return random.choice([PRODUCT, SUM], count), shapes
+
+
+def test_a_law_holds_for_sizes_far_beyond_those_that_it_was_learnt_from():
+    kinds, shapes = drawn(300, 4, 512, 0)
+    laws = CostLaws.fit(nodes_of(kinds, shapes)[0], planted(kinds, shapes), nodes_of(kinds, shapes)[1])
+    for seed, (least, most) in enumerate(((4, 512), (512, 8192))):
+        kinds, shapes = drawn(200, least, most, 1 + seed)
+        errors = np.abs(laws(*nodes_of(kinds, shapes)) - planted(kinds, shapes))
+        assert errors.mean() < 0.01
+
+
+def test_what_is_computed_before_a_model_runs_has_a_law_of_its_own():
+    kinds, shapes = drawn(60, 4, 512, 0)
+    run, table = nodes_of(kinds, shapes)
+    laws = CostLaws.fit(run, planted(kinds, shapes), table)
+    constant, of_constants = nodes_of(kinds, shapes, constant=True)
+    free = CostLaws.fit(constant, np.zeros(60), of_constants)
+    assert not set(laws.kinds) & set(free.kinds)
+    assert np.abs(free(constant, of_constants)).max() < 0.01
+
+
+def test_an_operator_that_was_never_met_costs_as_usual():
+    kinds, shapes = drawn(60, 4, 512, 0)
+    costs = planted(kinds, shapes)
+    laws = CostLaws.fit(*nodes_of(kinds, shapes)[:1], costs, nodes_of(kinds, shapes)[1])
+    strange = laws(*nodes_of(np.full(5, STRANGE), shapes[:5]))
+    np.testing.assert_allclose(strange, costs.mean(), rtol=1e-6)
+
+
+def test_nodes_that_look_alike_count_once():
+    kinds, shapes = drawn(40, 4, 512, 0)
+    costs = planted(kinds, shapes)
+    once = CostLaws.fit(*nodes_of(kinds, shapes)[:1], costs, nodes_of(kinds, shapes)[1])
+    often = np.repeat(np.arange(40), np.random.default_rng(0).integers(1, 9, 40))
+    nodes, table = nodes_of(kinds[often], shapes[often])
+    again = CostLaws.fit(nodes, costs[often], table)  # means of equal numbers are rounded
+    np.testing.assert_allclose(again(nodes, table), once(nodes, table), atol=1e-5)
+
+
+def test_what_is_saved_says_the_same_and_what_is_damaged_nothing():
+    kinds, shapes = drawn(40, 4, 512, 0)
+    nodes, table = nodes_of(kinds, shapes)
+    laws = CostLaws.fit(nodes, planted(kinds, shapes), table)
+    np.testing.assert_array_equal(CostLaws.of(laws.arrays())(nodes, table), laws(nodes, table))
+    with pytest.raises(ValueError, match="laws"):
+        CostLaws.of(laws.arrays() | {"laws": laws.parameters[:, 1:]})

@@ -1,0 +1,137 @@
+"""Laws of what operators cost, one for each kind of operator, that hold for sizes that nobody has met.
+
+    cost = launch + (compute^s + memory^s)^(1/s),   compute = Σ a_k · work_k,   memory = Σ b_k · elements_k
+
+The shape is that of the roofline model (Williams et al. 2009): a kernel is bound by arithmetic or by memory. work_k are
+numbers of multiplications that an operator of such sizes may take, elements_k the sizes of what it reads and makes. All
+coefficients are learnt from what nodes cost, none of them is below zero; s says how sharp the corner is. The node
+network predicts what a law leaves over, and so errs by a share of that: a network that predicts costs as they are errs
+by a share of how much these differ, which is a thousandfold.
+
+A kind is an operator, and whether its results are constants, which are computed before a model runs.
+"""
+
+from typing import Self
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from rlflow.env.observation.operators import LISTS, N_OPS
+from rlflow.env.observation.tensors import AXES, SIZE
+from worldmodel.edits.saved_arrays import checked_array
+from worldmodel.graph_mdn.network import NODE_INPUTS, NODE_SLOTS, NodeBatch
+from worldmodel.graph_mdn.signature_table import SignatureTable
+
+WORKS = 4  # multiplications of a convolution, of a product of matrices, of a pool; one for each element that is made
+TERMS = WORKS + NODE_SLOTS
+PARAMETERS = 2 + TERMS  # logarithms of launch, of s − 1, and of a and b
+KERNEL = slice(LISTS["perm"], LISTS["perm"] + LISTS["kernel_shape"])  # of an operator's integers
+CONSTANT = 1  # column of a tensor's features
+NEVER = -50.0  # logarithm of a coefficient whose term no node of its kind has
+CORNER, OUTLIER = 1.0, 0.05  # log(s − 1) at first; what an error counts as it is up to
+PRIOR = 1e-4  # how much a parameter's distance from where it began counts, beside errors
+SPENT = 0.03  # and the share of a cost that a term makes, so that a term that explains nothing vanishes
+EVALUATIONS = 200  # of a fit, at most
+
+
+class CostLaws:
+    """kinds: int64 [K], ascending. parameters: float64 [K, PARAMETERS]. usual: the mean of log(1 + ns), for nodes of a
+    kind that has no law."""
+
+    def __init__(self, kinds: np.ndarray, parameters: np.ndarray, usual: float):
+        self.kinds, self.parameters, self.usual = kinds, parameters, usual
+
+    @classmethod
+    def unknown(cls) -> Self:
+        return cls(np.zeros(0, np.int64), np.zeros((0, PARAMETERS)), 0.0)
+
+    @classmethod
+    def fit(cls, nodes: NodeBatch, log_ns: np.ndarray, table: SignatureTable) -> Self:
+        """log_ns: float [n], of what the nodes cost. Nodes that look alike to a law count once, at their mean."""
+        of, terms = _kinds(nodes, table), _terms(nodes, table)
+        alike, which = np.unique(np.column_stack([of, terms]), axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        means = np.bincount(which, log_ns) / np.bincount(which)
+        kinds = np.unique(of)
+        parameters = [_fitted(alike[alike[:, 0] == kind, 1:], means[alike[:, 0] == kind]) for kind in kinds]
+        return cls(kinds, np.array(parameters), float(means.mean()))
+
+    def __call__(self, nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
+        """float32 [n]: log(1 + ns) of nodes."""
+        of, terms = _kinds(nodes, table), _terms(nodes, table)
+        result = np.full(len(of), self.usual)
+        for kind, parameters in zip(self.kinds, self.parameters, strict=True):
+            here = of == kind
+            result[here] = _log_ns(parameters, terms[here])
+        return result.astype(np.float32)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"kinds": self.kinds, "laws": self.parameters, "usual": np.array([self.usual])}
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """Raises KeyError or ValueError if `arrays` did not give these."""
+        kinds = checked_array(arrays, "kinds", np.int64, None)
+        parameters = checked_array(arrays, "laws", np.float64, len(kinds), PARAMETERS)
+        return cls(kinds, parameters, float(checked_array(arrays, "usual", np.float64, 1)[0]))
+
+
+def _kinds(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
+    """int64 [n]."""
+    made = nodes.tensor_slots >= NODE_INPUTS
+    constant = np.zeros(len(nodes.operators), bool)
+    constant[nodes.tensor_owners[made]] = table.tensors[nodes.tensors[made], CONSTANT] > 0
+    return table.operators[nodes.operators, 0].astype(np.int64) + N_OPS * constant
+
+
+def _terms(nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
+    """float64 [n, TERMS]: the works, then the elements in each slot."""
+    n, owners, slots = len(nodes.operators), nodes.tensor_owners, nodes.tensor_slots
+    result = np.zeros((n, TERMS))
+    np.add.at(result, (owners, WORKS + slots), _numbers(table.tensors[nodes.tensors, SIZE]))
+    first, second = (_axes(nodes, table, slot) for slot in (0, 1))
+    summed = np.take_along_axis(first, np.maximum((first > 0).sum(axis=1) - 1, 0)[:, None], axis=1)[:, 0]
+    kernel = _numbers(table.attributes[nodes.operators, KERNEL])
+    made = result[:, WORKS + NODE_INPUTS]
+    works = np.maximum(second[:, 1:], 1).prod(axis=1), np.maximum(summed, 1), np.maximum(kernel, 1).prod(axis=1), 1
+    for k, work in enumerate(works):
+        result[:, k] = made * work
+    return result
+
+
+def _axes(nodes: NodeBatch, table: SignatureTable, slot: int) -> np.ndarray:
+    """float64 [n, AXES], the sizes of that operand, 0 for none."""
+    here, result = nodes.tensor_slots == slot, np.zeros((len(nodes.operators), AXES))
+    result[nodes.tensor_owners[here]] = _numbers(table.numbers[nodes.tensors[here], :AXES])
+    return result
+
+
+def _numbers(logarithms: np.ndarray) -> np.ndarray:
+    return np.rint(np.expm1(logarithms.astype(np.float64)))
+
+
+def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """float64 [n], log(1 + ns)."""
+    launch, sharp, weights = np.exp(parameters[0]), 1 + np.exp(parameters[1]), np.exp(parameters[2:])
+    compute, memory = terms[:, :WORKS] @ weights[:WORKS], terms[:, WORKS:] @ weights[WORKS:]
+    most = np.maximum(np.maximum(compute, memory), 1e-12)
+    return np.log1p(launch + most * ((compute / most) ** sharp + (memory / most) ** sharp) ** (1 / sharp))
+
+
+def _fitted(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
+    """float64 [PARAMETERS] of one kind; terms: [n, TERMS]."""
+    there = terms.max(axis=0) > 0
+    shown = np.concatenate([[True, True], there])
+    usual = np.log(np.maximum(terms, 1)).mean(axis=0)
+    launch = np.log(max(np.expm1(log_ns.min()), 1e-3))
+    start = np.concatenate([[launch, CORNER], max(log_ns.mean(), 0) - np.log(4) - usual])[shown]
+    share = (terms / np.maximum(np.expm1(log_ns), 1)[:, None]).mean(axis=0)
+    result = np.full(PARAMETERS, NEVER)
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        result[shown] = values
+        spent = np.exp(result[2:]) * share
+        return np.concatenate([_log_ns(result, terms) - log_ns, PRIOR * (values - start), SPENT * np.sqrt(spent)])
+
+    result[shown] = least_squares(errors, start, loss="soft_l1", f_scale=OUTLIER, max_nfev=EVALUATIONS).x
+    return result
