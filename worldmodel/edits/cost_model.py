@@ -61,6 +61,11 @@ class RewriteGains:
         gains = others[:, 3] * (size / others[:, 2] if size else 1.0)
         return float(np.median(gains)), float(gains.std())
 
+    def bounds(self, xfer_id: int) -> tuple[float, float]:
+        """The least and the most that the rule ever gained, in ps; 0 if it was never carried out."""
+        gains = self._others(0, xfer_id)[:, 3]
+        return (float(gains.min()), float(gains.max())) if len(gains) else (0.0, 0.0)
+
     def _others(self, column: int, number: int) -> np.ndarray:
         if (column, number) not in self._of:
             self._of[column, number] = self.samples[self.samples[:, column] == number]

@@ -42,7 +42,8 @@ class NeuralSimulator:
 
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrites matches, int [k], that are there in the (different) states rows. An effect that nobody knows changes
-        nothing, and gains what such a rewrite gains in the median."""
+        nothing, and gains what such a rewrite gains in the median. One that is not sure gains no less and no more than
+        its rule ever did: where it is wrong, nodes of sizes come about that cost a hundred times as much."""
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
         known = effects >= 0
@@ -53,9 +54,24 @@ class NeuralSimulator:
             change = rewrite(self.states, rows[known], matches[known])
             paid = self._pay(self._changed(change), change.removed)
             gain[known], spread[known], unsure = (of_states[rows[known]] for of_states in paid)
-            of_effect = np.where(self.index.seen.values[effects[known]], 0.0, BY_ANALOGY)
-            uncertainty[known] = np.maximum(of_effect, np.where(unsure > 0, NEW_NEIGHBOURHOOD, 0.0))
+            seen = self.index.seen.values[effects[known]]
+            uncertainty[known] = np.maximum(
+                np.where(seen, 0.0, BY_ANALOGY), np.where(unsure > 0, NEW_NEIGHBOURHOOD, 0.0)
+            )
+            for k in np.flatnonzero(known)[~seen].tolist():
+                gain[k] = self._bounded(int(rows[k]), int(self.index.rule.values[matches[k]]), gain[k], change)
         return Step(gain, spread, uncertainty, change)
+
+    def _bounded(self, row: int, xfer_id: int, gain: float, change: StateChange) -> float:
+        """The gain of a state within the rule's bounds; the nodes that came cost as much more or less."""
+        states, (least, most) = self.states, self.model.costs.gains.bounds(xfer_id)
+        bounded = min(max(gain, least), most)
+        came = [nodes[rows == row] for rows, nodes in change.added]
+        outputs = self.index.primary_output.values[np.concatenate(came)]
+        cost = states.paid[row, outputs].sum()
+        if cost > 0:
+            states.paid[row, outputs] *= max(cost + gain - bounded, 0.0) / cost
+        return bounded
 
     def expected(self, xfer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(gain, spread) in ps of rules, int [k], whatever they match."""

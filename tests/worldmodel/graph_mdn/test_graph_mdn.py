@@ -13,6 +13,7 @@ from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 from worldmodel.config import GraphMDNConfig
 from worldmodel.dream import DreamVectorEnv
+from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn.comparison import Comparison, sums
@@ -70,6 +71,40 @@ def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(trained):
     scale = model.rewards.of(task.initial.objective).per_ps
     np.testing.assert_allclose(gained, scale * left, rtol=1e-9, atol=1e-9)
     assert np.abs(gained).max() > 0
+
+
+class Never:
+    """In place of what says which effects are sure."""
+
+    values = np.zeros(10**4, bool)
+
+    def append(self, value):
+        pass
+
+
+def test_an_effect_that_is_not_sure_gains_no_more_than_its_rule_ever_did(trained, monkeypatch):
+    """And yet what all steps gained together is the difference of two graphs."""
+    model, _ = trained
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    limits = np.array([[rule, 0, 1.0, gain] for rule in range(len(task.rules)) for gain in (-3.0, 2.0)])
+    monkeypatch.setattr(model.costs, "gains", RewriteGains(limits))
+    gains = []
+    for sure in (True, False):
+        env = DreamVectorEnv(model, task.initial, 1, max_steps=9, temperature=0.0, uncertainty_limit=None)
+        env.reset(seed=0)
+        imagined = env._dreams.imagined
+        states = imagined._simulator.states
+        if not sure:
+            monkeypatch.setattr(imagined._simulator.index, "seen", Never())
+        paid = [states.paid.sum()]
+        for _ in range(4):
+            action = np.array([[int(np.flatnonzero(imagined.counts[0])[0]), 0]])
+            rewards = imagined.advance(action, np.ones(1, bool), 0.0, (0, 0)).rewards
+            paid.append(states.paid.sum())
+            gains.append(float(rewards[0]) / model.rewards.of(task.initial.objective).per_ps)
+        np.testing.assert_allclose(gains[-4:], -np.diff(paid), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(gains[4], np.clip(gains[0], -3, 2), rtol=1e-6)
+    assert max(map(abs, gains[:4])) > 3 >= max(map(abs, gains[4:]))
 
 
 def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_path):
