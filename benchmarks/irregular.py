@@ -1,15 +1,19 @@
-"""Networks whose branches wait for one another: a U-Net and a U-Net++, cells as NASNet's and DARTS's, dense blocks.
+"""Networks whose results wait for one another: a U-Net and a U-Net++, cells as NASNet's and DARTS's, dense blocks,
+random wires as RandWire's, resolutions as HRNet's, and a step of training.
 
-As exporters write them, seeded, with few channels: what matters is which results wait, not how large they are.
+As exporters write them, seeded, with few channels: what matters is which results wait, not how large they are, as long
+as they are larger than what measured memory is uncertain by (a quarter of a MB).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 
+import numpy as np
 import onnx
 
 from rlflow.zoo.builder import Builder
 
-SIZE, OUTPUTS = 64, 10
+SIZE, OUTPUTS = 128, 10
 
 
 def unet(seed: int = 0, width: int = 16, depth: int = 4) -> onnx.ModelProto:
@@ -55,15 +59,18 @@ def _twice(b: Builder, x: str, channels: int) -> str:
 
 def _larger(b: Builder, x: str, channels: int) -> str:
     """Twice as high and wide."""
-    y = b.op("Resize", x, "", b.constant([1, 1, 2, 2]), mode="nearest", nearest_mode="floor",
-             coordinate_transformation_mode="asymmetric")  # fmt: skip
-    return b.relu(b.conv(y, "up", channels, 1, bias=True))
+    return b.relu(b.conv(_enlarged(b, x, 2), "up", channels, 1, bias=True))
+
+
+def _enlarged(b: Builder, x: str, times: int) -> str:
+    return b.op("Resize", x, "", b.constant([1, 1, times, times]), mode="nearest", nearest_mode="floor",
+                coordinate_transformation_mode="asymmetric")  # fmt: skip
 
 
 def densenet(seed: int = 0, growth: int = 16, layers: tuple[int, ...] = (6, 8, 6)) -> onnx.ModelProto:
     """Huang et al. 2017: every layer reads the results of all before it in its block."""
     b = Builder("densenet", seed)
-    x = b.relu(b.batch_norm(b.conv(b.input("x", [1, 3, SIZE, SIZE]), "stem", 2 * growth, 3, pad=1), "stem.norm"))
+    x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", 2 * growth, 3))
     for block, count in enumerate(layers):
         made = [x]
         for layer in range(count):
@@ -96,12 +103,12 @@ def _cells(name: str, seed: int, width: int, cells: int, steps: list[tuple], joi
     joined: the results that make the cell's.
     """
     b = Builder(name, seed)
-    before = last = b.batch_norm(b.conv(b.input("x", [1, 3, SIZE, SIZE]), "stem", 3 * width, 3, pad=1), "stem.norm")
+    before = last = _normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", 3 * width, 3)
     for cell in range(cells):
         with b.scope(f"cell{cell}"):
             made = []
             for side, x in (("before", before), ("last", last)):
-                made.append(b.batch_norm(b.conv(b.relu(x), side, width, 1), f"{side}.norm"))
+                made.append(_normed(b, b.relu(x), side, width, 1))
             for k, (one, first, other, second) in enumerate(steps):
                 with b.scope(f"sum{k}"):
                     sides = _OPERATIONS[one](b, made[first], "a"), _OPERATIONS[other](b, made[second], "b")
@@ -111,11 +118,12 @@ def _cells(name: str, seed: int, width: int, cells: int, steps: list[tuple], joi
     return _classified(b, b.relu(last))
 
 
-def _separable(b: Builder, x: str, name: str, kernel: int) -> str:
-    channels = b.channels[x]
+def _separable(b: Builder, x: str, name: str, kernel: int, channels: int = 0, stride: int = 1) -> str:
+    """channels: of the result, by default as many as x has."""
+    given = b.channels[x]
     with b.scope(name):
-        y = b.conv(b.relu(x), "depth", channels, kernel, pad=kernel // 2, groups=channels)
-        return b.batch_norm(b.conv(y, "point", channels, 1), "norm")
+        y = b.conv(b.relu(x), "depth", given, kernel, stride, pad=kernel // 2, groups=given)
+        return b.batch_norm(b.conv(y, "point", channels or given, 1), "norm")
 
 
 _OPERATIONS: dict[str, Callable[[Builder, str, str], str]] = {
@@ -127,9 +135,130 @@ _OPERATIONS: dict[str, Callable[[Builder, str, str], str]] = {
 }
 
 
+def randwire(seed: int = 0, width: int = 64, nodes: int = 32, stages: int = 3) -> onnx.ModelProto:
+    """Xie et al. 2019, WS(4, 0.75): in every stage a random graph, whose nodes sum what they read (here unweighted)."""
+    b = Builder("randwire", seed)
+    x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", width // 2, 3))
+    for stage in range(stages):
+        with b.scope(f"stage{stage}"):
+            x = _wired(b, x, width << stage, watts_strogatz(b.weights.rng, nodes))
+    return _classified(b, b.relu(x))
+
+
+def watts_strogatz(rng: np.random.Generator, nodes: int, degree: int = 4, rewired: float = 0.75) -> list[list[int]]:
+    """Which nodes of smaller numbers each node reads: a ring of neighbours, some of its edges led elsewhere (Watts and
+    Strogatz 1998).
+    """
+    ahead = [(node, (node + step) % nodes) for step in range(1, degree // 2 + 1) for node in range(nodes)]
+    edges = {frozenset(edge) for edge in ahead}
+    for node, other in ahead:
+        if rng.random() < rewired:
+            free = [end for end in range(nodes) if end != node and frozenset((node, end)) not in edges]
+            edges ^= {frozenset((node, other)), frozenset((node, int(rng.choice(free))))}
+    return [[source for source in range(node) if frozenset((source, node)) in edges] for node in range(nodes)]
+
+
+def _wired(b: Builder, x: str, channels: int, sources: Sequence[Sequence[int]]) -> str:
+    """The mean of all that nobody reads. What reads nothing else reads x, and halves its height and width."""
+    made: list[str] = []
+    for node, reads in enumerate(sources):
+        given = _sum(b, [made[k] for k in reads]) if reads else x
+        made.append(_separable(b, given, f"node{node}", 3, channels, 1 if reads else 2))
+    ends = [made[k] for k in sorted(set(range(len(made))).difference(*sources))]
+    return b.op("Mul", _sum(b, ends), b.constant(1 / len(ends)))
+
+
+def _sum(b: Builder, terms: Sequence[str]) -> str:
+    return reduce(lambda total, term: b.op("Add", total, term), terms)
+
+
+def hrnet(
+    seed: int = 0, width: int = 16, stages: int = 4, blocks: int = 2, joined: bool = False
+) -> onnx.ModelProto:  # fmt: skip
+    """Wang et al. 2019: every stage has one more resolution, and ends with all of them told to all. The output is made
+    of the finest one (HRNetV1), or of all of them joined (HRNetV2).
+    """
+    b = Builder("hrnet", seed)
+    x = b.relu(_normed(b, b.input("x", [1, 3, SIZE, SIZE]), "stem", width, 3))
+    with b.scope("stage0"):
+        branches = [_residual(b, x, blocks)]
+    for stage in range(1, stages):
+        with b.scope(f"stage{stage}"):
+            branches.append(b.relu(_normed(b, branches[-1], "new", width << stage, 3, 2)))
+            for level, x in enumerate(branches):
+                with b.scope(f"branch{level}"):
+                    branches[level] = _residual(b, x, blocks)
+            read = 1 if stage == stages - 1 and not joined else len(branches)
+            branches = [_exchanged(b, branches, to, width) for to in range(read)]
+    x, *coarser = branches
+    if joined:
+        x = b.concat(x, *(_enlarged(b, other, 2 << level) for level, other in enumerate(coarser)))
+        x = b.relu(_normed(b, x, "joined", b.channels[x], 1))
+    b.output(b.conv(x, "head", OUTPUTS, 1, bias=True), "y", [1, OUTPUTS, SIZE, SIZE])
+    return b.model()
+
+
+def _residual(b: Builder, x: str, blocks: int) -> str:
+    for block in range(blocks):
+        with b.scope(f"block{block}"):
+            y = b.relu(_normed(b, x, "first", b.channels[x], 3))
+            x = b.relu(b.op("Add", _normed(b, y, "second", b.channels[x], 3), x))
+    return x
+
+
+def _exchanged(b: Builder, branches: Sequence[str], to: int, width: int) -> str:
+    """The sum of all branches at one resolution: finer ones by strided convolutions, coarser ones enlarged."""
+    terms = []
+    for level, x in enumerate(branches):
+        with b.scope(f"from{level}.to{to}"):
+            for step in range(level + 1, to):
+                x = b.relu(_normed(b, x, f"down{step}", width << level, 3, 2))
+            if level < to:
+                x = _normed(b, x, f"down{to}", width << to, 3, 2)
+            elif level > to:
+                x = _enlarged(b, _normed(b, x, "up", width << to, 1), 1 << level - to)
+            terms.append(x)
+    return b.relu(_sum(b, terms))
+
+
+def training(seed: int = 0, batch: int = 512, width: int = 256, layers: int = 8) -> onnx.ModelProto:
+    """The gradients of all weights of a classifier, in operators of inference, as automatic differentiation has them.
+
+    The loss is the mean cross entropy with `target` [batch, OUTPUTS], probabilities. Every layer's input waits for the
+    gradient of its weight: the first one's longest.
+    """
+    b, sizes = Builder("training", seed), [width] * layers + [OUTPUTS]
+    x, target, given, weights = b.input("x", [batch, width]), b.input("target", [batch, OUTPUTS]), [], []
+    for layer in range(layers):
+        with b.scope(f"layer{layer}"):
+            given.append(x if layer == 0 else b.relu(x))
+            weights.append(b.parameter("weight", b.weights.scaled(sizes[layer : layer + 2], fan_in=width)))
+            bias = b.parameter("bias", b.weights.bias(sizes[layer + 1]))
+            x = b.op("Add", b.op("MatMul", given[layer], weights[layer]), bias)
+    gradient = b.op("Mul", b.op("Sub", b.op("Softmax", x, axis=1), target), b.constant(1 / batch))
+    for layer in reversed(range(layers)):
+        with b.scope(f"layer{layer}.backward"):
+            of_weight = b.op("MatMul", b.op("Transpose", given[layer], perm=[1, 0]), gradient)
+            of_bias = b.op("ReduceSum", gradient, b.constant([0], np.int64), keepdims=0)
+            b.output(of_weight, f"layer{layer}.weight.gradient", sizes[layer : layer + 2])
+            b.output(of_bias, f"layer{layer}.bias.gradient", sizes[layer + 1 : layer + 2])
+            if layer:
+                alive = b.op("Cast", b.op("Greater", given[layer], b.constant(0)), to=onnx.TensorProto.FLOAT)
+                gradient = b.op("MatMul", gradient, b.op("Transpose", weights[layer], perm=[1, 0]))
+                gradient = b.op("Mul", gradient, alive)
+    return b.model()
+
+
+def _normed(b: Builder, x: str, name: str, channels: int, kernel: int, stride: int = 1) -> str:
+    return b.batch_norm(b.conv(x, name, channels, kernel, stride, kernel // 2), f"{name}.norm")
+
+
 def _classified(b: Builder, x: str) -> onnx.ModelProto:
     b.output(b.gemm(b.pooled_features(x), "classifier", b.channels[x], OUTPUTS), "y", [1, OUTPUTS])
     return b.model()
 
 
-NETWORKS = {"unet": unet, "unetpp": unetpp, "densenet": densenet, "darts": darts, "nasnet": nasnet}
+NETWORKS = {
+    "unet": unet, "unetpp": unetpp, "densenet": densenet, "darts": darts, "nasnet": nasnet, "randwire": randwire,
+    "hrnet": hrnet, "hrnetv2": partial(hrnet, joined=True), "training": training,
+}  # fmt: skip
