@@ -28,6 +28,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from controllers.config import LearnerConfig
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
+from rlflow.tasks.base import Observes
 
 MakeEnv = Callable[[int], VectorEnv]  # n -> n copies of the environment
 Log = Callable[[int, Mapping[str, float]], None]  # (environment steps so far, scalars)
@@ -81,19 +82,12 @@ class LatentShapes:
         return cls(z, h, n_xfer_ids, locations, n_match_classes, stop, digest[:16])
 
 
-class Observes(StrEnum):
-    """What a controller is shown."""
-
-    LATENT = "latent"  # the observation above: dreaming or awake, through a world model
-    GRAPH = "graph"  # a one-shot instance, as GraphArrays
-    CANDIDATES = "candidates"  # the graphs that each valid action leads to (`StepEnv.candidates`)
-
-
 def check_observes(controller: type, wanted: Observes, shape: str) -> None:
     """Raises RLFlowError if a controller is shown something else than what a task of this shape shows."""
-    if controller.observes != wanted:
+    observes = controller.Config.observes
+    if observes != wanted:
         raise RLFlowError(
-            f"the controller '{controller.name}' observes {controller.observes}, and a task that is {shape} shows "
+            f"the controller '{controller.name}' observes {observes}, and a task that is {shape} shows "
             f"{wanted}; choose another controller.name"
         )
 
@@ -107,7 +101,6 @@ class Learner:
 
     name: str  # as registered in controllers/__init__.py
     Config: type[LearnerConfig]  # its dataclass of options
-    observes: Observes
     BUDGET: tuple[str, ...] = ()  # the options that a resumed training may change
 
     def __init__(self, config, shapes, seed: int = 0):
@@ -169,8 +162,6 @@ class Learner:
 
 class Controller(Learner):
     """Who acts step by step, by the latent observation."""
-
-    observes = Observes.LATENT
 
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         super().__init__(config, LatentShapes.of(observation_space, action_space), seed)

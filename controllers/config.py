@@ -9,6 +9,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.options import check, groups_from, option, options_from, read
 from rlflow.common.registry import Registry
 from rlflow.search.options import AnnealingOptions, BeamOptions
+from rlflow.tasks.base import Observes
 
 CONFIGS = Registry(
     "controller",
@@ -65,10 +66,11 @@ class ControllerOptions:
 class LearnerConfig:
     """What the options of any controller say besides.
 
-    needs: what it imports of the extra `learn`.
+    needs: what it imports of the extra `learn`.  observes: what it is shown.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    observes: ClassVar[Observes] = Observes.LATENT
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ class XRLflowConfig(LearnerConfig):
     """X-RLflow: a graph network sees the graph and all candidates, on the real graph alone."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+    observes: ClassVar[Observes] = Observes.CANDIDATES
 
     encoding: str = option(
         "local",
@@ -210,6 +213,7 @@ class LinearScoresConfig(LearnerConfig):
     """Evolution of a linear score of each node's options, for one-shot tasks."""
 
     needs: ClassVar[tuple[str, ...]] = ("cma",)
+    observes: ClassVar[Observes] = Observes.GRAPH
 
     generations: int = option(60, "budget; after a new start with twice as many individuals each is twice as large")
     popsize: int = option(16, "individuals in a generation of the first start", at_least=4)
@@ -225,6 +229,7 @@ class TopoformerConfig(LearnerConfig):
     """REINFORCE on new graphs: priorities of nodes, for the task ordering. In brackets what the paper has."""
 
     needs: ClassVar[tuple[str, ...]] = ("tensorflow", "sonnet")
+    observes: ClassVar[Observes] = Observes.GRAPH
 
     start: str | None = option(
         None, "folder of a trained one to begin with, or shipped: RLFlow's own; with epochs=0 it orders as it is"

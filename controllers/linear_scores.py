@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controllers.base import Learner, Observes, StopReason, same_shapes
+from controllers.base import Learner, StopReason, same_shapes
 from controllers.config import LinearScoresConfig
 from controllers.evolution import Evolution
 from rlflow.tasks.base import GraphArrays, Instance
@@ -28,7 +28,6 @@ class GraphShapes:
 class LinearScores(Learner):
     name = "linear-scores"
     Config = LinearScoresConfig
-    observes = Observes.GRAPH
     BUDGET = ("generations",)
 
     def __init__(self, config, instance: Instance, seed: int = 0):

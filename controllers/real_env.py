@@ -19,9 +19,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from controllers.base import Learner, Observes, StopReason
+from controllers.base import Learner, StopReason
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
+from rlflow.tasks.base import Observes
 
 
 class LimitReached(Exception):
@@ -159,7 +160,7 @@ def train_for_real(
         return CountedEnv(make(), interactions)
 
     try:
-        make_env = single if controller.observes == Observes.CANDIDATES else copies
+        make_env = single if controller.config.observes == Observes.CANDIDATES else copies
         results = controller.train(make_env, seed, folder, log, progress)
         return results | {"env_steps": interactions.used}
     except LimitReached as reached:

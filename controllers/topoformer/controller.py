@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from scipy.stats import ttest_rel
 
-from controllers.base import Learner, Observes, StopReason, derive_seed, same_shapes
+from controllers.base import Learner, StopReason, derive_seed, same_shapes
 from controllers.config import TopoformerConfig
 from controllers.topoformer import SHIPPED
 from controllers.topoformer.decoder import greedy, sampled
@@ -44,7 +44,6 @@ class NetworkShapes:
 class Topoformer(Learner):
     name = "topoformer"
     Config = TopoformerConfig
-    observes = Observes.GRAPH
     BUDGET = ("epochs",)
 
     def __init__(self, config, instance: Sequencing, seed: int = 0):

@@ -13,7 +13,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from controllers.actor_critic import ActorCritic, clipped, copy, standardised
-from controllers.base import Observes, StopReason
+from controllers.base import StopReason
 from controllers.config import XRLflowConfig
 from controllers.ppo import RewardScale, gae
 from controllers.xrlflow.meta_graphs import FEATURES, SPEC, joined
@@ -44,7 +44,6 @@ class XRLflow(ActorCritic):
     name = "xrlflow"
     network_name = "network"
     Config = XRLflowConfig
-    observes = Observes.CANDIDATES
     BUDGET = ("updates",)
 
     def __init__(self, config: XRLflowConfig, seed: int = 0):

@@ -7,13 +7,13 @@ import time
 import numpy as np
 
 from controllers import CONTROLLERS
-from controllers.base import Observes, check_observes
+from controllers.base import check_observes
 from controllers.config import controller_config
 from rlflow.cli.wiring import events
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar, shown_by
 from rlflow.deliver.candidates import Decision
-from rlflow.tasks.base import ONE_SHOT, Instance
+from rlflow.tasks.base import ONE_SHOT, Instance, Observes
 from worldmodel.training import prepare_tensorflow
 
 

@@ -30,6 +30,7 @@ from rlflow.common.errors import first_line
 from rlflow.common.files import write_json, write_text
 from rlflow.common.progress import progress_bar, say
 from rlflow.deliver.candidates import Candidate, follow
+from rlflow.runs.folder import stages_of
 from rlflow.search.greedy import greedy
 from rlflow.tasks.base import ONE_SHOT, LocalState
 from worldmodel.dream import DreamEnv
@@ -41,18 +42,14 @@ FRESH = 32  # random episodes that a world model is judged on where its training
 
 
 def learn(run, result=None) -> dict:
-    """The four stages; their results by name. result: see `evaluate`."""
+    """The stages that the run needs; their results by name. result: see `evaluate`."""
     stages = {
         "collect": collect, "train-wm": train_world_model, "train-controller": train_controller,
         "eval": partial(evaluate, result=result),
     }  # fmt: skip
     results = {}
-    for name, stage in stages.items():
-        if name == "collect" and run.config.world_model.mode == "online":
-            continue  # the world model's training plays the episodes
-        if name in ("collect", "train-wm") and sees_candidates(run):
-            continue  # there is no world model
-        results[name] = stage(run)
+    for name in stages_of(run.config):
+        results[name] = stages[name](run)
         if name in LINES:
             say(f"{name}: {LINES[name](run, results[name])['result']}")
     return results

@@ -86,4 +86,4 @@ def write_parameters(folder: Path, options, rows: list[dict]) -> None:
         name = f"trial-{row['trial']:04d}"
         with EventWriter(folder / f"{name}-seed-{row['seed']}") as writer:
             writer.parameters(name, {parameter.name: row[parameter.name] for parameter in options.parameters})
-            writer.scalars(0, {figure: row[figure] for figure in FIGURES})
+            writer.scalars(0, {name: row[name] for name in FIGURES if row[name] is not None})

@@ -135,11 +135,11 @@ def sees_candidates(run) -> bool:
     """Whether the run's controller sees the graph and all candidates, and so needs no world model. Raises RLFlowError
     if it is to learn in the dream, which has none.
     """
-    from controllers import CONTROLLERS
-    from controllers.base import Observes
+    from controllers.config import CONFIGS
+    from rlflow.tasks.base import Observes
 
     options = run.config.controller
-    sees = CONTROLLERS.get(options.name).observes == Observes.CANDIDATES
+    sees = CONFIGS.get(options.name).observes == Observes.CANDIDATES
     if sees and options.train_on != "real":
         raise RLFlowError(
             f"the controller '{options.name}' observes candidates, which only the real graph has: "
@@ -163,8 +163,9 @@ def as_seen(run, env, model):
 def make_controller(run, model):
     """An untrained one, for the spaces of the world model. model: None where it sees candidates."""
     from controllers import CONTROLLERS
-    from controllers.base import Observes, check_observes
+    from controllers.base import check_observes
     from controllers.config import controller_config
+    from rlflow.tasks.base import Observes
     from worldmodel import spaces
     from worldmodel.training import prepare_tensorflow
 

@@ -256,6 +256,7 @@ def _describe(task: Task, candidate: Candidate) -> dict:
     for xfer_id, _ in actions:
         rules[task.rules[xfer_id].name] = rules.get(task.rules[xfer_id].name, 0) + 1
     return _describe_graph(task, state.graph, state.cost) | {
+        "objective": state.objective,
         "estimated_improvement_percent": improvement(runtime_ms(task.original_cost), state.runtime_ms),
         "substitutions": len(actions),
         "rules": dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),

@@ -17,14 +17,15 @@ from rlflow.common.files import file_hash, read_json, write_json, write_text
 from rlflow.common.program import ROOT, command
 from rlflow.common.system import usable_cores
 from rlflow.runs.config import load_config
-from rlflow.runs.options import other_groups
+from rlflow.runs.options import kind_of, other_groups
 from rlflow.tasks import TASKS
-from rlflow.tasks.base import Task, TaskSpec
+from rlflow.tasks.base import ONE_SHOT, Observes, Task, TaskSpec
 
 PACKAGES = (
     "rlflow", "tensorflow-cpu", "tensorflow", "dm-sonnet", "graph_nets", "numpy", "onnx", "onnxruntime", "gymnasium",
     "cma",
 )  # fmt: skip
+STAGES = ("collect", "train-wm", "train-controller", "eval")
 OWN_TO_A_RUN = ("seed", "shapes", "fix")  # in which runs may differ whose episodes are learnt from together
 
 
@@ -149,6 +150,16 @@ class RunFolder:
 def task_of(config: DictConfig) -> dict:
     """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
     return {"task": config.task.name, "seed": config.seed, **TASKS.get(config.task.name).depends_on(config)}
+
+
+def stages_of(config: DictConfig) -> tuple[str, ...]:
+    """The stages of a run. What is decided at once, or seen on the real graph alone, needs no world model; one that
+    learns online plays its own episodes.
+    """
+    seen = kind_of("controller", config.controller.name).observes
+    if seen == Observes.CANDIDATES or TASKS.get(config.task.name).shape == ONE_SHOT:
+        return STAGES[2:]
+    return STAGES[1:] if config.world_model.mode == "online" else STAGES
 
 
 def iteration_options(config: DictConfig) -> dict:

@@ -102,10 +102,14 @@ def all_options() -> Mapping[str, Option]:
     return dict(tree().leaves())
 
 
+def kind_of(section: str, name: str) -> type:
+    """The dataclass of what is registered under that name: of ("controller", "planner") its PlannerConfig."""
+    return GROUPS.get(section).groups.get(name)
+
+
 def other_groups(section: str, name: str) -> list[str]:
     """The groups elsewhere that something takes options from: ["search.beam", …] of ("controller", "planner")."""
-    kind = GROUPS.get(section).groups.get(name)
-    return [group for group, _ in groups_from(kind).values()]
+    return [group for group, _ in groups_from(kind_of(section, name)).values()]
 
 
 def _group(kind: type) -> Group:

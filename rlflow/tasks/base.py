@@ -10,6 +10,7 @@ holds for every one that is registered; docs/EXTENDING.md builds one of each sha
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, Self, runtime_checkable
@@ -18,6 +19,14 @@ import gymnasium
 import numpy as np
 
 STEP_BY_STEP, ONE_SHOT = "step by step", "one-shot"
+
+
+class Observes(StrEnum):
+    """What a controller is shown of a task."""
+
+    LATENT = "latent"  # the observation of controllers/base.py: dreaming or awake, through a world model
+    GRAPH = "graph"  # a one-shot instance, as GraphArrays
+    CANDIDATES = "candidates"  # the graphs that each valid action leads to (`rlflow.env.step.StepEnv.candidates`)
 
 
 class GraphArrays(NamedTuple):

@@ -7,12 +7,13 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from controllers import CONTROLLERS
-from controllers.base import Controller, LatentShapes, Observes, StopReason
+from controllers.base import Controller, LatentShapes, StopReason
 from controllers.cma_es import CMAESConfig
 from controllers.planner import PlannerConfig
 from controllers.ppo import PPOConfig
 from controllers.random import RandomConfig
 from rlflow.common.errors import RLFlowError
+from rlflow.tasks.base import Observes
 from tests.toys.latent import Identity, Memoryless, Sacrifice, Stopless, latent_spaces, make, vector
 from worldmodel.boards import BOARDS, tag_of
 
@@ -54,7 +55,7 @@ def test_the_registry_names_what_it_holds(name):
 
 
 def test_what_a_controller_observes_is_declared():
-    observed = {name: CONTROLLERS.get(name).observes for name in CONTROLLERS}
+    observed = {name: CONTROLLERS.get(name).Config.observes for name in CONTROLLERS}
     others = dict.fromkeys(ONE_SHOT, Observes.GRAPH) | dict.fromkeys(REAL_ONLY, Observes.CANDIDATES)
     assert observed == dict.fromkeys(SMALL, Observes.LATENT) | others
 

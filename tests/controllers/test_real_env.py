@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controllers.base import Learner, Observes, StopReason
+from controllers.base import Learner, StopReason
 from controllers.cma_es import CMAES, CMAESConfig
 from controllers.random import RandomConfig, RandomController
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
@@ -12,6 +12,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.deliver.candidates import follow
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.tasks.base import Observes
 from tests.controllers.test_recording import Backwards
 from tests.toys.latencies import SECONDS, PlantedProbe, planted_reward
 from tests.toys.latent import Identity, make
@@ -97,13 +98,17 @@ def test_it_is_the_real_graph_that_is_played(tmp_path):
 # -- measurement seconds ---------------------------------------------------------------------------
 
 
+class WandererConfig(RandomConfig):
+    observes = Observes.CANDIDATES
+
+
 class Wanderer(Learner):
     """Plays `dreams` random episodes, with a checkpoint after every second one; all that it knows is how many."""
 
-    name, Config, observes = "wanderer", RandomConfig, Observes.CANDIDATES
+    name, Config = "wanderer", WandererConfig
 
     def __init__(self):
-        super().__init__(RandomConfig(dreams=8), CONFIG)
+        super().__init__(WandererConfig(dreams=8), CONFIG)
         self.iterations, self.env_steps, self.best_return = 0, 0, 0.0
 
     def train(self, make_env, seed, folder, log=None, progress=None):

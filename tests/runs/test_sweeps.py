@@ -71,8 +71,9 @@ class Fake:
 def write_results(run: Run, score: float) -> None:
     run.folder.mkdir(parents=True)
     (run.folder / "train-controller.json").write_text(json.dumps({"seconds": 2.0}))
-    candidate = {"estimated_improvement_percent": score / 2, "interactions": 7, "seconds": 0.5}
+    candidate = {"objective": 200 - score, "interactions": 7, "seconds": 0.5}
     results = {
+        "original": {"objective": 200},
         "dreamt": [{"dreamt_return": 2 * score, "real_return": score}],
         "candidates": {"controller": candidate},
         "seconds": 1.0,
@@ -170,6 +171,10 @@ def test_a_case_sets_several_options_at_once(tmp_path):
         ({"objective": {"figure": "score"}}, "unknown figure 'score'"),
         ({"objective": {"figure": "real", "direction": "up"}}, "'direction' is maximize or minimize"),
         ({"objective": {"figur": "real"}}, "did you mean 'figure'?"),
+        (
+            {"parameters": {"controller.name": ["ppo", "xrlflow"]}, "objective": {"figure": "real"}},
+            "no world model is learnt for xrlflow: no 'real'",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_file_says_wrongly_is_refused_before_anything_is_run(tmp_path, capsys, changes, message):
@@ -248,6 +253,19 @@ def test_a_world_model_of_several_iterations_depends_on_its_controllers():
 def test_a_world_model_that_learns_online_needs_no_episodes():
     name, own = folders(world_model__name="mdn-rnn", world_model__mode="online")
     assert name.startswith("train-wm-") and own.endswith("-seed-0")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"controller__name": "xrlflow", "controller__train_on": "real"},
+        {"task__name": "ordering", "controller__name": "linear-scores"},
+        {"task__name": "ordering", "controller__name": "topoformer", "world_model__mode": "online"},
+    ],
+)
+def test_a_controller_that_dreams_of_nothing_needs_no_episodes_and_no_world_model(options):
+    (own,) = folders(**options)
+    assert own.endswith("-seed-0")
 
 
 def test_what_is_taken_over_stays_as_it_was_when_the_run_goes_on(tmp_path):
@@ -458,6 +476,20 @@ def test_damaged_results_are_refused(tmp_path):
 
 
 # -- the command -----------------------------------------------------------------------------------
+
+
+def test_a_real_sweep_of_orders_learns_without_a_world_model_and_has_no_figures_of_dreams(tmp_path):
+    file = tmp_path / "orders.yaml"
+    chosen = {"task.name": "ordering", "controller.name": "linear-scores", "controller.linear-scores.popsize": 4}
+    parameters = {"controller.linear-scores.generations": [1, 2]}
+    file.write_text(yaml.safe_dump({"model": "layered-12-2", "base": chosen, "parameters": parameters}))
+    done = in_its_own("sweep", file, "--run", tmp_path / "sweep", "--json", tmp_path / "results.json")
+    assert done.code == 0 and not (tmp_path / "sweep" / "shared").exists(), done.err
+    for row in json.loads((tmp_path / "results.json").read_text())["rows"]:
+        outcome = json.loads((tmp_path / "sweep" / row["folder"] / "eval.json").read_text())
+        before, after = outcome["original"]["objective"], outcome["candidates"]["controller"]["objective"]
+        assert row["state"] == "finished" and row["dreamt"] is row["real"] is None
+        assert row["improvement"] == pytest.approx(100 * (before - after) / before)
 
 
 def test_a_real_sweep_that_is_killed_goes_on_shares_what_it_can_and_shows_its_parameters(tmp_path):

@@ -11,8 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlflow.common.errors import RLFlowError
 from rlflow.runs.config import load_config, read_options
+from rlflow.runs.folder import stages_of
 from rlflow.runs.options import all_options
-from rlflow.runs.sweeps.runs import FIGURES
+from rlflow.runs.sweeps.runs import FIGURES, OF_DREAMS
 
 CHOICES = {
     "sampler": ("grid", "random", "tpe"),
@@ -181,6 +182,8 @@ def _try(sweep: Sweep, parameter: Parameter, value, check: Callable[[DictConfig]
         raise RLFlowError("no model: name one with 'model'")
     if len(config.dream.temperatures) != 1:
         raise RLFlowError("a trial trains one controller: dream.temperatures has one value (sweep over it instead)")
+    if sweep.figure in OF_DREAMS and "train-wm" not in stages_of(config):
+        raise RLFlowError(f"'objective': no world model is learnt for {config.controller.name}: no '{sweep.figure}'")
 
 
 def _nested(options: Mapping[str, object]) -> dict:

@@ -61,11 +61,17 @@ def summary(trials: Sequence[Trial]) -> list[dict]:
     for trial in trials:
         entry = {"trial": trial.number, "state": trial.state, "parameters": trial.values, "runs": len(trial.figures)}
         for name in FIGURES:
-            entry[name] = mean_and_sd([figures[name] for figures in trial.figures.values()])
+            entry[name] = mean_and_sd(_known(name, [trial]))
         dreamt, real = entry["dreamt"]["mean"], entry["real"]["mean"]
         entry["gap_percent"] = 100.0 * (dreamt - real) / abs(real) if real else None
         result.append(entry)
     return result
+
+
+def _known(figure: str, trials: Sequence[Trial]) -> list[float]:
+    """Of the runs that have it."""
+    values = [figures[figure] for trial in trials for figures in trial.figures.values()]
+    return [value for value in values if value is not None]
 
 
 def mean_and_sd(values: Sequence[float]) -> dict[str, float | None]:
@@ -129,9 +135,7 @@ def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
     ):
         for k, name in enumerate(shown):
             for index, value in enumerate(values):
-                result = [
-                    f[name] for trial in trials if trial.values[parameter.name] == value for f in trial.figures.values()
-                ]
+                result = _known(name, [trial for trial in trials if trial.values[parameter.name] == value])
                 at = value if numeric else index
                 axes.plot([at] * len(result), result, ".", color=f"C{k}", alpha=0.4, label=name if not index else None)
                 if len(result) > 1:

@@ -21,18 +21,19 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.system import locked, wait_for, with_lock
+from rlflow.deliver.candidates import improvement
 from rlflow.runs.config import load_config
-from rlflow.runs.folder import iteration_options, task_of
+from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
 from rlflow.runs.options import other_groups
 
-STAGES = ("collect", "train-wm", "train-controller", "eval")
 # what a run folder does not take over from another
 OWN = ("config.yaml", "options.yaml", "log.txt", "lock", "tensorboard")
 BULKY = ("eval/optimised.onnx", "eval/optimised.onnx.data")  # eval/receipt.json makes them again, byte for byte
+OF_DREAMS = ("dreamt", "real")  # figures that a run without a world model does not have
 FIGURES = {
     "dreamt": "mean return that the best controller of the training had in its dreams",
     "real": "return of its greedy episode on the real graph, over as many steps",
-    "improvement": "percent by which the best graph that it found is estimated to be faster",
+    "improvement": "percent by which the best that it found is below the original, by the (estimated) objective",
     "interactions": "steps of the real environment in all stages",
     "training_seconds": "of the controller's training",
     "acting_seconds": "of the trained controller on the real graph",
@@ -65,13 +66,12 @@ def plan(folder: Path, options: dict) -> Run:
     learning = iteration_options(config)
     if config.iterations.count == 1:
         learning = {key: value for key, value in learning.items() if key.startswith(("collect.", "world_model."))}
+    shared = {"collect": {"episodes": config.collect.episodes}, "train-wm": learning}  # stage: what it depends on
     run = None
-    if config.world_model.mode == "offline":
-        key = _hash({**task, "episodes": config.collect.episodes})
-        run = Run(folder / "shared" / f"collect-{key}", ("collect",), options, None)
-    run = Run(folder / "shared" / f"train-wm-{_hash({**task, **learning})}", ("train-wm",), options, run)
+    for stage in [stage for stage in stages_of(config) if stage in shared]:
+        run = Run(folder / "shared" / f"{stage}-{_hash({**task, **shared[stage]})}", (stage,), options, run)
     name = f"{_hash(_decisive(config))}-seed-{config.seed}"
-    return Run(folder / "trials" / name, ("train-controller", "eval"), options, run)
+    return Run(folder / "trials" / name, STAGES[-2:], options, run)
 
 
 def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
@@ -107,15 +107,18 @@ def do(run: Run, command: Sequence[str], cwd: str) -> str | None:
     return None
 
 
-def figures(run: Run) -> dict[str, float]:
-    """The figures (`FIGURES`) of a finished run. Raises RLFlowError if one is missing."""
+def figures(run: Run) -> dict[str, float | None]:
+    """The figures (`FIGURES`) of a finished run, None for those of dreams where there are none. Raises RLFlowError if
+    one is missing.
+    """
     stages = {stage: read_json(path) for stage in STAGES if (path := run.folder / f"{stage}.json").exists()}
     try:
-        (dream,), controller = stages["eval"]["dreamt"], stages["eval"]["candidates"]["controller"]
+        outcome, controller = stages["eval"], stages["eval"]["candidates"]["controller"]
+        (dream,) = outcome.get("dreamt") or [dict.fromkeys(("dreamt_return", "real_return"))]
         return {
             "dreamt": dream["dreamt_return"],
             "real": dream["real_return"],
-            "improvement": controller["estimated_improvement_percent"],
+            "improvement": improvement(outcome["original"]["objective"], controller["objective"]),
             "interactions": controller["interactions"],
             "training_seconds": stages["train-controller"]["seconds"],
             "acting_seconds": controller["seconds"],
