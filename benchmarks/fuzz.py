@@ -24,14 +24,14 @@ from onnx import TensorProto
 
 from benchmarks.fuzzing import STEPS, TOLERANCES, fuzz
 from benchmarks.harness import bar, each, finish, markdown, parser
-from benchmarks.judged import ENGINE
+from benchmarks.judged import ENGINE, UNSTATED_RULES
 from benchmarks.random_models.open_model import SIZES
 from rlflow.common.progress import progress_bar
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 
 JUDGES = (
-    *ENGINE, "rlflow/graph/onnx_reader.py", "rlflow/graph/onnx_writer.py", "benchmarks/fuzzing.py",
-    "benchmarks/random_models",
+    *ENGINE, *UNSTATED_RULES, "rlflow/graph/onnx_reader.py", "rlflow/graph/onnx_writer.py",
+    "benchmarks/fuzzing.py", "benchmarks/random_models",
 )  # fmt: skip
 
 GRAPHS, SYMBOLIC_GRAPHS = 20_000, 5_000
@@ -48,7 +48,7 @@ def fuzz_chunk(folder: Path, symbolic: bool, first: int, count: int) -> dict:
 
 
 def fuzz_seeds(symbolic: bool, first: int, count: int) -> dict:
-    rules, fired, compared, failures, graphs = load_rules(), Counter(), Counter(), [], 0
+    rules, fired, compared, failures, graphs = load_rules(families()), Counter(), Counter(), [], 0
     for seed in range(first, first + count):
         result = fuzz(seed, rules, symbolic=symbolic)
         fired.update(result.rules)
@@ -92,7 +92,7 @@ def main() -> int:
         for chunk in pool.map(partial(fuzz_chunk, parsed.folder, parsed.symbolic), starts, counts):
             chunks.append(chunk)
             progress.update(chunk["graphs"])
-    fired, compared = Counter({rule.name: 0 for rule in load_rules()}), Counter()
+    fired, compared = Counter({rule.name: 0 for rule in load_rules(families())}), Counter()
     for chunk in chunks:
         fired.update(chunk["fired"])
         compared.update(chunk["compared"])

@@ -17,7 +17,7 @@ from benchmarks.judged import judged
 from rlflow.common.files import write_json
 from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 from rlflow.runs.folder import versions
 
 SHORT = 8  # digits of a hash, where people read it
@@ -44,12 +44,12 @@ def parser(description: str, folder: str | None = None, seeded: bool = True) -> 
 
 
 def of_these_rules(folder: str) -> Path:
-    """The part of the folder that belongs to the rule set of today: what another one has left is not gone on with."""
-    return Path(folder) / f"rules-{load_rules().hash[:SHORT]}"
+    """The part of the folder that belongs to the rules of today: what others have left is not gone on with."""
+    return Path(folder) / f"rules-{load_rules(families()).hash[:SHORT]}"
 
 
 def rule_set() -> dict:
-    """Of all rules, as a result names them."""
+    """Of the rules that are had without naming them, as a result names them."""
     rules = load_rules()
     return {"hash": rules.hash, "count": len(rules)}
 

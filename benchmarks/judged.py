@@ -2,7 +2,7 @@
 
 A benchmark names it, JUDGES = ("rlflow/search", "rlflow/costs/analytic.py", …): files, and folders for the Python files
 in them. Named is what is measured, not all that is imported on the way; the rule set is not named (a result states it
-by itself), nor the benchmark's own module, which is always judged.
+by itself, but for the families that are had by name alone), nor the benchmark's own module, which is always judged.
 
 Of Python code the syntax tree counts, without docstrings: no comment, no docstring and no formatting ages a result. In
 benchmarks, JUDGES and the functions named `table` or `…_table`, which only word the figures, do not count either.
@@ -14,6 +14,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from rlflow.rules.language import ONLY_BY_NAME
+
 ROOT = Path(__file__).parent.parent
 DIGITS = 16
 ENGINE = (  # what makes a rewrite, for the JUDGES of others
@@ -21,6 +23,8 @@ ENGINE = (  # what makes a rewrite, for the JUDGES of others
     "rlflow/rules/apply.py", "rlflow/rules/expressions.py", "rlflow/rules/local.py", "rlflow/rules/locations.py",
     "rlflow/rules/match.py", "rlflow/rules/patterns.py", "rlflow/rules/rule.py", "rlflow/rules/sides.py",
 )  # fmt: skip
+
+UNSTATED_RULES = tuple(f"rlflow/rules/{family}.rules" for family in sorted(ONLY_BY_NAME))  # not in the stated rule set
 
 
 def judged(benchmark: str, root: Path = ROOT) -> dict[str, str]:

@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 
 from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.judged import UNSTATED_RULES
 from benchmarks.variants import Variant, spread
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.progress import progress_bar
@@ -33,14 +34,14 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
-from rlflow.rules.language import Rule, RuleSet, load_rules
+from rlflow.rules.language import Rule, RuleSet, families, load_rules
 from rlflow.rules.locations import explain
 from rlflow.rules.prover.prove import prove_rule
 from tests.rules.cases import CASES
 from tests.rules.instances import Case, instantiate, random_feeds
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 
-JUDGES = ("rlflow/rules/prover", "benchmarks/variants.py")
+JUDGES = ("rlflow/rules/prover", *UNSTATED_RULES, "benchmarks/variants.py")
 
 WRONG = 500
 TRIED = 600  # variants that ONNX Runtime found wrong
@@ -66,7 +67,7 @@ class Instance(NamedTuple):
 @cache
 def instances() -> list[Instance]:
     """The cases of all rules and their look-alikes, in float32, which ONNX Runtime has kernels for."""
-    rules = load_rules()
+    rules = load_rules(families())
     cases = [replace(case, dtype="float32") if case.dtype == "float64" else case for case in CASES]
     cases += [*_all_alike(cases, 2, turned=False), *_all_alike(cases, 3, turned=True)]
     result = [
@@ -217,7 +218,7 @@ def group(variant: dict) -> str:
 @cache
 def chosen(names: tuple[str, ...]) -> tuple[list[Rule], list[Variant]]:
     """The named rules (none: all), and all their variants."""
-    rules = [rule for rule in load_rules() if not names or rule.name in names]
+    rules = [rule for rule in load_rules(families()) if not names or rule.name in names]
     return rules, spread(rules)
 
 

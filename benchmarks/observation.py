@@ -16,16 +16,16 @@ import numpy as np
 import onnx
 
 from benchmarks.harness import bar, each, finish, markdown, parser
-from benchmarks.judged import ENGINE
+from benchmarks.judged import ENGINE, UNSTATED_RULES
 from benchmarks.look_alikes import changes, disguised, equal, matches_by_row, refined, seen, state_of
 from benchmarks.random_models.open_model import random_open_model
 from benchmarks.random_models.random_model import random_model
 from rlflow.env.state import RewriteState
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.language import RuleSet, load_rules
+from rlflow.rules.language import RuleSet, families, load_rules
 from rlflow.zoo import ZOO, load
 
-JUDGES = (*ENGINE, "benchmarks/look_alikes.py", "rlflow/env/observation")
+JUDGES = (*ENGINE, *UNSTATED_RULES, "benchmarks/look_alikes.py", "rlflow/env/observation")
 
 LARGE = ("resnet50", "bert_base", "shufflenet_v2")
 TINY = tuple(name for name in ZOO if name.startswith("tiny_"))
@@ -109,7 +109,7 @@ def random_models(seeds: Iterable[int]) -> Iterator[Problem]:
 
 def part(problems: Iterable[Problem], seed: int) -> dict:
     """The figures of some problems."""
-    tally = Tally(load_rules(), np.random.default_rng(seed))
+    tally = Tally(load_rules(families()), np.random.default_rng(seed))
     for problem in problems:
         compare(*problem, CHANGES, tally)
     return tally.figures()

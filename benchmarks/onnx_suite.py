@@ -28,7 +28,7 @@ from onnx import numpy_helper
 from onnx.backend.test.runner import Runner
 
 from benchmarks.harness import bar, finish, markdown, parser
-from benchmarks.judged import ENGINE
+from benchmarks.judged import ENGINE, UNSTATED_RULES
 from benchmarks.onnx_cases import KINDS, Case, Difference, compare, flat, load_cases, outputs_of
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.progress import progress_bar
@@ -37,9 +37,11 @@ from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
-from rlflow.rules.language import RuleSet, load_rules
+from rlflow.rules.language import RuleSet, families, load_rules
 
-JUDGES = (*ENGINE, "rlflow/graph/onnx_reader.py", "rlflow/graph/onnx_writer.py", "benchmarks/onnx_cases.py")
+JUDGES = (
+    *ENGINE, *UNSTATED_RULES, "rlflow/graph/onnx_reader.py", "rlflow/graph/onnx_writer.py", "benchmarks/onnx_cases.py",
+)  # fmt: skip
 
 REWRITES = 20
 IR_VERSION, OPSET = 13, 26  # the newest that ONNX Runtime 1.31 knows
@@ -249,7 +251,7 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--kind", action="append", choices=KINDS, help="one kind only; repeatable")
     parsed = arguments.parse_args()
-    rules, results = load_rules(), {}
+    rules, results = load_rules(families()), {}
     cases = list(load_cases(parsed.kind or KINDS))
     with progress_bar(len(cases), "cases", "case") as shown:
         for case in cases:

@@ -3,10 +3,11 @@
 import sys
 
 from benchmarks.harness import bar, finish, markdown, parser
-from rlflow.rules.language import load_rules
+from benchmarks.judged import UNSTATED_RULES
+from rlflow.rules.language import families, load_rules
 from rlflow.rules.prover.prove import prove
 
-JUDGES = ("rlflow/rules/prover",)
+JUDGES = ("rlflow/rules/prover", *UNSTATED_RULES)
 
 
 def table(figures: dict) -> str:
@@ -27,7 +28,7 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--workers", type=int, default=0, metavar="N", help="processes; 0 for one a core")
     parsed = arguments.parse_args()
-    rules = [proof.record() for proof in prove(load_rules(), workers=parsed.workers)]
+    rules = [proof.record() for proof in prove(load_rules(families()), workers=parsed.workers)]
     return finish("rules_prove", parsed, {"rules": rules}, bars_of(rules))
 
 

@@ -10,10 +10,10 @@ from benchmarks.random_models.open_model import TYPICAL, random_open_model
 from benchmarks.random_models.random_model import random_values
 from rlflow.graph import dims
 from rlflow.graph.onnx_runtime import run, session
-from rlflow.rules.language import load_rules
+from rlflow.rules.language import families, load_rules
 
 GRAPHS, GROUP = 60, 20
-RULES = load_rules()
+RULES = load_rules(families())
 
 
 @pytest.mark.parametrize("first", range(0, GRAPHS, GROUP))
