@@ -1,9 +1,13 @@
 """Small graphs for the tests, written in ONNX's text format."""
 
+import numpy as np
 import onnx
 
+from rlflow.costs import CostModel, graph_cost
+from rlflow.env.state import Task
 from rlflow.graph.model import Graph, Node, TensorType
 from rlflow.graph.onnx_reader import load_graph
+from rlflow.rules.language import load_rules
 
 
 def model(body: str, opset: int = 18) -> onnx.ModelProto:
@@ -37,3 +41,14 @@ def swap(before: Graph, op: str, new_op: str) -> Graph:
     added = Node(before.next_id + 1, new_op, "", old.inputs, (tensor,), made_by_rule=True)
     kind: TensorType = before.types[old.outputs[0]]
     return before.rewrite([old.id], [added], {tensor: kind}, {}, {old.outputs[0]: tensor}, tensor + 2)
+
+
+def check_is_local(cost: CostModel, graph: Graph) -> None:
+    """Along random rewrites, what is kept by difference is what the graph costs when it is taken anew."""
+    task, rng = Task(graph, load_rules(), cost), np.random.default_rng(0)
+    for _ in range(3):
+        state = task.initial
+        for _ in range(20):
+            xfer_id = int(rng.choice(np.flatnonzero(state.counts)))
+            state = state.apply(xfer_id, int(rng.integers(state.counts[xfer_id])))
+            assert state.graph_cost.total == graph_cost(cost, state.graph)

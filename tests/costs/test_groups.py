@@ -14,13 +14,11 @@ from rlflow.costs.layout import Layout, block, is_removed
 from rlflow.costs.optimised import optimised
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.costs.timing import NCHWC, Timing, group_model, in_blocks
-from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
-from rlflow.rules.language import load_rules
 from rlflow.zoo import load
-from tests.costs.graphs import graph, only
+from tests.costs.graphs import check_is_local, graph, only
 
 REORDERS = ("ReorderInput", "ReorderOutput")
 
@@ -217,13 +215,7 @@ def pseudo(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tiny_bert_base", "tiny_shufflenet_v2", "tiny_mobilenet_v2", "tiny_resnet18"])
 def test_a_cost_is_local(name, pseudo):
-    task, rng = Task(load_graph(load(name)), load_rules(), pseudo), np.random.default_rng(0)
-    for _ in range(3):
-        state = task.initial
-        for _ in range(20):
-            xfer_id = int(rng.choice(np.flatnonzero(state.counts)))
-            state = state.apply(xfer_id, int(rng.integers(state.counts[xfer_id])))
-            assert state.graph_cost.total == graph_cost(pseudo, state.graph)
+    check_is_local(pseudo, load_graph(load(name)))
 
 
 def test_the_weights_of_a_kernel_do_not_matter_but_how_it_is_wired_does(pseudo):

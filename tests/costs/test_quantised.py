@@ -3,11 +3,9 @@
 from collections import Counter
 from zlib import crc32
 
-import numpy as np
 import onnx
 import pytest
 
-from rlflow.costs import graph_cost
 from rlflow.costs.analytic import VIEWS
 from rlflow.costs.groups import Groups
 from rlflow.costs.layout import Layout
@@ -21,6 +19,7 @@ from rlflow.graph.model import Graph, Node
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import load_rules
+from tests.costs.graphs import check_is_local
 from tests.toys.quantised import quantised_model
 
 
@@ -75,13 +74,7 @@ def test_a_border_beside_another_reader_is_charged_by_itself():
 
 
 def test_a_cost_is_local(quantised, pseudo):
-    task, rng = Task(quantised, load_rules(), pseudo), np.random.default_rng(0)
-    for _ in range(3):
-        state = task.initial
-        for _ in range(20):
-            xfer_id = int(rng.choice(np.flatnonzero(state.counts)))
-            state = state.apply(xfer_id, int(rng.integers(state.counts[xfer_id])))
-            assert state.graph_cost.total == graph_cost(pseudo, state.graph)
+    check_is_local(pseudo, quantised)
 
 
 @pytest.fixture
