@@ -82,7 +82,7 @@ class Never:
         pass
 
 
-def test_an_effect_that_is_not_sure_gains_no_more_than_its_rule_ever_did(trained, monkeypatch):
+def test_an_effect_gains_no_more_than_its_rule_ever_did_and_a_sure_one_as_much_again(trained, monkeypatch):
     """And yet what all steps gained together is the difference of two graphs."""
     model, _ = trained
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
@@ -103,8 +103,9 @@ def test_an_effect_that_is_not_sure_gains_no_more_than_its_rule_ever_did(trained
             paid.append(states.paid.sum())
             gains.append(float(rewards[0]) / model.rewards.of(task.initial.objective).per_ps)
         np.testing.assert_allclose(gains[-4:], -np.diff(paid), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(gains[4], np.clip(gains[0], -3, 2), rtol=1e-6)
-    assert max(map(abs, gains[:4])) > 3 >= max(map(abs, gains[4:]))
+    sure, unsure = np.round(gains[:4], 5), np.round(gains[4:], 5)
+    assert (-6 <= sure).all() and (sure <= 5).all() and sure.min() < -3
+    assert (-3 <= unsure).all() and (unsure <= 2).all() and np.isin(unsure, (-3, 2)).any()
 
 
 def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_path):
