@@ -29,6 +29,7 @@ KERNEL = slice(LISTS["perm"], LISTS["perm"] + LISTS["kernel_shape"])  # of an op
 CONSTANT = 1  # column of a tensor's features
 NEVER = -50.0  # logarithm of a coefficient whose term no node of its kind has
 CORNER, OUTLIER = 1.0, 0.05  # log(s − 1) at first; what an error counts as it is up to
+APART = 2.0  # logarithm of how much less the other terms count where one is tried as the one that matters
 PRIOR = 1e-4  # how much a parameter's distance from where it began counts, beside errors
 SPENT = 0.03  # and the share of a cost that a term makes, so that a term that explains nothing vanishes
 EVALUATIONS = 200  # of a fit, at most
@@ -133,5 +134,13 @@ def _fitted(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
         spent = np.exp(result[2:]) * share
         return np.concatenate([_log_ns(result, terms) - log_ns, PRIOR * (values - start), SPENT * np.sqrt(spent)])
 
-    result[shown] = least_squares(errors, start, loss="soft_l1", f_scale=OUTLIER, max_nfev=EVALUATIONS).x
+    def fit(first: np.ndarray, loss: str = "linear"):
+        return least_squares(errors, first, loss=loss, f_scale=OUTLIER, max_nfev=EVALUATIONS)
+
+    best = fit(start, "soft_l1")
+    for term in range(2, len(start) if np.abs(best.fun[: len(log_ns)]).max() > OUTLIER else 0):
+        alone = np.where(np.arange(len(start)) < 2, start, start - APART)
+        alone[term] = start[term] + np.log(4)
+        best = min(best, fit(alone), key=lambda one: np.square(one.fun).sum())
+    result[shown] = best.x
     return result
