@@ -139,8 +139,8 @@ def _fitted(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:
 
     best = fit(start, "soft_l1")
     for term in range(2, len(start) if np.abs(best.fun[: len(log_ns)]).max() > OUTLIER else 0):
-        alone = np.where(np.arange(len(start)) < 2, start, start - APART)
-        alone[term] = start[term] + np.log(4)
-        best = min(best, fit(alone), key=lambda one: np.square(one.fun).sum())
+        apart = np.where(np.arange(len(start)) < 2, start, start - APART)
+        apart[term] = start[term] + np.log(4)
+        best = min(best, fit(apart), key=lambda one: np.square(one.fun).sum())
     result[shown] = best.x
     return result
