@@ -15,6 +15,14 @@ class ActorCritic(Learner):
 
     network_name: ClassVar[str]  # under which TensorFlow names the networks' variables
 
+    def begin(self, learning_rate: float | tf.Variable) -> None:
+        """Makes the optimiser of `learner`, and the counters."""
+        self.optimizer = snt.optimizers.Adam(learning_rate, epsilon=1e-5)
+        variables = self.learner.trainable_variables
+        self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
+        self.optimizer.step.assign(0)
+        self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
+
     def loss(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
         """Of what `clipped` gave."""
         config = self.config

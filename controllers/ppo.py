@@ -6,7 +6,6 @@ that is not.
 """
 
 import numpy as np
-import sonnet as snt
 import tensorflow as tf
 
 from controllers.actor_critic import ActorCritic, clipped, copy, standardised
@@ -65,12 +64,8 @@ class PPO(ActorCritic, Controller):
         super().__init__(config, observation_space, action_space, seed)
         self.learner, self.actor = (self.new_policy() for _ in range(2))  # the actor: the best so far; what `act` plays
         self.learning_rate = tf.Variable(config.learning_rate, trainable=False)
-        self.optimizer = snt.optimizers.Adam(self.learning_rate, epsilon=1e-5)
-        variables = self.learner.trainable_variables
-        self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
-        self.optimizer.step.assign(0)
+        self.begin(self.learning_rate)
         self.scale = RewardScale(config.gamma)
-        self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
 
         s = self.shapes
         self.update = tf.function(

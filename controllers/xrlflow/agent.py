@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import gymnasium
 import numpy as np
-import sonnet as snt
 import tensorflow as tf
 
 from controllers.actor_critic import ActorCritic, clipped, copy, standardised
@@ -50,12 +49,8 @@ class XRLflow(ActorCritic):
         super().__init__(config, CandidateShapes(), seed)
         # The actor: the best so far; what `act` plays.
         self.learner, self.actor = (Network(config, np.random.default_rng(seed)) for _ in range(2))
-        self.optimizer = snt.optimizers.Adam(config.learning_rate, epsilon=1e-5)
-        variables = self.learner.trainable_variables
-        self.optimizer.apply([tf.zeros_like(v) for v in variables], variables)  # makes the slots, changes nothing
-        self.optimizer.step.assign(0)
+        self.begin(config.learning_rate)
         self.scale = RewardScale(config.gamma)
-        self.iterations, self.env_steps, self.best_return = 0, 0, -np.inf
         number = tf.TensorSpec([None], tf.float32)
         self.update = tf.function(
             self._update, input_signature=[SPEC, tf.TensorSpec([None], tf.int32), number, number, number]

@@ -94,11 +94,11 @@ def _log_ns(runtimes_ps: Sequence[float]) -> np.ndarray:
 
 def fit_laws(examples: Sequence[Costed], table: SignatureTable) -> tuple[CostLaws, list[Costed]]:
     """(the laws of the examples, the examples with what these leave over)."""
-    every = joined([example.nodes for example in examples]), np.concatenate([example.log_ns for example in examples])
-    laws, left = CostLaws.fit(*every, table), []
-    for nodes, log_ns in examples:
-        left.append(Costed(nodes, log_ns - laws(nodes, table)))
-    return laws, left
+    nodes, log_ns = joined([example.nodes for example in examples]), [example.log_ns for example in examples]
+    ends, every = np.cumsum([len(part) for part in log_ns]), np.concatenate(log_ns)
+    laws = CostLaws.fit(nodes, every, table)
+    left = np.split(every - laws(nodes, table), ends[:-1])
+    return laws, [Costed(example.nodes, part) for example, part in zip(examples, left, strict=True)]
 
 
 def fit_node_statistics(network: NodeNetwork, examples: Sequence[Costed], table: SignatureTable) -> None:
