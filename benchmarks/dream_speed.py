@@ -32,7 +32,7 @@ FACTORS = ("/w:0", "/w_i:0", "/w_h:0")
 def measure(name: str, kind: str, parsed) -> dict:
     """One world model's figures."""
     job = Job(name, kind, FULL, parsed.seed, parsed)
-    model, *_ = job.learn(job.random_episodes()[1], 0)
+    model, _ = job.learn(job.random_episodes()[1], 0)
     controller = job.controller(model)
     batches = {n: batched(job.dreams(model, n), controller, parsed) for n in BATCHES}
     for n, result in batches.items():

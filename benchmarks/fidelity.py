@@ -89,15 +89,15 @@ COLUMNS = {
 
 
 class Job:
-    """One model, world model, variant and seed."""
+    """One model, world model, variant and seed. options: on top of all others."""
 
-    def __init__(self, name: str, kind: str, variant: str, seed: int, parsed):
+    def __init__(self, name: str, kind: str, variant: str, seed: int, parsed, options: tuple[str, ...] = ()):
         self.name, self.kind, self.variant, self.seed, self.parsed = name, kind, VARIANTS[variant], seed, parsed
         self.folder = parsed.folder / f"{name}-{kind}-{variant}-{seed}"
         overrides = [*self.overrides(kind, self.variant, parsed.cost), *parsed.overrides]
         if parsed.controller:
             overrides.append(f"controller.name={parsed.controller}")
-        self.config = load_config((), overrides)
+        self.config = load_config((), [*overrides, *options])
         env = self.config.env
         self.spec = EnvSpec(
             name, cost=parsed.cost, threads=THREADS, reward=env.reward, alpha=env.alpha, beta=env.beta,
@@ -115,17 +115,18 @@ class Job:
         test, training = self.random_episodes()
         iterations = 1 if self.variant.one_iteration or not self.parsed.controller else self.parsed.iterations
         share = self.parsed.interactions * (1 - TEST_SHARE) / iterations
-        training = within(training, share)
-        model, results, controller, dreamt = self.learn(training, 0)
-        seconds = [results["seconds"]]
-        for k in range(1, iterations):
-            training = training + within(self.played(controller, model, k), share)
-            model, results, controller, dreamt = self.learn(training, k)
-            seconds.append(results["seconds"])
+        training, seconds, model, controller = within(training, share), 0.0, None, None
+        for k in range(iterations):
+            if k:
+                training = training + within(self.played(controller, model, k), share)
+            model, results = self.learn(training, k)
+            seconds += results["seconds"]
+            if self.parsed.controller:
+                controller, dreamt = self.learn_to_act(model, self.folder / f"iteration-{k}" / "controller")
         result = {
             "interactions": sum(map(len, test + training)),
             "iterations": iterations,
-            "training_seconds": sum(seconds),
+            "training_seconds": seconds,
             "random": fidelity(model, test, training),
         }
         if controller is not None:
@@ -153,17 +154,14 @@ class Job:
         return test, result[len(test) :]
 
     def learn(self, training: list[Episode], number: int) -> tuple:
-        """(world model, what its training says, controller or None, the return that it dreamt)."""
+        """(world model, what its training says)."""
         from worldmodel.config import world_model_config
         from worldmodel.training import load, prepare_tensorflow, train
 
         folder, config = self.folder / f"iteration-{number}", world_model_config(self.config.world_model)
         prepare_tensorflow(self.seed, config.threads)
         results = train(config, self.task.encoding_spec, training, folder / "world-model", self.seed)
-        model = load(folder / "world-model", self.task.encoding_spec)
-        if not self.parsed.controller:
-            return model, results, None, None
-        return model, results, *self.learn_to_act(model, folder / "controller")
+        return load(folder / "world-model", self.task.encoding_spec), results
 
     def learn_to_act(self, model, folder: Path) -> tuple:
         """(controller, trained in the dream; the return that it dreamt)."""

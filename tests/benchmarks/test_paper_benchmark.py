@@ -1,0 +1,47 @@
+import pytest
+
+from benchmarks.paper import CONTROLLERS, REAL, bars_of, table
+
+
+def run(*real: float, dreamt_off: float = 0.01) -> dict:
+    return {
+        "real": list(real), "relative_error": dreamt_off, "world_model_seconds": 60.0, "training_seconds": 30.0,
+        "acting_seconds": 0.5,
+    }  # fmt: skip
+
+
+def figures(**improvements: float) -> dict:
+    """model → what both controllers gained at best, where greedy descent gained 10 %."""
+    search = {"greedy": {"improvement": 10.0, "seconds": 1.0}, "beam": {"improvement": 12.0, "seconds": 2.0}}
+    result = {}
+    for name, gain in improvements.items():
+        runs = {controller: [run(gain - 1, gain)] for controller in CONTROLLERS}
+        result[name] = {"search": search, "controllers": runs | {REAL: [run(7.0)]}}
+    return result
+
+
+def held(figures: dict) -> dict[str, bool]:
+    return {bar["name"]: bar["holds"] for bar in bars_of(figures)}
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_controller_is_to_be_above_greedy_on_half_of_the_graphs_and_never_far_below(controller):
+    assert held(figures(a=10.1, b=9.95))[f"{controller}: graphs above greedy"]
+    assert not held(figures(a=10.0, b=9.95))[f"{controller}: graphs above greedy"]
+    far = held(figures(a=10.1, b=9.8))
+    assert far[f"a, {controller}: against greedy, relative"] and not far[f"b, {controller}: against greedy, relative"]
+
+
+def test_what_is_dreamt_is_to_be_near_to_what_is():
+    result = figures(a=11.0)
+    result["a"]["controllers"]["ppo"][0]["relative_error"] = 0.06
+    bars = held(result)
+    assert not bars["a, ppo: dreamt, off by"] and bars["a, cma-es: dreamt, off by"]
+
+
+def test_the_table_has_the_best_episode_the_greedy_one_and_the_controls():
+    heads, _, row = table(figures(a=11.0)).splitlines()
+    assert len(heads.split("|")) == len(row.split("|"))
+    cells = dict(zip(map(str.strip, heads.split("|")), map(str.strip, row.split("|")), strict=True))
+    assert cells["ppo: best of nine"] == "11.00 %" and cells["ppo, no dream"] == "7.00 %"
+    assert cells["greedy descent"] == "10.00 %" and cells["beam"] == "12.00 %" and cells["learning s"] == "90"
