@@ -50,7 +50,7 @@ class GroundingIndex:
 
     def update(self) -> None:
         grounding = self.grounding
-        while len(self.single_consumer_matches.lists) < len(grounding.order_keys):
+        while len(self.single_consumer_matches) < len(grounding.order_keys):
             self.single_consumer_matches.append(())
             self.consumers.append(())
             self.has_secondary_producer.append(False)
@@ -76,11 +76,12 @@ class GroundingIndex:
         for tensor in outputs[1:]:
             if tensor != ABSENT:
                 self.has_secondary_producer.data[tensor] = True
-        self.inputs.append(sorted(set(inputs) - {ABSENT}))
+        read = sorted(set(inputs) - {ABSENT})
+        self.inputs.append(read)
         self.outputs.append(t for t in outputs if t != ABSENT)
         self.matches_of.append(())
         self.waiting_of.append(())
-        for tensor in self.inputs.lists[node]:
+        for tensor in read:
             self.consumers.add(tensor, node)
 
     def _add_match(self, match: int) -> None:
@@ -178,7 +179,7 @@ class GroundingIndex:
         self.added.append(effect.added)
         self.rewired.append(tensor for pair in effect.rewired for tensor in pair)
         self.made.append(effect.made)
-        return len(self.made.lists) - 1
+        return len(self.made) - 1
 
 
 class Groundings:

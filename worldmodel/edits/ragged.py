@@ -1,7 +1,6 @@
 """Arrays that grow by rows: of single values, and of lists of varying length."""
 
 from collections.abc import Iterable
-from itertools import chain
 
 import numpy as np
 
@@ -13,10 +12,15 @@ class GrowingArray:
         self.data, self.size = np.zeros((64, *shape), dtype), 0
 
     def append(self, value) -> None:
-        if self.size == len(self.data):
+        self.reserve(1)
+        self.data[self.size - 1] = value
+
+    def reserve(self, rows: int) -> int:
+        """The first of so many new rows, all zeros."""
+        self.size += rows
+        while self.size > len(self.data):
             self.data = np.concatenate([self.data, np.zeros_like(self.data)])
-        self.data[self.size] = value
-        self.size += 1
+        return self.size - rows
 
     @property
     def values(self) -> np.ndarray:
@@ -24,47 +28,42 @@ class GrowingArray:
 
 
 class RaggedLists:
-    """Lists of numbers of varying length, by number. Lists that have changed since the arrays were built are read one
-    by one."""
+    """Lists of numbers of varying length, by number. Each is a piece of one array; one that outgrows its room moves to
+    the end, to twice the room."""
 
     def __init__(self):
-        self.lists: list[list[int]] = []
-        self._flat, self._offsets = np.zeros(0, np.int32), np.zeros(1, np.int64)
-        self._changed = GrowingArray(bool)
-        self._changes = 0
+        self._flat = GrowingArray(np.int32)
+        self._starts, self._counts, self._rooms = (GrowingArray(np.int64) for _ in range(3))
+
+    def __len__(self) -> int:
+        return self._starts.size
 
     def append(self, values: Iterable[int]) -> None:
-        self.lists.append(list(values))
-        self._changed.append(True)
-        self._changes += 1
+        values = list(values)
+        start = self._flat.reserve(len(values))
+        self._flat.data[start : self._flat.size] = values
+        self._starts.append(start)
+        self._counts.append(len(values))
+        self._rooms.append(len(values))
 
     def add(self, row: int, value: int) -> None:
         """Appends to a list that is there already."""
-        self.lists[row].append(value)
-        self._changed.data[row] = True
-        self._changes += 1
+        count = self._counts.data[row]
+        if count == self._rooms.data[row]:
+            self._move(row)
+        self._flat.data[self._starts.data[row] + count] = value
+        self._counts.data[row] += 1
+
+    def _move(self, row: int) -> None:
+        start, count = self._starts.data[row], self._counts.data[row]
+        room = max(2 * count, 4)
+        to = self._flat.reserve(room)
+        self._flat.data[to : to + count] = self._flat.data[start : start + count]
+        self._starts.data[row], self._rooms.data[row] = to, room
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of `rows`, value) of every value of theirs."""
-        if self._changes > (len(self._offsets) + len(self._flat)) // 4:
-            self._build()
-        changed = self._changed.values[rows]
-        if not changed.any():
-            return self._built(np.arange(len(rows)), rows)
-        which, values = self._built(np.flatnonzero(~changed), rows[~changed])
-        new = [(k, value) for k in np.flatnonzero(changed).tolist() for value in self.lists[rows[k]]]
-        more = np.array(new, np.int64).reshape(-1, 2)
-        which, values = np.concatenate([which, more[:, 0]]), np.concatenate([values, more[:, 1].astype(np.int32)])
-        order = np.argsort(which, kind="stable")
-        return which[order], values[order]
-
-    def _built(self, which: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        starts, counts = self._offsets[rows], self._offsets[rows + 1] - self._offsets[rows]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(which, counts), self._flat[np.repeat(starts, counts) + within]
-
-    def _build(self) -> None:
-        self._flat = np.fromiter(chain.from_iterable(self.lists), np.int32)
-        self._offsets = np.cumsum([0, *map(len, self.lists)])
-        self._changed.values[:] = False
-        self._changes = 0
+        counts = self._counts.data[rows]
+        ends = np.cumsum(counts)
+        at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._starts.data[rows] - ends + counts, counts)
+        return np.repeat(np.arange(len(rows)), counts), self._flat.data[at]
