@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -142,7 +143,7 @@ def evaluate(run, result=None) -> dict:
         actors[:] = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
         tries[:] = [best_of(actor, environment, config.eval.samples, config.seed) for actor in actors]
         controller = _controllers_candidate(run, trained, tries, started)
-        candidates = [controller, *_measured(run, trained, controller.interactions)]
+        candidates = [controller, *_measured(run, trained, controller)]
         if isinstance(run.task.initial, LocalState):
             candidates.append(_greedy(run))
         candidates.append(_random(run, controller.interactions))
@@ -173,23 +174,34 @@ def _draw(run, model, actors: list, tries: list) -> None:
 
 
 def _controllers_candidate(run, trained: dict, tries: list, started: float) -> Candidate:
-    """The best that a controller reached. Its interactions are all that were played for it, in training and acting."""
+    """The best that a controller reached. Its interactions are all that were played for it, in training and acting, and
+    so are its seconds of measurement.
+    """
     best = min(tries, key=lambda tried: tried.cost)
-    interactions = 0 if sees_candidates(run) else run.require("train-wm")["interactions"]
+    interactions, measured = 0, 0.0
+    if not sees_candidates(run):
+        interactions, measured = run.require("train-wm")["interactions"], run.require("collect")["measurement_seconds"]
     if run.config.controller.train_on == "real":
         interactions += trained["trainings"][0]["env_steps"]
+        measured += trained["trainings"][0]["measurement_seconds"]
+    acting = 0.0
     for tried in tries:
         interactions += sum(len(trajectory.actions) for trajectory in tried.trajectories)
+        for info in tried.trajectories[-1].infos[-1:]:
+            acting = info.get("measurement_seconds", 0.0)  # of all episodes so far
     state = follow(run.task, best.actions)
-    return Candidate("controller", state, best.actions, interactions, time.monotonic() - started)
+    return Candidate("controller", state, best.actions, interactions, time.monotonic() - started, measured + acting)
 
 
-def _measured(run, trained: dict, interactions: int) -> Iterator[Candidate]:
+def _measured(run, trained: dict, controller: Candidate) -> Iterator[Candidate]:
     """The fastest graph that was measured in training on the real graph, if any was."""
     for training in trained["trainings"]:
         best = training.get("measured")
         if best and (actions := best["actions"]):
-            yield Candidate("measured", follow(run.task, actions), actions, interactions, trained["seconds"])
+            yield replace(
+                controller, name="measured", state=follow(run.task, actions), actions=actions,
+                seconds=trained["seconds"],
+            )  # fmt: skip
 
 
 def _greedy(run) -> Candidate:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_json
 from rlflow.costs import runtime_ms
-from rlflow.deliver.candidates import Candidate, follow, improvement
+from rlflow.deliver.candidates import Candidate, follow, improvement, measurement_seconds
 from rlflow.env.state import Task
 
 FILE = "best-so-far.json"  # its name in the folder of a run
@@ -35,8 +35,9 @@ class BestSoFar:
     def _read(self, name: str, record: dict) -> Candidate:
         actions = [(int(xfer_id), int(location)) for xfer_id, location in record["actions"]]
         return Candidate(
-            name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"])
-        )
+            name, follow(self.task, actions), actions, int(record["interactions"]), float(record["seconds"]),
+            measurement_seconds(record),
+        )  # fmt: skip
 
     def offer(self, candidate: Candidate, stop: str | None = None, asked: Mapping | None = None) -> None:
         """Keeps a candidate unless its search had a better one already.
@@ -50,7 +51,8 @@ class BestSoFar:
         self.records[candidate.name] = {
             "actions": [list(action) for action in before.actions], "estimated_ms": before.state.runtime_ms,
             "estimated_improvement_percent": self.gain(before), "interactions": candidate.interactions,
-            "seconds": candidate.seconds, "stop": stop, "asked": dict(asked or {}),
+            "seconds": candidate.seconds, "measurement_seconds": candidate.measurement_seconds, "stop": stop,
+            "asked": dict(asked or {}),
         }  # fmt: skip
         write_json(self.file, self.records)
 

@@ -1,6 +1,6 @@
 """Candidates for delivery: a state and the actions that lead to it, or a decision; and who came to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ class Candidate:
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
       interactions: steps of the real environment that were spent on it.
       seconds: time that was spent on it.
+      measurement_seconds: of the measured rewards that it learnt from, each graph once a stage.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Candidate:
     actions: Sequence[tuple[int, int]]
     interactions: int
     seconds: float
+    measurement_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Decision:
     objective: int
     interactions: int
     seconds: float
+
+
+def measurement_seconds(figures: Mapping) -> float:
+    """Of a candidate, as it was written; older files lack them."""
+    return float(figures.get("measurement_seconds", 0.0))
 
 
 def states_along(task: Task, actions: Sequence[tuple[int, int]]) -> list[State]:

@@ -262,5 +262,6 @@ def _describe(task: Task, candidate: Candidate) -> dict:
         "rules": dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
         "interactions": candidate.interactions,
         "seconds": candidate.seconds,
+        "measurement_seconds": candidate.measurement_seconds,
         "path_ms": [state.runtime_ms for state in states_along(task, candidate.actions)],
     }

@@ -10,10 +10,13 @@ from omegaconf import OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.costs.measured import STUDENT
+from rlflow.deliver.candidates import measurement_seconds
 
 STAGES = ("search", "collect", "train-wm", "train-controller", "eval")
 NONE = "none"  # the controller of a run in which none was trained
-FIGURES = ("estimated_percent", "measured_percent", "interactions", "seconds", "substitutions")  # of a candidate
+FIGURES = (  # of a candidate
+    "estimated_percent", "measured_percent", "interactions", "seconds", "measurement_seconds", "substitutions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def candidate_rows(run: Run) -> list[dict]:
             "ratio_low": low, "ratio_high": high,
             "verdict": measured.get("verdict"), "substitutions": result["substitutions"],
             "interactions": result["interactions"],
-            "seconds": result["seconds"],
+            "seconds": result["seconds"], "measurement_seconds": measurement_seconds(result),
         })  # fmt: skip
     return rows
 

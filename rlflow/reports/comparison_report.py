@@ -24,7 +24,7 @@ TIME_HEAD = ("model", "controller", "stage", "runs", "seconds")
 HEAD = (
     "model", "controller of the runs", "candidate", "runs", "estimated %", "measured %", "runs measured", "verdicts",
     "real interactions",
-    "seconds of acting or search",
+    "seconds of acting or search", "of measured rewards",
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def cells(entry: Mapping) -> list[str]:
         interval_text(entry["estimated_percent"]),
         interval_text(entry["measured_percent"]), str(entry["measured_percent"]["n"]), verdicts(entry),
         interval_text(entry["interactions"], 0),
-        interval_text(entry["seconds"], 1),
+        interval_text(entry["seconds"], 1), interval_text(entry["measurement_seconds"], 1),
     ]  # fmt: skip
 
 
@@ -161,8 +161,9 @@ def _one_line(text: str) -> str:
 def _html(result: Mapping, figures: Mapping) -> str:
     drawn = {name: charts.svg(figure, name, title) for name, (title, figure) in figures.items()}
     curves = [tag("figure", tag("h3", figures[name][0]), drawn[name]) for name in figures if name.startswith("curve")]
+    numbers = (3, 6, 8, 9, 10)
     sections = [
-        ("Improvement", [tag("figure", drawn["gains"]), table(HEAD, map(cells, result["summary"]), numbers=(3, 6, 8))]),
+        ("Improvement", [tag("figure", drawn["gains"]), table(HEAD, map(cells, result["summary"]), numbers=numbers)]),
         ("Rules applied", [tag("p", RULES, class_="faint"), tag("figure", drawn.get("rules", "None."))]),
         ("Time", table(TIME_HEAD, map(time_cells, result["times"]), numbers=(3, 4))),
         ("Training", tag("div", curves, class_="charts") if curves else tag("p", "No curves.")),

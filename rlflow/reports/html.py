@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlflow.common.files import write_text
 from rlflow.common.program import program, shape_words
+from rlflow.deliver.candidates import measurement_seconds
 from rlflow.deliver.validate.findings import verdict
 from rlflow.env.state import Task
 from rlflow.reports import charts
@@ -126,7 +127,7 @@ def _loss(later: list[int], gain_ps: int) -> Safe:
 def _candidates(outcome: dict) -> list[Safe | None]:
     candidates, head = outcome["candidates"], (
         "found by", "estimated ms", "estimated gain", "measured", "of the original's latency (95 % interval)", "checks",
-        "rewrites", "real interactions", "seconds", "activations, MB",
+        "rewrites", "real interactions", "seconds", "of measured rewards", "activations, MB",
     )  # fmt: skip
     rows = [["original", f"{outcome['original']['estimated_ms']:.4f}", *[""] * (len(head) - 2)]]
     for name, candidate in candidates.items():
@@ -134,11 +135,11 @@ def _candidates(outcome: dict) -> list[Safe | None]:
             tag("b", name) if name == outcome["delivered"] else name, f"{candidate['estimated_ms']:.4f}",
             f"{candidate['estimated_improvement_percent']:.2f} %", *_measured(candidate), _equal(candidate),
             candidate["substitutions"], candidate["interactions"], f"{candidate['seconds']:.1f}",
-            f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
+            f"{measurement_seconds(candidate):.1f}", f"{candidate['peak_memory_bytes'] / 1e6:.3g}",
         ])  # fmt: skip
     return [
         tag("p", f"Delivered: {outcome['delivered']}, for this reason: {outcome['reason']}. {NOTE}"),
-        table(head, rows, numbers=(1, 2, 6, 7, 8, 9)), tag("p", _controls_note(candidates), class_="faint"),
+        table(head, rows, numbers=(1, 2, 6, 7, 8, 9, 10)), tag("p", _controls_note(candidates), class_="faint"),
         tag("div", _paths(candidates), _rules(candidates), class_="charts"),
     ]  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
+from rlflow.deliver.candidates import measurement_seconds
 from rlflow.deliver.choice import is_faster, losses
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
 from rlflow.reports import charts
@@ -143,9 +144,9 @@ def _rewrites(outcome: dict) -> str:
 def _candidates(outcome: dict) -> str:
     rows = [
         "| found by | estimated ms | estimated gain | measured ratio (95 % interval) | verdict | rewrites | "
-        "real interactions | seconds of acting or search | largest relative error |",
-        "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: |",
-        f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | |",
+        "real interactions | seconds of acting or search | of measured rewards | largest relative error |",
+        "| --- | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        f"| *original* | {outcome['original']['estimated_ms']:.4f} | | 1 | | | | | | |",
     ]
     for name, result in outcome["candidates"].items():
         measured = result["measured"]
@@ -158,7 +159,7 @@ def _candidates(outcome: dict) -> str:
         rows.append(
             f"| {name} | {result['estimated_ms']:.4f} | {result['estimated_improvement_percent']:.2f} % | {ratio} | "
             f"{verdict} | {result['substitutions']} | {result['interactions']} | {result['seconds']:.1f} | "
-            f"{_error_text(result['max_relative_error'])} |"
+            f"{measurement_seconds(result):.1f} | {_error_text(result['max_relative_error'])} |"
         )
     return "\n".join(rows)
 

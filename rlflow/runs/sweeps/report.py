@@ -12,8 +12,12 @@ from rlflow.runs.sweeps.file import Parameter, Sweep
 from rlflow.runs.sweeps.runs import FIGURES
 from rlflow.runs.sweeps.trials import Trial
 
-SHOWN = ("dreamt", "real", "improvement", "interactions", "training_seconds", "acting_seconds")  # in the summary table
-FORMATS = {"interactions": "{:.0f}", "training_seconds": "{:.1f}", "acting_seconds": "{:.2f}"}
+SHOWN = (  # in the summary table
+    "dreamt", "real", "improvement", "interactions", "measurement_seconds", "training_seconds", "acting_seconds",
+)  # fmt: skip
+FORMATS = {
+    "interactions": "{:.0f}", "measurement_seconds": "{:.1f}", "training_seconds": "{:.1f}", "acting_seconds": "{:.2f}",
+}  # fmt: skip
 
 
 def write_tables(folder: Path, sweep: Sweep, trials: Sequence[Trial], name: str) -> dict:

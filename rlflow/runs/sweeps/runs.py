@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import copy_file, read_json, write_text
 from rlflow.common.system import locked, wait_for, with_lock
-from rlflow.deliver.candidates import improvement
+from rlflow.deliver.candidates import improvement, measurement_seconds
 from rlflow.runs.config import load_config
 from rlflow.runs.folder import STAGES, iteration_options, stages_of, task_of
 from rlflow.runs.options import other_groups
@@ -35,6 +35,7 @@ FIGURES = {
     "real": "return of its greedy episode on the real graph, over as many steps",
     "improvement": "percent by which the best that it found is below the original, by the (estimated) objective",
     "interactions": "steps of the real environment in all stages",
+    "measurement_seconds": "of measured rewards in all stages",
     "training_seconds": "of the controller's training",
     "acting_seconds": "of the trained controller on the real graph",
     "seconds": "of all stages, those that are shared with other runs included",
@@ -120,6 +121,7 @@ def figures(run: Run) -> dict[str, float | None]:
             "real": dream["real_return"],
             "improvement": improvement(outcome["original"]["objective"], controller["objective"]),
             "interactions": controller["interactions"],
+            "measurement_seconds": measurement_seconds(controller),
             "training_seconds": stages["train-controller"]["seconds"],
             "acting_seconds": controller["seconds"],
             "seconds": sum(stage["seconds"] for stage in stages.values()),
