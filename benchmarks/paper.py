@@ -2,14 +2,15 @@
 
     python -m benchmarks.paper --model bert_base          one graph; repeatable
     python -m benchmarks.paper --wm edits                 in the dreams of another world model
+    python -m benchmarks.paper --temperatures 0.1,1,3     PPO in dreams of each of these, too
     python -m benchmarks.paper --table                    Markdown of its page
 
-The counterparts of the paper's Figures 6 and 7 (improvement, optimisation time). For every graph and seed: random
-episodes of at most 10,000 interactions (a fifth of them is the test of `benchmarks.fidelity`, which shares the folder's
-format and may have trained the world model there already), a world model that learns from the others, and for each
-controller its training in the dream and one greedy and eight sampled episodes on the real graph. What the world model
-says that these whole episodes gain is compared with what they gained. Nothing of a controller's training asks the real
-graph.
+The counterparts of the paper's Figures 6 and 7 (improvement, optimisation time) and Table 3 (temperatures). For every
+graph and seed: random episodes of at most 10,000 interactions (a fifth of them is the test of `benchmarks.fidelity`,
+which shares the folder's format and may have trained the world model there already), a world model that learns from the
+others, and for each controller its training in the dream and one greedy and eight sampled episodes on the real graph.
+What the world model says that these whole episodes gain is compared with what they gained. Nothing of a controller's
+training asks the real graph.
 
 Beside it stand three controls, each with as many interactions with the real graph as the world model learnt from: PPO
 that learns on the real graph and never dreams, with smaller updates, so that there are more of them; beam search, which
@@ -29,26 +30,29 @@ from rlflow.deliver.candidates import improvement as percent_below
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.reports.comparison import mean_interval
 from rlflow.search.search import Limits, run_search
+from worldmodel.config import DreamOptions
 
 JUDGES = ("controllers", "worldmodel", "rlflow/search/beam.py")
 
 CONTROLLERS = ("ppo", "cma-es")
 SEARCHES = ("greedy", "beam")
-REAL = "ppo-real"
+REAL, USUAL = "ppo-real", DreamOptions.temperatures[0]
 NO_DREAM = (  # 15 updates of 512 steps and 4 greedy episodes are within 10,000 interactions
     "controller.ppo.envs=8", "controller.ppo.updates=15", "controller.ppo.evaluation_dreams=1",
 )  # fmt: skip
 BELOW, OFF = 0.01, 0.05  # of greedy descent's improvement; of what episodes gain
+TIE = 1e-4  # of greedy descent's improvement: less is rounding
 
 
-def learnt(name: str, controller: str, seed: int, parsed) -> dict:
+def learnt(name: str, controller: str, temperature: float, seed: int, parsed) -> dict:
     """One controller: what it dreamt and did."""
     from worldmodel.fidelity import improvement
 
-    job = job_of(name, seed, parsed, f"controller.name={controller}")
+    options = f"controller.name={controller}", f"dream.temperatures=[{temperature:g}]"
+    job = job_of(name, seed, parsed, *options)
     model, results = job.learn(job.random_episodes()[1], 0)
     began = time.perf_counter()
-    player, dreamt = job.learn_to_act(model, job.folder / controller)
+    player, dreamt = job.learn_to_act(model, job.folder / way_of(controller, temperature))
     trained = time.perf_counter() - began
     began = time.perf_counter()
     episodes = list(islice(job.played(player, model, 1), 1 + SAMPLES))
@@ -93,6 +97,11 @@ def searched(name: str, seed: int, parsed) -> dict:
     return result
 
 
+def way_of(controller: str, temperature: float) -> str:
+    """How its results are named."""
+    return controller if temperature == USUAL else f"{controller}-{temperature:g}"
+
+
 def job_of(name: str, seed: int, parsed, *options: str) -> Job:
     return Job(name, parsed.wm, FULL, seed, parsed, options)
 
@@ -104,8 +113,9 @@ def figures_of(parsed) -> dict:
     figures, names = {}, parsed.model or MODELS
     seeds = range(parsed.seed, parsed.seed + parsed.seeds)
     for name in names:
-        ways = {controller: partial(learnt, name, controller) for controller in CONTROLLERS}
+        ways = {controller: partial(learnt, name, controller, USUAL) for controller in CONTROLLERS}
         ways[REAL] = partial(no_dream, name)
+        ways |= {way_of("ppo", one): partial(learnt, name, "ppo", one) for one in parsed.temperatures}
         keys = {f"{name}-{parsed.wm}-search": partial(searched, name, parsed.seed, parsed)}
         for way, work in ways.items():
             keys |= {f"{name}-{parsed.wm}-{way}-{seed}": partial(work, seed, parsed) for seed in seeds}
@@ -131,7 +141,7 @@ def bars_of(figures: dict) -> list[dict]:
         for name, result in figures.items():
             greedy, runs = result["search"]["greedy"]["improvement"], result["controllers"][controller]
             share = mean_of([best_of(run) for run in runs]) / greedy - 1
-            above += share > 0
+            above += share > TIE
             off = mean_of([run["relative_error"] for run in runs])
             bars += [
                 bar(f"{name}, {controller}: against greedy, relative", share, "", f"≥ −{BELOW:g}", share >= -BELOW),
@@ -164,6 +174,25 @@ def table(figures: dict) -> str:
     return markdown(heads, rows)
 
 
+def temperatures_table(figures: dict) -> str:
+    """Of PPO, and what the best temperature is ahead of the worst, seed by seed."""
+    rows = []
+    for name, result in figures.items():
+        by_temperature = {}
+        for way, runs in result["controllers"].items():
+            if way == "ppo" or way.startswith("ppo-") and way != REAL:
+                by_temperature[float(way[4:] or USUAL)] = runs
+        if len(by_temperature) < 2:
+            continue
+        for temperature, runs in sorted(by_temperature.items()):
+            returns = [shown([run["real"][0] for run in runs]), shown([best_of(run) for run in runs])]
+            rows.append([name, f"{temperature:g}", len(runs), shown([run["dreamt"] for run in runs]), *returns])
+        worst, *_, best = sorted(by_temperature.values(), key=lambda runs: mean_of([run["real"][0] for run in runs]))
+        ahead = [one["real"][0] - other["real"][0] for one, other in zip(best, worst, strict=True)]
+        rows.append([name, "best less worst", len(ahead), "", shown(ahead), ""])
+    return markdown(["graph", "temperature", "seeds", "dreamt", "greedy episode", "best of nine"], rows)
+
+
 def shown(values: list[float]) -> str:
     result = mean_interval(values)
     half = f" ± {result['high'] - result['mean']:.2f}" if len(values) > 1 else ""
@@ -175,6 +204,10 @@ def main() -> int:
     arguments.add_argument("--model", action="append", choices=MODELS, help="one graph only; repeatable")
     arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
     arguments.add_argument("--wm", default="graph-mdn", choices=WORLD_MODELS, help="the world model")
+    arguments.add_argument(
+        "--temperatures", type=lambda text: [float(one) for one in text.split(",")], default=[], metavar="NUMBERS",
+        help="PPO in dreams of these temperatures, too; with commas between them",
+    )  # fmt: skip
     arguments.add_argument("--interactions", type=int, default=10_000, help="of the real graph, at most")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic")
@@ -184,7 +217,7 @@ def main() -> int:
     parsed.controller, parsed.iterations = None, 1  # `benchmarks.fidelity`'s
     figures = figures_of(parsed)
     if parsed.table:
-        print(table(figures))
+        print(table(figures), temperatures_table(figures), sep="\n\n")
         return 0
     return finish("paper", parsed, figures, bars_of(figures))
 

@@ -1,12 +1,12 @@
 import pytest
 
-from benchmarks.paper import CONTROLLERS, REAL, bars_of, table
+from benchmarks.paper import CONTROLLERS, REAL, bars_of, table, temperatures_table, way_of
 
 
 def run(*real: float, dreamt_off: float = 0.01) -> dict:
     return {
         "real": list(real), "relative_error": dreamt_off, "world_model_seconds": 60.0, "training_seconds": 30.0,
-        "acting_seconds": 0.5,
+        "acting_seconds": 0.5, "dreamt": 20.0,
     }  # fmt: skip
 
 
@@ -45,3 +45,12 @@ def test_the_table_has_the_best_episode_the_greedy_one_and_the_controls():
     cells = dict(zip(map(str.strip, heads.split("|")), map(str.strip, row.split("|")), strict=True))
     assert cells["ppo: best of nine"] == "11.00 %" and cells["ppo, no dream"] == "7.00 %"
     assert cells["greedy descent"] == "10.00 %" and cells["beam"] == "12.00 %" and cells["learning s"] == "90"
+
+
+def test_temperatures_are_compared_seed_by_seed():
+    result = figures(a=11.0, b=12.0)
+    result["a"]["controllers"]["ppo"] = [run(8.0), run(9.0)]
+    result["a"]["controllers"][way_of("ppo", 3.0)] = [run(8.5), run(9.5)]
+    rows = [list(map(str.strip, line.split("|")[1:-1])) for line in temperatures_table(result).splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["a", "1"], ["a", "3"], ["a", "best less worst"]]  # b has one alone
+    assert rows[-1][4] == "0.50 ± 0.00 %" and rows[1][3].startswith("20.00")
