@@ -1,12 +1,15 @@
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from benchmarks.paper import CONTROLLERS, REAL, bars_of, table, temperatures_table, way_of
+from benchmarks.paper import CONTROLLERS, REAL, bars_of, best_met, table, temperatures_table, way_of
 
 
 def run(*real: float, dreamt_off: float = 0.01) -> dict:
     return {
-        "real": list(real), "relative_error": dreamt_off, "world_model_seconds": 60.0, "training_seconds": 30.0,
-        "acting_seconds": 0.5, "dreamt": 20.0,
+        "real": list(real), "best": max(real), "relative_error": dreamt_off, "dreamt": 20.0,
+        "world_model_seconds": 60.0, "training_seconds": 30.0, "acting_seconds": 0.5,
     }  # fmt: skip
 
 
@@ -54,3 +57,9 @@ def test_temperatures_are_compared_seed_by_seed():
     rows = [list(map(str.strip, line.split("|")[1:-1])) for line in temperatures_table(result).splitlines()[2:]]
     assert [row[:2] for row in rows] == [["a", "1"], ["a", "3"], ["a", "best less worst"]]  # b has one alone
     assert rows[-1][4] == "0.50 ± 0.00 %" and rows[1][3].startswith("20.00")
+
+
+def test_the_best_graph_on_the_ways_counts_not_the_last_one():
+    episodes = [SimpleNamespace(rewards=np.array(rewards)) for rewards in ([1.0, 2.0, -1.5], [2.5], [-1.0])]
+    assert best_met(episodes) == 3.0
+    assert best_met(episodes[2:]) == 0.0  # the original itself

@@ -199,6 +199,17 @@ def test_masks_keep_the_graph_within_the_padding(room):
         assert observation["n_node"][0] == nodes + played + 1
 
 
+def test_all_normalisations_can_be_folded_within_the_usual_padding():
+    env = GraphRewriteEnv(tiny_task("resnet18"), max_steps=1000)
+    fold = [rule.name for rule in env.task.rules].index("conv-batchnorm")
+    env.reset()
+    for _ in range(int(env.state.counts[fold])):
+        assert env.step((fold, 0))[-1]["valid"]
+    observation, limit = env.step((fold, 0))[0], env.encoding_spec.max_locations  # an invalid one changes nothing
+    assert env.state.counts[fold] == 0 and len(env.state.arrays().ops) > 2 * len(env.initial.arrays().ops)
+    assert np.array_equal(observation["location_masks"][:-1].sum(axis=1), np.minimum(env.state.counts, limit))
+
+
 def test_a_graph_that_does_not_fit_is_refused():
     with pytest.raises(RLFlowError, match="raise max_nodes/max_edges"):
         GraphRewriteEnv(tiny_task(), max_nodes=3)
