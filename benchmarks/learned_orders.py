@@ -2,9 +2,9 @@
 
     python -m benchmarks.learned_orders runs/learnt/controller/topoformer    this one is to come with RLFlow
 
-Every learned order is compared with what the plain beam finds in as many seconds: the best of all widths, doubled from
-1 on, each of which ends within them (the first one however long it takes). Seconds are of the processor, those of the
-network included.
+Every learned order is compared with what two plain searches find in as many seconds: the beam, the best of all widths,
+doubled from 1 on, each of which ends within them (the first one however long it takes); and random depth-first orders,
+the best of all that are drawn. Seconds are of the processor, those of the network included.
 """
 
 import sys
@@ -20,13 +20,14 @@ from controllers.config import TopoformerConfig
 from rlflow.common.files import file_hash
 from rlflow.costs.memory.beam import walk
 from rlflow.costs.memory.problem import Problem
-from rlflow.costs.memory.sorting import depth_first
+from rlflow.costs.memory.sorting import depth_first, random_depth_first
 from rlflow.tasks.ordering.guided import lowered, probable
 from rlflow.tasks.ordering.instance import Orders
 from rlflow.tasks.ordering.layered import layered
 
 NODES = (100, 500, 1000, 2000)
 SAMPLES, WIDTH, WIDE = 16, 16, 100  # WIDE: of the last method
+DRAWN = 10  # random depth-first orders at once
 METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two: see `lowered`
 CONTROL = "inside, wide, nothing learned"
 NETWORKS = {"none": "MLP", "all": "transformer", "forward": "along edges", "both-ways": "both ways", "seven": "full"}
@@ -120,6 +121,18 @@ def beside_beams(controller: Learner, n: int, seed: int) -> dict[str, dict]:
     beams = plain_beams(instance.problem, max(one["seconds"] for one in result.values()))
     for one in result.values():
         one["beam"] = within(beams, one["seconds"])["peak"]
+    return result
+
+
+def depth_first_beside(n: int, seed: int, seconds: dict[str, float]) -> dict[str, int]:
+    """Of every method the least peak of the random depth-first orders that are drawn in its seconds, at least DRAWN."""
+    problem, started, trace = layered(n, seed), time.process_time(), []
+    while not trace or trace[-1][0] <= max(seconds.values()):
+        peak = int(problem.peaks(random_depth_first(problem, DRAWN, len(trace))).min())
+        trace.append((time.process_time() - started, peak))
+    result = {}
+    for method, most in seconds.items():
+        result[method] = min([peak for took, peak in trace if took <= most] or [trace[0][1]])
     return result
 
 

@@ -8,7 +8,8 @@
 Resumable: every graph is a file of --folder. A beam of 10,000 takes some ten seconds of one core for a graph of 500
 nodes, one of 100,000 some minutes. Parts: `layered` (gaps to the beam), `wide` (the same, a wider beam), `proofs`
 (optima of layered graphs of 100 nodes), `models` (optima of models; what sessions really do), `learned` (learned orders
-beside the plain beam in the same seconds; without --checkpoint of the network that comes with RLFlow), `inside`
+beside the plain beam in the same seconds; without --checkpoint of the network that comes with RLFlow), `drawn` (random
+depth-first orders in the seconds of those that are there), `inside`
 (learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, trained for --epochs each:
 the paper's Table 3). Exports are those of the corpus's development half that lie in --exports.
 """
@@ -29,6 +30,7 @@ from benchmarks.learned_orders import (
     NODES,
     ablation,
     beside_beams,
+    depth_first_beside,
     digest,
     inside,
     opened,
@@ -61,7 +63,7 @@ ORDERS = {"default": default_order, "priority": priority_order}
 LARGE, BELOW = (1000, 2000), -1.0  # nodes; % above the beam at most, of what is learnt on no more than 200
 INSIDE_SECONDS = 10.0
 LEARNED_GRAPHS, EPOCHS = 20, 40
-PARTS = ("layered", "wide", "proofs", "models", "learned", "inside", "ablations")
+PARTS = ("layered", "wide", "proofs", "models", "learned", "drawn", "inside", "ablations")
 
 
 def compared(seed: int, width: int) -> dict:
@@ -135,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.only in (None, part):
             each(list(map(str, names)), folder / part, work)
     figures = {part: done(folder / part) for part in parts}
-    for part in ("learned", "inside"):
+    for part in ("learned", "drawn", "inside"):
         figures[part] = {name: one for name, one in figures[part].items() if name.split("-")[0] in checkpoints}
     return finish("ordering", arguments, figures, bars(figures), by_rules=False)
 
@@ -147,6 +149,11 @@ def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
         checkpoint, n, seed = name.split("-")
         return beside_beams(opened(checkpoints[checkpoint]), int(n), int(seed))
 
+    def drawn(name: str) -> dict:
+        _, n, seed = name.split("-")
+        results = read_json(arguments.folder / "learned" / f"{name}.json")
+        return depth_first_beside(int(n), int(seed), {method: one["seconds"] for method, one in results.items()})
+
     def within_beams(name: str) -> dict:
         checkpoint, n, seed = name.split("-")
         return inside(opened(checkpoints[checkpoint]), int(n), int(seed), INSIDE_SECONDS)
@@ -156,8 +163,10 @@ def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
         return ablation(arguments.folder / "networks", attends, arguments.epochs, int(n), int(seed))
 
     seeds = range(arguments.learned)
+    names = [f"{one}-{n}-{seed}" for one in checkpoints for n in NODES for seed in seeds]
     return {
-        "learned": ([f"{one}-{n}-{seed}" for one in checkpoints for n in NODES for seed in seeds], learned),
+        "learned": (names, learned),
+        "drawn": (names, drawn),
         "inside": ([f"{one}-{PAPERS_NODES}-{seed}" for one in checkpoints for seed in seeds], within_beams),
         "ablations": ([f"{n}-{seed}-{attends}" for attends in NETWORKS for n in ABLATED for seed in seeds], ablated),
     }
@@ -194,10 +203,11 @@ def bars(figures: dict) -> list[dict]:
 def learned_bars(figures: dict) -> list[dict]:
     result = []
     for n in LARGE:
-        gaps = [gap for method in METHODS if (gap := learned_gap(figures, n, method)) is not None]
-        best = min(gaps, default=None)
-        name = f"learned, {n:,} nodes: best method above the beam in the same seconds"
-        result.append(bar(name, best, "%", f"≤ {BELOW:g}", best is not None and best <= BELOW))
+        for gap_of, plain in ((learned_gap, "the beam"), (drawn_gap, "random depth-first orders")):
+            gaps = [gap for method in METHODS if (gap := gap_of(figures, n, method)) is not None]
+            best = min(gaps, default=None)
+            name = f"learned, {n:,} nodes: best method above {plain} in the same seconds"
+            result.append(bar(name, best, "%", f"≤ {BELOW:g}", best is not None and best <= BELOW))
     gap = inside_gap(figures)
     name = f"inside the beam, {PAPERS_NODES} nodes, {INSIDE_SECONDS:g} s: above a beam of {WIDER:,}"
     return [*result, bar(name, gap, "%", "≤ 0", gap is not None and gap <= 0)]
@@ -207,6 +217,15 @@ def learned_gap(figures: dict, n: int, method: str) -> float | None:
     """By how many percent a learned method lies above the beam in the same seconds, on average."""
     chosen = [one[method] for name, one in figures["learned"].items() if name.split("-")[1] == str(n)]
     return mean_percent([one["peak"] / one["beam"] - 1 for one in chosen])
+
+
+def drawn_gap(figures: dict, n: int, method: str, of: str = "peak") -> float | None:
+    """The same above random depth-first orders; of "beam": of the plain beam in the seconds of the method."""
+    ratios = []
+    for name, plain in figures["drawn"].items():
+        if name.split("-")[1] == str(n) and name in figures["learned"]:
+            ratios.append(figures["learned"][name][method][of] / plain[method] - 1)
+    return mean_percent(ratios)
 
 
 def inside_gap(figures: dict) -> float | None:
@@ -275,6 +294,16 @@ def learned_table(figures: dict) -> str:
         gaps = [learned_gap(figures, n, method) for n in NODES]
         rows.append([method, *("–" if gap is None else gap for gap in gaps)])
     return markdown(["above the beam in the same seconds, %", *(f"{n:,} nodes" for n in NODES)], rows)
+
+
+def drawn_table(figures: dict) -> str:
+    rows = []
+    for method in (*METHODS, CONTROL):
+        gaps = [drawn_gap(figures, n, method) for n in NODES]
+        rows.append([method, *("–" if gap is None else gap for gap in gaps)])
+    beams = [drawn_gap(figures, n, METHODS[-1], "beam") for n in NODES]
+    rows.append([f"plain beam, in the seconds of {METHODS[-1]}", *("–" if gap is None else gap for gap in beams)])
+    return markdown(["above random depth-first orders in the same seconds, %", *(f"{n:,} nodes" for n in NODES)], rows)
 
 
 def ablations_table(figures: dict) -> str:

@@ -1,5 +1,6 @@
 """Orders that need no search: depth first, breadth first, by priorities, at random."""
 
+import itertools
 from collections import deque
 
 import numpy as np
@@ -44,6 +45,19 @@ def random_orders(problem: Problem, count: int, seed: int) -> np.ndarray:
     """int64 [count, n]: anything that is ready may run next, each as likely as the others."""
     rng = np.random.default_rng(seed)
     return _decode(problem, count, lambda ready: (ready * (1.0 + rng.random(ready.shape))).argmax(axis=1))
+
+
+def random_depth_first(problem: Problem, count: int, seed: int) -> np.ndarray:
+    """int64 [count, n]: always on with what has just become ready, in any order; else back to what was ready before."""
+    rng, steps = np.random.default_rng(seed), itertools.count()
+    since = np.full((count, problem.n), -1.0)  # the step at which a node became ready, and a fraction by chance
+
+    def choose(ready: np.ndarray) -> np.ndarray:
+        new = ready & (since < 0)
+        since[new] = next(steps) + rng.random(int(new.sum()))
+        return np.where(ready, since, -1.0).argmax(axis=1)
+
+    return _decode(problem, count, choose)
 
 
 def _decode(problem: Problem, count: int, choose) -> np.ndarray:
