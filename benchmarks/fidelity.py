@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
 from rlflow.collect.episodes import Episode, read_episodes
 from rlflow.collect.rollouts import collect
+from rlflow.common.files import read_json, write_json
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
@@ -154,14 +155,17 @@ class Job:
         return test, result[len(test) :]
 
     def learn(self, training: list[Episode], number: int) -> tuple:
-        """(world model, what its training says)."""
+        """(world model, what its training says). One that was trained before keeps the seconds of that."""
         from worldmodel.config import world_model_config
         from worldmodel.training import load, prepare_tensorflow, train
 
         folder, config = self.folder / f"iteration-{number}", world_model_config(self.config.world_model)
         prepare_tensorflow(self.seed, config.threads)
         results = train(config, self.task.encoding_spec, training, folder / "world-model", self.seed)
-        return load(folder / "world-model", self.task.encoding_spec), results
+        seconds = folder / "seconds.json"
+        if not seconds.exists():
+            write_json(seconds, results["seconds"])
+        return load(folder / "world-model", self.task.encoding_spec), results | {"seconds": read_json(seconds)}
 
     def learn_to_act(self, model, folder: Path) -> tuple:
         """(controller, trained in the dream; the return that it dreamt)."""
