@@ -180,7 +180,8 @@ def _controllers_candidate(run, trained: dict, tries: list, started: float) -> C
     best = min(tries, key=lambda tried: tried.cost)
     interactions, measured = 0, 0.0
     if not sees_candidates(run):
-        interactions, measured = run.require("train-wm")["interactions"], run.require("collect")["measurement_seconds"]
+        interactions = run.require("train-wm")["interactions"]
+        measured = (run.results("collect") or {}).get("measurement_seconds", 0.0)  # online nothing is collected
     if run.config.controller.train_on == "real":
         interactions += trained["trainings"][0]["env_steps"]
         measured += trained["trainings"][0]["measurement_seconds"]
