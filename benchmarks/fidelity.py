@@ -115,7 +115,7 @@ class Job:
 
         test, training = self.random_episodes()
         iterations = 1 if self.variant.one_iteration or not self.parsed.controller else self.parsed.iterations
-        share = self.parsed.interactions * (1 - TEST_SHARE) / iterations
+        share = (self.parsed.interactions - sum(map(len, test))) / iterations
         training, seconds, model, controller = within(training, share), 0.0, None, None
         for k in range(iterations):
             if k:
