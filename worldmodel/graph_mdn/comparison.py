@@ -1,7 +1,6 @@
-"""How what may stand in a slot looks beside what the match has: what is equal, and what is a sum.
+"""How what may stand in a slot looks beside what the match has: what is equal.
 
-Rules copy sizes and attributes, add channels up and take them apart. Which numbers of two things are equal, and whether
-a size is the sum of two, no network reads off logarithms; it is told.
+Rules copy sizes and attributes. Which numbers of two things are equal no network reads off logarithms; it is told.
 """
 
 import sonnet as snt
@@ -9,8 +8,6 @@ import tensorflow as tf
 
 from worldmodel.graph_mdn.effects import COPIES
 from worldmodel.graph_mdn.match_graphs import SAME
-
-SUMMANDS = 12  # tensors of a match, the first ones, whose sizes are added up
 
 
 class Comparison(snt.Module):
@@ -41,17 +38,3 @@ class Comparison(snt.Module):
             seen.append(one - other)
         each = tf.gather(self.pair(tf.concat(seen, axis=-1)), number) + self.positions(which[:, 1])
         return tf.math.unsorted_segment_sum(tf.nn.relu(each), which[:, 0], tf.shape(rows)[0])
-
-
-def sums(sizes: tf.Tensor, table: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
-    """float32 [F, 2 · axes]: by axis, whether a size is the sum of those of two tensors of the match; whether the size
-    of one is the sum of it and that of another.
-
-    sizes: float32 [F, axes]; table: [S, axes], 0 for none; beside: int32 [F, COPIES], rows of it, 0 for none.
-    """
-    theirs = tf.gather(table, beside[:, :SUMMANDS])  # [F, k, axes]
-    one, other, mine = theirs[:, :, None], theirs[:, None, :], sizes[:, None, None]
-    apart = (1 - tf.eye(SUMMANDS))[:, :, None] * tf.cast((one > 0) & (other > 0) & (mine > 0), tf.float32)
-    is_sum = tf.cast(tf.abs(one + other - mine) < 0.5, tf.float32)
-    is_part = tf.cast(tf.abs(mine + other - one) < 0.5, tf.float32)
-    return tf.concat([tf.reduce_max(apart * sort, axis=(1, 2)) for sort in (is_sum, is_part)], axis=-1)

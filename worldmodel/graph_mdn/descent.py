@@ -18,6 +18,20 @@ GRADIENT_CLIP = 1.0  # largest global norm
 LOG_EVERY = 10  # steps
 
 
+class Adam(snt.optimizers.Adam):
+    """The same, one operation a variable in place of fifteen: half of a step of a small network was these."""
+
+    def apply(self, updates: Sequence[tf.Tensor], parameters: Sequence[tf.Variable]) -> None:
+        self._initialize(parameters)
+        self.step.assign_add(1)
+        beta1, beta2, step = tf.constant(self.beta1), tf.constant(self.beta2), tf.cast(self.step, tf.float32)
+        for update, parameter, m, v in zip(updates, parameters, self.m, self.v, strict=True):
+            tf.raw_ops.ResourceApplyAdam(
+                var=parameter.handle, m=m.handle, v=v.handle, beta1_power=beta1**step, beta2_power=beta2**step,
+                lr=self.learning_rate, beta1=beta1, beta2=beta2, epsilon=self.epsilon, grad=update,
+            )  # fmt: skip
+
+
 class Descent(snt.Module):
     """A network, its optimiser and the step: all that a checkpoint holds."""
 
@@ -26,7 +40,7 @@ class Descent(snt.Module):
         another is refused."""
         super().__init__(name="descent")
         self.network = network
-        self.optimiser = snt.optimizers.Adam(tf.Variable(0.0, trainable=False, name="learning_rate"))
+        self.optimiser = Adam(tf.Variable(0.0, trainable=False, name="learning_rate"))
         variables = network.trainable_variables
         self.optimiser.apply([tf.zeros_like(variable) for variable in variables], variables)
         self.optimiser.step.assign(0)

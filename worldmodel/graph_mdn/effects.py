@@ -2,7 +2,8 @@
 
 A structure is an effect without its operators and tensor signatures: which nodes of the match go, which come and of
 what type, how all hang together. Every new operator and every new tensor is a slot of it. What may stand in a slot is
-what the match has (a copy), or what the rule ever made.
+what the match has (a copy), or what the rule ever made. Rules add channels up and take them apart, which no network
+reads off logarithms of sizes; so it is told what is a sum.
 """
 
 from collections import defaultdict
@@ -11,10 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlflow.env.observation.tensors import AXES
 from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, wiring_of
 from worldmodel.graph_mdn.match_graphs import Asked
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
+SUMMANDS = 12  # tensors of a match, the first ones, whose sizes are added up
 COPIES = 32  # nodes, and tensors, of a match that a slot can point at; what stands behind has to be known by itself
 
 
@@ -107,6 +110,7 @@ class Choices(NamedTuple):
     copies: float32 [F, COPIES], 1 where the match's node, or tensor, of this number is the same.
     operators, tensors: int32 [F, COPIES], the rows of the match's nodes and of its tensors, by number; 0 behind the
     last.
+    sums: float32 [F, 2 · AXES], of tensors: see `sums`.
     """
 
     structures: np.ndarray
@@ -120,6 +124,7 @@ class Choices(NamedTuple):
     copies: np.ndarray
     operators: np.ndarray
     tensors: np.ndarray
+    sums: np.ndarray
 
 
 class Menu:
@@ -136,19 +141,21 @@ class Menu:
         self._rows: list[list[int]] = []
         self._copies: list[np.ndarray] = []
         self._of_match: list[np.ndarray] = []
+        self._sums: list[np.ndarray] = []
 
     def add(
         self, owner: int, asked: Asked, structures: Iterable[int],
         among: Callable[[int, list[int]], list[int]] = lambda slot, named: named,
     ) -> None:  # fmt: skip
         """Offers these structures to a match, and what may stand in their slots: all of it, or what `among` leaves of
-        it, asked with the slot's number."""
+        it, asked with the slot's number; of which it leaves nothing, that is no slot."""
         pattern, signature = asked
         n_nodes = len(pattern.nodes)
         of_match = np.zeros((2, COPIES), np.int32)  # nodes, tensors
         operators = self.table.operator_rows(signature[:n_nodes][:COPIES])
         tensors = self.table.tensor_rows(signature[n_nodes:][:COPIES])
         of_match[0, : len(operators)], of_match[1, : len(tensors)] = operators, tensors
+        first = len(self._rows)
         for structure in structures:
             of = self.vocabulary.structures[structure]
             for is_tensor, n in ((False, len(of.added)), (True, of.made)):
@@ -156,6 +163,8 @@ class Menu:
                 for k in range(n):
                     number = self.vocabulary.slot_numbers[structure, is_tensor, k]
                     named = among(number, self.vocabulary.fillings(asked, structure, is_tensor, k))
+                    if not named:
+                        continue
                     self._slots.append((number, owner, len(self._structures)))
                     self.named.append((is_tensor, named))
                     rows = self.table.tensor_rows(named) if is_tensor else self.table.operator_rows(named)
@@ -163,6 +172,15 @@ class Menu:
                     self._copies.append(_copies(named, own))
                     self._of_match.append(np.tile(of_match, (len(named), 1, 1)))
             self._structures.append((structure, owner))
+        self._add_sums(range(first, len(self._rows)), tensors)
+
+    def _add_sums(self, slots: Iterable[int], of_match: list[int]) -> None:
+        """Of all that may stand in these slots of a match whose tensors have these rows."""
+        offered = [np.array(self._rows[slot] if self.named[slot][0] else [0] * len(self._rows[slot])) for slot in slots]
+        if offered:
+            rows, number = np.unique(np.concatenate(offered).astype(int), return_inverse=True)
+            sizes, theirs = (np.expm1(self.table.numbers[some, :AXES]) for some in (rows, of_match))
+            self._sums.append(sums(sizes, theirs)[number])
 
     def choices(self) -> Choices:
         structures = np.array(self._structures, np.int32).reshape(-1, 2)
@@ -175,6 +193,7 @@ class Menu:
             np.repeat([is_tensor for is_tensor, _ in self.named], sizes).astype(bool),
             np.concatenate([np.zeros((0, COPIES), np.float32), *self._copies]),
             *np.moveaxis(np.concatenate([np.zeros((0, 2, COPIES), np.int32), *self._of_match]), 1, 0),
+            np.concatenate([np.zeros((0, 2 * AXES), np.float32), *self._sums]),
         )  # fmt: skip
 
 
@@ -185,3 +204,18 @@ def _copies(named: list[int], own: tuple[int, ...]) -> np.ndarray:
         if signature in at:
             result[at[signature], position] = 1.0
     return result
+
+
+def sums(sizes: np.ndarray, of_match: np.ndarray) -> np.ndarray:
+    """float32 [F, 2 · axes]: by axis, whether a size is the sum of those of two tensors of the match; whether the size
+    of one is the sum of it and that of another.
+
+    sizes: float32 [F, axes], of_match: float32 [k, axes]; 0 for none.
+    """
+    of_match = of_match[:SUMMANDS]
+    one, other = np.triu_indices(len(of_match), 1)
+    both, there = (of_match[one], of_match[other]), sizes[:, None] > 0  # [pairs, axes], [F, 1, axes]
+    pair = np.minimum(*both) > 0
+    is_sum = there & pair & (np.abs(both[0] + both[1] - sizes[:, None]) < 0.5)
+    is_part = there & pair & (np.abs(np.abs(both[0] - both[1]) - sizes[:, None]) < 0.5)
+    return np.concatenate([is_sum.any(axis=1), is_part.any(axis=1)], axis=1).astype(np.float32)

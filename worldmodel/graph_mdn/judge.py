@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from rlflow.env.observation.tensors import AXES
 from worldmodel.edits.match_patterns import Effect
 from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, Asked, MatchBatch, match_batch
@@ -22,6 +23,7 @@ JUDGED = (  # what the network takes, of any size, so that it is traced once
         tf.TensorSpec([None], tf.bool),
         tf.TensorSpec([None, COPIES]),
         *[tf.TensorSpec([None, COPIES], tf.int32)] * 2,
+        tf.TensorSpec([None, 2 * AXES]),
     ),
     TABLE,
 )

@@ -72,6 +72,7 @@ class MatchBatches:
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
         self.examples, self.vocabulary, self.table, self.seed = examples, vocabulary, table, seed
+        self.seen = Table.of(table)
 
     def __call__(self, step: int) -> Batch:
         random, examples = np.random.default_rng([self.seed, step]), self.examples
@@ -88,10 +89,11 @@ class MatchBatches:
     ) -> Batch:
         """effects: of the first matches."""
         menu, vocabulary = Menu(self.vocabulary, self.table), self.vocabulary
-        for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
-            menu.add(owner, match, vocabulary.candidates(match[0]), partial(self._some, random, effect))
-        choices = menu.choices()
         happened = np.array([vocabulary.number_of(effect) for effect in effects], np.int32)
+        for owner, (match, effect) in enumerate(zip(asked, effects, strict=False)):
+            some = partial(self._some, random, effect, happened[owner])
+            menu.add(owner, match, vocabulary.candidates(match[0]), some)
+        choices = menu.choices()
         structures = choices.structures == happened[choices.structure_owners]
         slots, true = structures[choices.slot_structures], np.zeros(len(choices.fillings), np.float32)
         ends = np.searchsorted(choices.filling_owners, np.arange(len(slots) + 1))
@@ -99,14 +101,16 @@ class MatchBatches:
             stood = self._stood(choices.slots[slot], effects[choices.slot_owners[slot]])
             true[ends[slot] + menu.named[slot][1].index(stood)] = 1.0
         return Batch(
-            match_batch(asked, self.table), choices, Table.of(self.table),
+            match_batch(asked, self.table), choices, self.seen,
             np.array(applies, np.float32), structures.astype(np.float32), true,
         )  # fmt: skip
 
-    def _some(self, random: np.random.Generator, effect: Effect, slot: int, named: list[int]) -> list[int]:
-        """What is offered for a slot: what stood there and as many others; of a structure that did not happen, one."""
-        if self.vocabulary.slots[slot][0] != self.vocabulary.number_of(effect):
-            return named[:1]
+    def _some(
+        self, random: np.random.Generator, effect: Effect, happened: int, slot: int, named: list[int]
+    ) -> list[int]:
+        """What is offered for a slot: what stood there and as many others; of a structure that did not happen, none."""
+        if self.vocabulary.slots[slot][0] != happened:
+            return []
         if len(named) <= FILLINGS:
             return named
         stood = named.index(self._stood(slot, effect))

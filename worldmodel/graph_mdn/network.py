@@ -13,18 +13,17 @@ from graph_nets.graphs import GraphsTuple
 
 from rlflow.collect.signatures import OPERATOR_COLUMNS
 from rlflow.env.observation.operators import N_OPS
-from rlflow.env.observation.tensors import AXES, TENSOR_FEATURES
-from worldmodel.graph_mdn.comparison import Comparison, sums
+from rlflow.env.observation.tensors import TENSOR_FEATURES
+from worldmodel.graph_mdn.comparison import Comparison
 from worldmodel.graph_mdn.effects import COPIES, Choices
 from worldmodel.graph_mdn.match_graphs import ROLES, MatchBatch
-from worldmodel.graph_mdn.signature_table import ATTRIBUTES, NUMBERS, SignatureTable
+from worldmodel.graph_mdn.signature_table import ATTRIBUTES, NUMBERS, WAVES, SignatureTable
 from worldmodel.mdn_rnn.mdn import Mixture, mixture_from_parameters
 from worldmodel.mdn_rnn.normaliser import Normaliser
 from worldmodel.message_passing import full_step, messages, processed
 
 NODE_INPUTS, NODE_OUTPUTS = 8, 4  # that are told apart; those behind share the last
 NODE_SLOTS = NODE_INPUTS + NODE_OUTPUTS
-WAVES = 6  # frequencies
 LEAST_LOG_SIGMA = -7.0  # of a standardised cost: a thousandth of what costs differ by
 
 
@@ -35,15 +34,18 @@ class Table(NamedTuple):
     tensors: tf.Tensor
     numbers: tf.Tensor
     attributes: tf.Tensor
+    operator_waves: tf.Tensor
+    tensor_waves: tf.Tensor
 
     @classmethod
     def of(cls, table: SignatureTable) -> Self:
-        return cls(table.operators, table.tensors, table.numbers, table.attributes)
+        return cls(*[tf.constant(getattr(table, name)) for name in cls._fields])
 
 
 TABLE = Table(  # of any size, so that functions of it are traced once
     tf.TensorSpec([None, OPERATOR_COLUMNS]), tf.TensorSpec([None, TENSOR_FEATURES]), tf.TensorSpec([None, NUMBERS]),
-    tf.TensorSpec([None, ATTRIBUTES]),
+    tf.TensorSpec([None, ATTRIBUTES]), tf.TensorSpec([None, 2 * WAVES * (OPERATOR_COLUMNS - 1)]),
+    tf.TensorSpec([None, 2 * WAVES * TENSOR_FEATURES]),
 )  # fmt: skip
 
 
@@ -73,18 +75,11 @@ class SignatureEncoder(snt.Module):
 
     def __call__(self, table: Table) -> tuple[tf.Tensor, tf.Tensor]:
         ids = tf.cast(table.operators[:, 0], tf.int32)
-        attributes, features = table.operators[:, 1:], table.tensors
-        of_operators = [self.operator_embedding(ids), self.operator_statistics(attributes), _waves(attributes)]
-        of_tensors = [self.tensor_statistics(features), _waves(features)]
+        of_operators = [
+            self.operator_embedding(ids), self.operator_statistics(table.operators[:, 1:]), table.operator_waves
+        ]  # fmt: skip
+        of_tensors = [self.tensor_statistics(table.tensors), table.tensor_waves]
         return self.operator(tf.concat(of_operators, axis=-1)), self.tensor(tf.concat(of_tensors, axis=-1))
-
-
-def _waves(features: tf.Tensor) -> tf.Tensor:
-    """[n, F] to [n, 2 · WAVES · F]: sines and cosines of rising frequency, in which sizes that are close on a
-    logarithmic scale lie apart (Tancik et al. 2020)."""
-    angles = features[..., None] * (np.pi / 4 * 2.0 ** np.arange(WAVES)).astype(np.float32)
-    waves = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
-    return tf.reshape(waves, [-1, 2 * WAVES * features.shape[-1]])
 
 
 class NodeBatch(NamedTuple):
@@ -199,8 +194,7 @@ class MatchNetwork(snt.Module):
             compared(where, tf.where(where, rows, 0), mine, theirs, of_match)
             for compared, (where, mine, theirs, of_match) in zip(self.comparisons, seen, strict=True)
         ])  # fmt: skip
-        sizes = tf.math.expm1(numbers[:, :AXES])
-        return tf.concat([beside, sums(tf.gather(sizes, tf.where(of_tensors, rows, 0)), sizes, choices.tensors)], -1)
+        return tf.concat([beside, choices.sums], -1)
 
     def _matches(self, batch: MatchBatch, operators: tf.Tensor, tensors: tf.Tensor) -> tf.Tensor:
         """[M, width]."""

@@ -37,14 +37,14 @@ class NodeBatches:
     """
 
     def __init__(self, examples: Sequence[Costed], table: SignatureTable, at_once: int, seed: int):
-        self.examples, self.table, self.at_once, self.seed = examples, table, at_once, seed
+        self.examples, self.table, self.at_once, self.seed = examples, Table.of(table), at_once, seed
 
     def __call__(self, step: int) -> tuple[NodeBatch, Table, np.ndarray]:
         random = np.random.default_rng([self.seed, step])
         chosen = random.choice(len(self.examples), min(self.at_once, len(self.examples)), replace=False)
         drawn = [self.examples[k] for k in np.sort(chosen).tolist()]
         nodes = joined([example.nodes for example in drawn])
-        return nodes, Table.of(self.table), np.concatenate([e.log_ns for e in drawn])
+        return nodes, self.table, np.concatenate([e.log_ns for e in drawn])
 
 
 def single_nodes(training: TrainingSet, table: SignatureTable) -> list[Costed]:

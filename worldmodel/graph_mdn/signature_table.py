@@ -11,6 +11,7 @@ from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, LENGTH, SIZE
 from worldmodel.edits.saved_arrays import checked_array
 
 NUMBERS = AXES + ELEMENTS
+WAVES = 6  # frequencies
 ATTRIBUTES = sum(LISTS.values()) + len(INTEGERS)  # those of an operator that are integers; they come first
 
 
@@ -20,7 +21,9 @@ class SignatureTable:
     operators: float32 [O, OPERATOR_COLUMNS]. tensors: float32 [S, TENSOR_FEATURES]. numbers: float32 [S, NUMBERS], the
     sizes of a tensor and its content, if it is small, all as log(1 + n), 0 for none. attributes: float32 [O,
     ATTRIBUTES], an operator's integers, likewise. kinds: int [S], equal for tensors that differ in their content alone.
-    It grows with what is observed; a row once given stays.
+    operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], tensor_waves: float32 [S, 2 · WAVES ·
+    TENSOR_FEATURES]: sines and cosines of rising frequency, in which sizes that are close on a logarithmic scale lie
+    apart (Tancik et al. 2020). It grows with what is observed; a row once given stays.
     """
 
     def __init__(self):
@@ -30,17 +33,21 @@ class SignatureTable:
         self.numbers = np.zeros((1, NUMBERS), np.float32)
         self.attributes = np.zeros((1, ATTRIBUTES), np.float32)
         self.kinds = np.zeros(1, np.int64)
+        self.operator_waves, self.tensor_waves = _waves(self.operators[:, 1:]), _waves(self.tensors)
 
     def learn(self, observed: SignatureFeatures) -> None:
         operators, tensors = self._rows
         self.operators = _appended(operators, self.operators, observed.operators, observed.operator_features)
         self.tensors = _appended(tensors, self.tensors, observed.tensors, observed.tensor_features)
         if len(self.tensors) > len(self.numbers):
-            self.numbers = np.concatenate([self.numbers, _numbers(self.tensors[len(self.numbers) :])])
+            new = self.tensors[len(self.numbers) :]
+            self.numbers = np.concatenate([self.numbers, _numbers(new)])
+            self.tensor_waves = np.concatenate([self.tensor_waves, _waves(new)])
             self.kinds = np.unique(self.tensors[:, :LENGTH], axis=0, return_inverse=True)[1].reshape(-1)
         if len(self.operators) > len(self.attributes):
-            new = self.operators[len(self.attributes) :, 1 : 1 + ATTRIBUTES]
-            self.attributes = np.concatenate([self.attributes, _unshown(new)])
+            new = self.operators[len(self.attributes) :, 1:]
+            self.attributes = np.concatenate([self.attributes, _unshown(new[:, :ATTRIBUTES])])
+            self.operator_waves = np.concatenate([self.operator_waves, _waves(new)])
 
     def operator_rows(self, signatures: Iterable[int]) -> list[int]:
         return [self._rows[0].get(signature, 0) for signature in signatures]
@@ -71,6 +78,12 @@ def _numbers(tensors: np.ndarray) -> np.ndarray:
 def _unshown(numbers: np.ndarray) -> np.ndarray:
     """1 + log(1 + n) with the sign of n, and 0 for none, as log(1 + n) with the sign of n."""
     return np.sign(numbers) * np.maximum(np.abs(numbers) - 1, 0)
+
+
+def _waves(features: np.ndarray) -> np.ndarray:
+    """[n, F] to float32 [n, 2 · WAVES · F]."""
+    angles = features[..., None] * (np.pi / 4 * 2.0 ** np.arange(WAVES)).astype(np.float32)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(features), -1)
 
 
 def _appended(rows: dict[int, int], table: np.ndarray, signatures: np.ndarray, features: np.ndarray) -> np.ndarray:

@@ -16,8 +16,8 @@ from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
 from worldmodel.edits.training_set import TrainingSet
-from worldmodel.graph_mdn.comparison import Comparison, sums
-from worldmodel.graph_mdn.effects import COPIES, Menu
+from worldmodel.graph_mdn.comparison import Comparison
+from worldmodel.graph_mdn.effects import COPIES, Menu, sums
 from worldmodel.graph_mdn.judge import Judge, Verdict, segment_softmax
 from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, PAIR, match_batch
 from worldmodel.graph_mdn.match_training import REWRITTEN, Examples, MatchBatches, vocabulary_of
@@ -277,14 +277,14 @@ def test_which_operand_is_which_is_seen(learnt):
 def test_what_is_equal_and_what_is_a_sum_is_told():
     """Of fillings beside a match: rows 1 to 3 have the sizes 3, 4 and 7, row 4 has 5; the match has rows 1 and 2."""
     sizes = np.array([[0.0] * 6, *[[n] + [0.0] * 5 for n in (3, 4, 7, 5)]], np.float32)
-    beside = np.zeros((4, COPIES), np.int32)
-    beside[:, :2] = 1, 2
-    seen = sums(tf.constant(sizes[1:]), tf.constant(sizes), tf.constant(beside)).numpy()
+    seen = sums(sizes[1:], sizes[[1, 2]])
     assert np.array_equal(seen[:, 0], [0, 0, 1, 0]) and not seen[:, 1:6].any()
-    beside[:, :2] = 3, 2  # 7 and 4
-    seen = sums(tf.constant(sizes[1:]), tf.constant(sizes), tf.constant(beside)).numpy()
+    seen = sums(sizes[1:], sizes[[3, 2]])  # 7 and 4
     assert np.array_equal(seen[:, 6], [1, 0, 0, 0]) and not seen[:, :6].any()
+    assert not sums(sizes, sizes[[1, 0]]).any()  # none is no summand
 
+    beside = np.zeros((4, COPIES), np.int32)
+    beside[:, :2] = 3, 2
     tf.random.set_seed(0)
     logs, rows, where = tf.constant(np.log1p(sizes)), tf.constant([1, 2, 3, 4]), np.array([True, True, True, False])
     said_of = Comparison(16)(tf.constant(where), rows, logs, logs, tf.constant(beside)).numpy()
