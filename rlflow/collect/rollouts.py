@@ -58,6 +58,7 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
         for action, after in islice(steps, max_steps - len(actions)):
             actions.append(action)
             states.append(after)
+        state.arrays()  # now, of what this step changed; asked for in the end, of all that changed since the start
     if not actions:
         raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
     return record(task, reward, states, actions, index)

@@ -124,12 +124,12 @@ class DreamStates:
 
     # -- copies ------------------------------------------------------------------------------------
 
-    def copies(self, n: int) -> "DreamStates":
-        """n states that are as the only one is."""
+    def taken(self, rows: np.ndarray) -> "DreamStates":
+        """Copies of the states in rows, int [k], which may be the same."""
         other = DreamStates.__new__(DreamStates)
-        other.index, other.n = self.index, n
+        other.index, other.n = self.index, len(rows)
         for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts"):
-            setattr(other, name, np.repeat(getattr(self, name), n, axis=0))
+            setattr(other, name, getattr(self, name)[rows])
         return other
 
     def copy_rows(self, rows: np.ndarray, source: "DreamStates") -> None:

@@ -24,7 +24,7 @@ class EditsImagination:
         self._gained = np.full(n, self._start_gained, np.float64)  # ps, since the unchanged graph
         self._simulator = model.simulator(index, [nodes])
         self._start = self._simulator.states
-        self._simulator.states = self._start.copies(n)
+        self._simulator.states = self._start.taken(np.zeros(n, np.int64))
         self._node_latents = node_latents(index, model.latents)
         self._start_sum = model.latents.offset + self._node_latents(nodes).sum(axis=0)
         self._sums = np.tile(self._start_sum, (n, 1))

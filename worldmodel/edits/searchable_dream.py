@@ -90,7 +90,7 @@ class SearchableDream:
 
     def step(self, state: "SearchableState", match: SearchableMatch) -> "SearchableState":
         """The state after the match; the state itself where the model is too uncertain of it."""
-        states = self._simulator.states = state.states.copies(1)
+        states = self._simulator.states = state.states.taken(np.zeros(1, np.int64))
         states.grow()
         gain, _, uncertainty, change = self._simulator.step(np.zeros(1, np.int64), np.array([match.number]))
         if uncertainty[0] > self.uncertainty_limit:

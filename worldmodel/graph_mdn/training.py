@@ -16,6 +16,7 @@ from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.training import best_trajectories, learn_latents, learn_mean_rewards
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
+from worldmodel.graph_mdn.class_rewards import with_predicted
 from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.descent import Descent
 from worldmodel.graph_mdn.match_training import MatchBatches, match_loss
@@ -57,6 +58,7 @@ def train(
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = sum(episode.interactions for episode in source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
+    model.mean_rewards = with_predicted(model, learnt)
     model.save(folder)
     return Trained(model, held_out, results)
 
