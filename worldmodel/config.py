@@ -159,9 +159,10 @@ class GraphMDNConfig(WorldModelConfig):
     gaussians: int = option(
         1, "components of the mixture that a node's cost is; several where the same node may cost different things"
     )
-    match_steps: int = option(3000, "gradient steps of the network that judges matches")
+    match_networks: int = option(2, "that judge matches; of what they do not agree on a dream is not sure")
+    match_steps: int = option(1500, "gradient steps of each of them")
     node_steps: int = option(10000, "gradient steps of the network that costs nodes")
-    learning_rate: float = option(0.002, "at the start of each of the two; it falls along a cosine")
+    learning_rate: float = option(0.002, "at the start of each network's training; it falls along a cosine")
 
     def __post_init__(self):
         super().__post_init__()
@@ -170,7 +171,7 @@ class GraphMDNConfig(WorldModelConfig):
 
     @property
     def total_steps(self) -> int:
-        return self.match_steps + self.node_steps
+        return self.match_networks * self.match_steps + self.node_steps
 
 
 @dataclass(frozen=True)

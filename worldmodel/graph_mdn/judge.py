@@ -1,4 +1,8 @@
-"""The match network as others ask it: whether rules apply to matches, and what they do there; remembered."""
+"""The match networks as others ask them: whether rules apply to matches, and what they do there; remembered.
+
+Networks that learnt the same from other first weights agree on what follows from it, and hardly on the rest: one alone
+was sure of effects that were wrong, which controllers then sought out (deep ensembles; Lakshminarayanan et al. 2017).
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +14,7 @@ from rlflow.env.observation.tensors import AXES
 from worldmodel.edits.match_patterns import Effect
 from worldmodel.graph_mdn.effects import COPIES, Choices, Menu, Vocabulary
 from worldmodel.graph_mdn.match_graphs import EDGE_COLUMNS, Asked, MatchBatch, match_batch
-from worldmodel.graph_mdn.network import TABLE, MatchNetwork, Table
+from worldmodel.graph_mdn.network import TABLE, Judgement, MatchNetwork, Table
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
 AT_ONCE = 256  # matches that are judged at once
@@ -30,9 +34,9 @@ JUDGED = (  # what the network takes, of any size, so that it is traced once
 
 
 class Verdict(NamedTuple):
-    """applies: probability. effect: the likeliest; None if the like was never rewritten. sure: its probability and that
-    of all that differ from it in contents of tensors alone: what those are, weights may say, which nobody sees, and
-    nothing costs more for it."""
+    """applies: probability, the mean of all networks'. effect: the likeliest by that; None if the like was never
+    rewritten. sure: its least probability, and that of all that differ from it in contents of tensors alone: what those
+    are, weights may say, which nobody sees, and nothing costs more for it."""
 
     applies: float
     effect: Effect | None
@@ -40,17 +44,20 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """network, vocabulary, table: what it judges with."""
+    """networks, vocabulary, table: what it judges with."""
 
-    def __init__(self, network: MatchNetwork, vocabulary: Vocabulary, table: SignatureTable):
-        self.network, self.vocabulary, self.table = network, vocabulary, table
-        self._call = tf.function(network, input_signature=JUDGED, autograph=False)
+    def __init__(self, networks: Sequence[MatchNetwork], vocabulary: Vocabulary, table: SignatureTable):
+        self.networks, self.vocabulary, self.table = networks, vocabulary, table
+        self._call = tf.function(self._all, input_signature=JUDGED, autograph=False)
         self._known: dict[Asked, Verdict] = {}
 
     def __call__(self, asked: Asked) -> Verdict:
         if asked not in self._known:
             self.consider([asked])
         return self._known[asked]
+
+    def _all(self, *batch) -> list[Judgement]:
+        return [network(*batch) for network in self.networks]
 
     def consider(self, several: Sequence[Asked]) -> None:
         """Judges these at once, which costs little more than one."""
@@ -65,9 +72,9 @@ class Judge:
             menu.add(owner, asked, self.vocabulary.candidates(asked[0]))
         choices = menu.choices()
         judged = self._call(match_batch(several, self.table), choices, Table.of(self.table))
-        applies = tf.sigmoid(judged.applies).numpy()
-        structures = segment_softmax(judged.structures.numpy(), choices.structure_owners)
-        fillings = segment_softmax(judged.fillings.numpy(), choices.filling_owners)
+        applies = np.mean([tf.sigmoid(one.applies).numpy() for one in judged], axis=0)
+        structures = np.stack([segment_softmax(one.structures.numpy(), choices.structure_owners) for one in judged])
+        fillings = np.stack([segment_softmax(one.fillings.numpy(), choices.filling_owners) for one in judged])
         result = []
         for owner, asked in enumerate(several):
             effect, sure = self._likeliest(owner, asked, menu, choices, structures, fillings)
@@ -77,24 +84,25 @@ class Judge:
     def _likeliest(
         self, owner: int, asked: Asked, menu: Menu, choices: Choices, structures: np.ndarray, fillings: np.ndarray
     ) -> tuple[Effect | None, float]:
+        """structures [networks, C], fillings [networks, F]: probabilities."""
         offered = np.flatnonzero(choices.structure_owners == owner)
         if not len(offered):
             return None, 0.0
-        best = offered[structures[offered].argmax()]
-        sure, chosen = float(structures[best]), ([], [])  # operators, tensors
+        best = offered[structures[:, offered].mean(axis=0).argmax()]
+        sure, chosen = structures[:, best], ([], [])  # operators, tensors
         for slot in np.flatnonzero(choices.slot_structures == best):
             is_tensor, named = menu.named[slot]
             which = choices.filling_owners == slot
-            of_slot, likeliest = fillings[which], fillings[which].argmax()
+            of_slot, likeliest = fillings[:, which], fillings[:, which].mean(axis=0).argmax()
             chosen[is_tensor].append(named[likeliest])
             if is_tensor:
                 kinds = self.table.kinds[choices.fillings[which]]
-                sure *= float(of_slot[kinds == kinds[likeliest]].sum())
+                sure = sure * of_slot[:, kinds == kinds[likeliest]].sum(axis=1)
             else:
-                sure *= float(of_slot[likeliest])
+                sure = sure * of_slot[:, likeliest]
         pattern, signature = asked
         ranks = dict(zip(signature[len(pattern.nodes) :], pattern.rank_signatures, strict=True))
-        return self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks), sure
+        return self.vocabulary.effect(int(choices.structures[best]), *chosen, ranks), float(sure.min())
 
 
 def segment_softmax(logits: np.ndarray, owners: np.ndarray) -> np.ndarray:

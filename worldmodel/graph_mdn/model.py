@@ -36,15 +36,15 @@ from worldmodel.graph_mdn.neural_rules import NeuralRules
 from worldmodel.graph_mdn.signature_table import SignatureTable
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
-FORMAT = 3  # of what is saved
-MATCH, NODE = "match/", "node/"  # before the names of the networks' arrays
+FORMAT = 4  # of what is saved
+MATCH, NODE = "match-{}/", "node/"  # before the names of the networks' arrays
 
 
 class GraphMDNWorldModel(EditsWorldModel):
     """See `worldmodel.edits.model.EditsWorldModel`, whose machinery of named nodes it dreams with. Where that looks
     into tables, this asks networks.
 
-    Attributes: table, what was observed; examples, vocabulary; match_network, node_network.
+    Attributes: table, what was observed; examples, vocabulary; match_networks, node_network.
     """
 
     arrays_file = "weights.npz"
@@ -58,10 +58,13 @@ class GraphMDNWorldModel(EditsWorldModel):
         self.table, self.examples = table, Examples.of(rules)
         self.vocabulary = vocabulary_of(rules, self.examples)
         sizes = len(self.vocabulary.structures), len(self.vocabulary.slots)
-        self.match_network = MatchNetwork(spec.n_rules, *sizes, config.width, config.message_passing_steps)
+        self.match_networks = [
+            MatchNetwork(spec.n_rules, *sizes, config.width, config.message_passing_steps)
+            for _ in range(config.match_networks)
+        ]
         self.node_network = NodeNetwork(config.width, reach, config.gaussians)
         self._build()
-        judge = Judge(self.match_network, self.vocabulary, table)
+        judge = Judge(self.match_networks, self.vocabulary, table)
         costs = NeuralCosts(self.node_network, table, reach, gains, laws)
         neural = NeuralRules.of(rules, judge)
         super().__init__(spec, config, neural, costs, latents, rewards, mean_rewards, best_trajectories)
@@ -85,7 +88,8 @@ class GraphMDNWorldModel(EditsWorldModel):
         nothing = Menu(self.vocabulary, self.table).choices()
         one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
         node = NodeBatch(one, one, one, one, none, none, np.zeros(0, np.float32))
-        self.match_network(*tf.nest.map_structure(tf.constant, (match, nothing, table)))
+        for network in self.match_networks:
+            network(*tf.nest.map_structure(tf.constant, (match, nothing, table)))
         self.node_network(*tf.nest.map_structure(tf.constant, (node, table)))
 
     # -- files -------------------------------------------------------------------------------------
@@ -94,7 +98,9 @@ class GraphMDNWorldModel(EditsWorldModel):
         """Writes model.json, learnt.json and weights.npz. The same model gives the same bytes."""
         write_description(folder, self.config, self.spec)
         write_json(Path(folder) / "learnt.json", self.learnt() | {"reach": self.costs.reach, "files": FORMAT})
-        networks = module_arrays(self.match_network, MATCH) | module_arrays(self.node_network, NODE)
+        networks = module_arrays(self.node_network, NODE)
+        for number, network in enumerate(self.match_networks):
+            networks |= module_arrays(network, MATCH.format(number))
         write_arrays(Path(folder) / self.arrays_file, self.arrays() | networks)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -111,6 +117,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         table = SignatureTable.of(arrays)
         model = cls(spec, config, parts.rules, table, learnt["reach"], gains, CostLaws.of(arrays), *parts[1:])
         check_mean_rewards(model)
-        restore_arrays(model.match_network, arrays, cls.arrays_file, MATCH)
+        for number, network in enumerate(model.match_networks):
+            restore_arrays(network, arrays, cls.arrays_file, MATCH.format(number))
         restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)
         return model

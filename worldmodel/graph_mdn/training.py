@@ -1,4 +1,4 @@
-"""Training of the world model "graph-mdn": the match network, then the node network."""
+"""Training of the world model "graph-mdn": the match networks, then the node network."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def train(
     config: GraphMDNConfig, spec: EncodingSpec, source: Sequence[Episode] | Callable, folder: Path | str, seed: int,
     log: Log | None = None, progress=None,
 ) -> Trained:  # fmt: skip
-    """See `worldmodel.training.train`. The folder gets a checkpoint for each of the two networks.
+    """See `worldmodel.training.train`. The folder gets a checkpoint for each of the networks.
 
     Its results: {"interactions", "match" and "node": the last losses of the networks}.
     """
@@ -87,12 +87,14 @@ class _Networks:
         self.log, self.progress, self.first = log, progress, 0
 
     def matches(self) -> dict[str, float]:
-        """The last losses."""
-        model, network = self.model, self.model.match_network
-        network.signatures.fit(model.table)
-        batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed)
-        steps = model.config.match_steps
-        return self._descend("match", network, match_loss(network), match_training.BATCH, batches, steps)
+        """The last losses of the last one."""
+        model, losses = self.model, {}
+        for number, network in enumerate(model.match_networks):
+            network.signatures.fit(model.table)
+            batches = MatchBatches(model.examples, model.vocabulary, model.table, self.seed + number)
+            steps, loss = model.config.match_steps, match_loss(network)
+            losses = self._descend("match", number, network, loss, match_training.BATCH, batches, steps)
+        return losses
 
     def nodes(self, learnt: TrainingSet) -> dict[str, float]:
         model, network = self.model, self.model.node_network
@@ -101,15 +103,15 @@ class _Networks:
         fit_node_statistics(network, examples, model.table)
         batches = NodeBatches(examples, model.table, STATES_AT_ONCE if model.costs.reach else SIGNATURES, self.seed)
         steps = model.config.node_steps
-        return self._descend("node", network, node_loss(network), node_training.BATCH, batches, steps)
+        return self._descend("node", 0, network, node_loss(network), node_training.BATCH, batches, steps)
 
     def _descend(
-        self, name: str, network, loss: Callable, signature: tuple, batches: Callable, steps: int
+        self, name: str, number: int, network, loss: Callable, signature: tuple, batches: Callable, steps: int
     ) -> dict[str, float]:
         config = self.model.config
         if self.progress is not None:
             self.progress.set_description(f"{name} network")
-        checkpoint = self.folder / f"{name}-network.npz"
+        checkpoint = self.folder / f"{name}-network-{number}.npz"
         descent = Descent(network, checkpoint, self.description, config.checkpoint_seconds)
         rate, curves = config.learning_rate, None if self.log is None else self._curves(name)
         losses = descent.run(loss, signature, batches, steps, rate, curves, self.progress)

@@ -125,7 +125,7 @@ def test_a_loaded_model_says_the_same_and_a_damaged_one_nothing(trained, tmp_pat
 
 
 def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypatch):
-    """Killed in the middle of each of the two networks, at its last checkpoint."""
+    """Killed in the middle of each of the three networks, at its last checkpoint."""
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     episodes, spec = random_episodes(task, 12, 6), task.encoding_spec
     config = GraphMDNConfig(width=8, latent=4, match_steps=6, node_steps=6, holdout=0.0, checkpoint_seconds=1e-9)
@@ -139,7 +139,7 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypat
         return log
 
     monkeypatch.setattr("worldmodel.graph_mdn.descent.LOG_EVERY", 1)
-    for last in (3, 9):
+    for last in (3, 9, 15):
         with pytest.raises(KeyboardInterrupt):
             train(config, spec, episodes, tmp_path / "killed", 3, killed_at(last))
     train(config, spec, episodes, tmp_path / "killed", 3)
@@ -232,11 +232,34 @@ def test_what_happened_is_always_among_the_choices(learnt):
 def test_a_verdict_does_not_depend_on_who_is_judged_beside(trained):
     model, _ = trained
     several = model.examples.rewritten
-    together, singly = (Judge(model.match_network, model.vocabulary, model.table) for _ in range(2))
+    together, singly = (Judge(model.match_networks, model.vocabulary, model.table) for _ in range(2))
     together.consider(several)
     for asked in several:
         one, other = together(asked), singly(asked)
         assert one.effect == other.effect and one.applies == pytest.approx(other.applies, abs=1e-5)
+
+
+def test_what_networks_do_not_agree_on_is_not_sure(learnt):
+    """Untrained ones: what both say is as sure as the one is that doubts it more; where one of them prefers another
+    structure or operator, it gives this one no more than a half."""
+    training, table = learnt
+    examples = Examples.of(training.groundings.rules)
+    vocabulary, networks = vocabulary_of(training.groundings.rules, examples), []
+    for seed in range(2):
+        tf.random.set_seed(seed)
+        networks.append(MatchNetwork(500, len(vocabulary.structures), len(vocabulary.slots), 16, 1))
+    both, *each = (Judge(some, vocabulary, table) for some in (networks, networks[:1], networks[1:]))
+    agreed, differed = 0, 0
+    for asked in examples.rewritten:
+        said, (one, other) = both(asked), (judge(asked) for judge in each)
+        assert said.applies == pytest.approx((one.applies + other.applies) / 2, abs=1e-6)
+        if one.effect == other.effect:
+            assert said.effect == one.effect and said.sure == pytest.approx(min(one.sure, other.sure), rel=1e-4)
+            agreed += 1
+        elif any(said.effect[:3] != judged.effect[:3] for judged in (one, other)):
+            assert said.sure <= 0.5
+            differed += 1
+    assert agreed and differed
 
 
 def test_only_rules_that_were_ever_refuted_are_judged(trained):
