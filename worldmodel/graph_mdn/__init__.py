@@ -2,15 +2,16 @@
 
   signature_table.py   SignatureTable: how operators and tensors are observed, by signature
   match_graphs.py      MatchBatch: matches as graphs, with what is equal in them
-  effects.py           Vocabulary, Menu: what can happen, taken apart into choices
-  comparison.py        Comparison: what is equal in two things, and what is a sum
+  effects.py           Vocabulary, Menu: what can happen, taken apart into choices; what is a sum
+  comparison.py        Comparison: what is equal in two things
   network.py           MatchNetwork, NodeNetwork: the two networks
-  judge.py             Judge: what the match network says of matches, remembered
+  judge.py             Judge: what the match networks say of matches, remembered
   neural_rules.py      NeuralRules: that in place of the tables of "edits"
   node_batches.py      NodeRows: nodes and what is around them, as arrays
   cost_laws.py         CostLaws: a law for each kind of operator, from its sizes to what it costs
   neural_costs.py      NeuralCosts: what laws and the node network say of nodes
   simulator.py         NeuralSimulator: steps of dreams
+  class_rewards.py     what match classes gain that nobody rewrote, where controllers begin
   match_training.py, node_training.py, descent.py, training.py
   model.py             GraphMDNWorldModel
 
@@ -39,6 +40,6 @@ So a dream steps as fast as one of "edits" once it has met what there is to meet
 Nothing recurs: the graph is the whole state. A recurrent state would be of use where rewards depend on more than that.
 
 Where a pattern was never seen, no match of it is dreamt of: the patterns, which say how matches hang together, are
-learnt as they are in "edits". Where a network is not sure (an effect below SURE, a cost whose spread is wide) a step
-says so by the same three uncertainties as "edits".
+learnt as they are in "edits". Where a network is not sure (an effect to which one of the match networks gives less than
+SURE, a cost whose spread is wide) a step says so by the same three uncertainties as "edits".
 """
