@@ -1,9 +1,9 @@
 """CMA-ES in the dream: of a generation of controllers those count whose dreams have the highest returns.
 
 A controller scores match classes (see worldmodel/base.py) and NO-OP, and takes a match of the best class that has one.
-Only classes that can be reached are scored, those that were met in a batch of random play before the first generation;
-others are never chosen. The search begins at a greedy prior: its first mean takes, of the classes that have a match,
-the one of the highest mean reward in the data, until none gains.
+Only classes that can be reached are scored, those that were met in play before the first generation, at random and by
+the prior; others are never chosen. The search begins at a greedy prior: its first mean takes, of the classes that have
+a match, the one of the highest mean reward in the data, until none gains.
 
 The last output is a location coordinate u. Among the `count` matches of the chosen class, numbered in their order, the
 one nearest to σ(u) · (count - 1) is best: the logits of matches are minus the distance to it. Both stages go through
@@ -106,7 +106,7 @@ class CMAES(Controller):
         env = self.open(make_env, config.popsize * config.dreams)
         try:
             if not len(self.history):
-                self.play_at_random(env, seed)
+                self.explore(env, seed)
                 self.keep(env, [self.mean], seed)
             search = self.replayed(seed)
             while len(self.history) + search.size <= config.generations * config.popsize:
@@ -147,15 +147,21 @@ class CMAES(Controller):
         """Generations that were played, in units of popsize individuals."""
         return len(self.history) // self.config.popsize
 
-    def play_at_random(self, env, seed) -> None:
-        """Learns which match classes can be reached."""
+    def explore(self, env, seed) -> None:
+        """Learns which match classes can be reached: by random play, and by play around the greedy prior, which leads
+        further than chance does."""
         rng = np.random.default_rng([seed, 2])
         reachable = np.zeros(len(self.xfer_ids), bool)
-        observation, _ = env.reset(seed=derive_seed(seed, 3))
-        for _ in range(RANDOM_STEPS):
-            reachable |= (self.choices(observation) > 0).any(axis=0)
-            observation, *_ = env.step(uniform_actions(observation["counts"], rng))
-            self.env_steps += env.num_envs
+        ways = (
+            (RANDOM_STEPS, lambda observation: uniform_actions(observation["counts"], rng)),
+            (self.config.max_steps, lambda observation: self.act(observation, greedy=False, rng=rng)),
+        )
+        for number, (steps, act) in enumerate(ways):
+            observation, _ = env.reset(seed=derive_seed(seed, 3, number))
+            for _ in range(steps):
+                reachable |= (self.choices(observation) > 0).any(axis=0)
+                observation, *_ = env.step(act(observation))
+                self.env_steps += env.num_envs
         self.know(reachable)
 
     def fitness(self, env, individuals, seed) -> np.ndarray:

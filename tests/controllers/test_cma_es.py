@@ -8,7 +8,7 @@ from controllers.scores import Scores, by_mean_reward
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of
-from tests.toys.latent import Identity, Sacrifice, latent_spaces, make, vector
+from tests.toys.latent import Identity, Sacrifice, Toy, latent_spaces, make, vector
 
 POLICIES = options_of(CMAESConfig)["policy"].choices
 CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10)
@@ -109,7 +109,7 @@ class Later(Identity):
         self._counts[-1] = 0
 
 
-def test_what_random_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
+def test_what_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
     config = CMAESConfig(generations=2, popsize=6, dreams=1)
     controller = make(CMAES, config, Later)
     controller.train(vector(Later), 0, tmp_path)
@@ -124,6 +124,38 @@ def test_what_random_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_p
     assert (observation["counts"][:, 3] > 0).any()
     for greedy in (True, False):
         assert 3 not in loaded.act(observation, greedy)[:, 0]
+
+
+class Far(Toy):
+    """Only forty good steps in a row lead to the last rule; one of the bad rules ends the episode."""
+
+    Z, N, L, STEPS = 1, 9, 1, 60
+    MEAN_REWARDS = np.array([1.0, *[-1.0] * 7, 1.0])
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space, _ = latent_spaces(self.Z, self.N, self.L, self.H, mean_rewards=self.MEAN_REWARDS)
+
+    def begin(self):
+        self.good = 0
+
+    def counts(self):
+        return np.array([1] * 8 + [int(self.good >= 40)])
+
+    def latent(self):
+        return np.zeros(1)
+
+    def play(self, xfer_id, location):
+        self.good += 1
+        return 1.0, xfer_id in range(1, 8)
+
+
+def test_what_the_greedy_prior_leads_to_is_reached(tmp_path):
+    config = CMAESConfig(generations=1, popsize=6, dreams=1)
+    env = Far()
+    controller = CMAES(config, env.observation_space, env.action_space)
+    controller.train(vector(Far), 0, tmp_path)
+    assert controller.reachable.all()
 
 
 def flat(dimension, full_covariance=100):
