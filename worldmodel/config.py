@@ -161,7 +161,7 @@ class GraphMDNConfig(WorldModelConfig):
     )
     match_networks: int = option(2, "that judge matches; of what they do not agree on a dream is not sure")
     match_steps: int = option(1500, "gradient steps of each of them")
-    node_steps: int = option(10000, "gradient steps of the network that costs nodes")
+    node_steps: int = option(4000, "gradient steps of the network that costs nodes")
     learning_rate: float = option(0.002, "at the start of each network's training; it falls along a cosine")
 
     def __post_init__(self):
