@@ -57,7 +57,7 @@ class LatentShapes:
     locations: int  # L
     n_match_classes: int  # K
     stop: bool  # whether there is a NO-OP
-    table: str  # a digest of each match class's rule and mean reward
+    table: str  # a digest of each match class's rule and usual reward
 
     @classmethod
     def of(cls, observation_space: gym.spaces.Dict, action_space: gym.spaces.MultiDiscrete) -> "LatentShapes":
@@ -67,7 +67,7 @@ class LatentShapes:
             counts, class_counts = observation_space["counts"], observation_space["class_counts"]
             (n_match_classes,) = class_counts.shape
             n_xfer_ids, locations = action_space.nvec.tolist()
-            table = class_counts.match_classes, class_counts.mean_rewards
+            table = class_counts.match_classes, class_counts.usual_rewards
             stop = bool(counts.low[-1])
             agree = counts.shape == (n_xfer_ids,) and all(column.shape == (n_match_classes,) for column in table)
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -75,7 +75,7 @@ class LatentShapes:
         if not agree:
             raise RLFlowError(
                 "a controller needs the observation Dict(z [Z], h [H], counts [N+1], class_counts [K] with their "
-                "match_classes and mean_rewards) and "
+                "match_classes and usual_rewards) and "
                 f"the action MultiDiscrete([N+1, L]); got {observation_space} and {action_space}"
             )
         digest = hashlib.sha256(b"".join(column.tobytes() for column in table)).hexdigest()
@@ -166,7 +166,7 @@ class Controller(Learner):
     def __init__(self, config, observation_space, action_space, seed: int = 0):
         super().__init__(config, LatentShapes.of(observation_space, action_space), seed)
         counted = observation_space["class_counts"]
-        self.match_classes, self.mean_rewards = counted.match_classes, counted.mean_rewards  # [K] each
+        self.match_classes, self.usual_rewards = counted.match_classes, counted.usual_rewards  # [K] each
 
     def act(self, observation, greedy: bool = True, rng: np.random.Generator | None = None) -> np.ndarray:
         """The actions, int64 [B, 2]: the most probable ones, or sampled with `rng`."""

@@ -3,7 +3,7 @@
 A controller scores match classes (see worldmodel/base.py) and NO-OP, and takes a match of the best class that has one.
 Only classes that can be reached are scored, those that were met in play before the first generation, at random and by
 the prior; others are never chosen. The search begins at a greedy prior: its first mean takes, of the classes that have
-a match, the one of the highest mean reward in the data, until none gains.
+a match, the one of the highest usual reward in the data, until none gains.
 
 The last output is a location coordinate u. Among the `count` matches of the chosen class, numbered in their order, the
 one nearest to σ(u) · (count - 1) is best: the logits of matches are minus the distance to it. Both stages go through
@@ -12,10 +12,9 @@ the one masked distribution.
 A checkpoint holds all fitness values: replaying them rebuilds the state of the search bit for bit, and the replayed
 mean is compared with the stored one.
 
-What gained most in the data is where the search begins, so what is kept is never worse in the same dreams. Mean rewards
-enter as ranks: units do not matter, and few classes that gain nothing are tried at once.
+What gained most in the data is where the search begins, so what is kept is never worse in the same dreams. Usual
+rewards enter as ranks: units do not matter, and few classes that gain nothing are tried at once.
 """
-
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +25,7 @@ from controllers.evaluation import play
 from controllers.evolution import Evolution
 from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
-from controllers.scores import Scores, by_mean_reward
+from controllers.scores import Scores, by_usual_reward
 from rlflow.common.errors import RLFlowError
 
 RANDOM_STEPS = 30  # steps of random play
@@ -48,7 +47,7 @@ class CMAES(Controller):
     def know(self, reachable: np.ndarray) -> None:
         """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
         self.reachable, s = reachable, self.shapes
-        bias = np.append(by_mean_reward(np.append(self.mean_rewards, 0.0)[reachable]), 0.0)
+        bias = np.append(by_usual_reward(np.append(self.usual_rewards, 0.0)[reachable]), 0.0)
         self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
         self.weights = self.scores.start.astype(np.float32)  # the best so far; what `act` plays
         self.mean = self.scores.start.copy()  # of the search after `history`

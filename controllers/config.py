@@ -123,7 +123,7 @@ class PPOConfig(LearnerConfig):
     )
     greedy_prior: float = option(
         5.0,
-        "match-classes: logits by which it prefers, before it learns, one of usual mean reward to NO-OP",
+        "match-classes: logits by which it prefers, before it learns, one of middling usual reward to NO-OP",
         at_least=0,
     )
     updates: int = option(60, "budget")

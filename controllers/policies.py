@@ -3,7 +3,7 @@
 `two-stage` is the paper's (sections 3.1.3 and 3.4): a rule head, then a location head that also sees an embedding of
 the chosen rule. To it a location is a number. `match-classes` chooses among the match classes that have a match
 (worldmodel/base.py), and takes the first match of that class. It begins with a greedy prior
-(`controller.ppo.greedy_prior`), by the mean reward of each class in the data, and learns what to do otherwise.
+(`controller.ppo.greedy_prior`), by the usual reward of each class in the data, and learns what to do otherwise.
 
 A *choice* is what a distribution is over: (xfer_id, location), int32 [B, 2], or the number of a match class, int32 [B],
 NO-OP being the last. z and h enter as they are: the world model standardises z, and h lies in ±1.
@@ -166,18 +166,18 @@ class TwoStagePolicy(Policy):
 
 
 class MatchClassPolicy(Policy):
-    """match_classes: int32 [K], the rule of each; mean_rewards: float32 [K], of each in the data."""
+    """match_classes: int32 [K], the rule of each; usual_rewards: float32 [K], of each in the data."""
 
     observes_counts = "class_counts"
 
-    def __init__(self, shapes, config, rng, match_classes: np.ndarray, mean_rewards: np.ndarray):
+    def __init__(self, shapes, config, rng, match_classes: np.ndarray, usual_rewards: np.ndarray):
         self.xfer_ids = np.append(match_classes, shapes.n_xfer_ids - 1).astype(np.int32)
         self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first match class of the same rule
-        gains = mean_rewards[mean_rewards > 0]
+        gains = usual_rewards[usual_rewards > 0]
         usual = np.median(gains) if len(gains) else 1.0
-        # NO-OP's reward is 0. Logarithmic in large mean rewards, so that small ones differ from none and the others are
+        # NO-OP's reward is 0. Logarithmic in large rewards, so that small ones differ from none and the others are
         # tried beside large ones.
-        scaled = np.arcsinh(np.append(mean_rewards, 0.0) / usual)
+        scaled = np.arcsinh(np.append(usual_rewards, 0.0) / usual)
         self.greedy_prior = (config.greedy_prior * scaled).astype(np.float32)
         super().__init__(shapes, config, rng)
 

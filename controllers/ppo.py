@@ -88,7 +88,7 @@ class PPO(ActorCritic, Controller):
         rng = np.random.default_rng(self.seed)
         if self.config.policy == "two-stage":
             return TwoStagePolicy(self.shapes, self.config, rng)
-        return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.mean_rewards)
+        return MatchClassPolicy(self.shapes, self.config, rng, self.match_classes, self.usual_rewards)
 
     def seen(self, observation):
         """[z, h, the counts that the policy observes]."""

@@ -46,14 +46,14 @@ class Scores:
         return tf.reshape(x, [rows, self.shapes[-1][1]])
 
 
-def by_mean_reward(mean_rewards: np.ndarray) -> np.ndarray:
-    """float64 [C] in ±1, of mean rewards [C]: the greedy prior by their ranks, whatever their unit.
+def by_usual_reward(usual_rewards: np.ndarray) -> np.ndarray:
+    """float64 [C] in ±1, of usual rewards [C]: the greedy prior by their ranks, whatever their unit.
 
     The last choice is to stop; what gains nothing comes RELUCTANCE behind it.
     """
-    gains, losses = np.unique(mean_rewards[mean_rewards > 0]), np.unique(-mean_rewards[mean_rewards < 0])
-    above = np.searchsorted(gains, mean_rewards, side="right") / max(len(gains), 1)
-    below = np.searchsorted(losses, -mean_rewards, side="right") / max(len(losses), 1)
-    scores = above - RELUCTANCE * (mean_rewards <= 0) - (1 - RELUCTANCE) * below
+    gains, losses = np.unique(usual_rewards[usual_rewards > 0]), np.unique(-usual_rewards[usual_rewards < 0])
+    above = np.searchsorted(gains, usual_rewards, side="right") / max(len(gains), 1)
+    below = np.searchsorted(losses, -usual_rewards, side="right") / max(len(losses), 1)
+    scores = above - RELUCTANCE * (usual_rewards <= 0) - (1 - RELUCTANCE) * below
     scores[-1] = 0.0
     return scores

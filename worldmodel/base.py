@@ -12,9 +12,9 @@ for it.
 
 Matches are chosen by class, since a location's number says nothing of what is there: what was learnt of one match would
 say nothing of the next. A match class is what a match consists of, wherever it is (`edits`: rule, pattern and
-signatures; `mdn-rnn`: the rule); an action stays (xfer, location). The mean reward of each class in the data is part of
-the observation space: PPO and CMA-ES begin with it as a greedy prior, and learn what to do otherwise. What was never
-carried out has the mean reward 0, and only real steps can show more.
+signatures; `mdn-rnn`: the rule); an action stays (xfer, location). What each class usually earns is part of the
+observation space: PPO and CMA-ES begin with it as a greedy prior, and learn what to do otherwise. Of what was never
+carried out `graph-mdn` says what it predicts; else it is 0, and only real steps can show more.
 """
 
 from collections.abc import Sequence
@@ -106,8 +106,9 @@ class WorldModel(Protocol):
     """spec: the encoding. latent, hidden: Z and H. config: its options.
 
     match_classes: int32 [K], the rule of each match class, ascending.
-    mean_rewards: float32 [K], of each match class in the data (of its own steps' gain, where all gains so far are
-      rewarded at every step and the model knows that), 0 if it was never carried out.
+    usual_rewards: float32 [K], what each match class usually earned in the data (by its own steps' gain, where all
+      gains so far are rewarded at every step and the model knows that): the median, since one that mostly gains loses
+      a hundred times as much behind a few rewrites that no good way makes; `mdn-rnn`: the rule's mean.
     """
 
     spec: EncodingSpec
@@ -115,7 +116,7 @@ class WorldModel(Protocol):
     latent: int
     hidden: int
     match_classes: np.ndarray
-    mean_rewards: np.ndarray
+    usual_rewards: np.ndarray
 
     def observer(self) -> Observer: ...
 

@@ -19,16 +19,16 @@ Z_BOUND = 10.0  # z is standardised, then clipped to ±Z_BOUND
 class MatchClassCounts(spaces.Box):
     """How many locations of each match class there are, int32 [K]; and what it is that they count.
 
-    match_classes: int32 [K], the rule of each match class, ascending.  mean_rewards: float32 [K], of each in the data.
+    match_classes: int32 [K], the rule of each match class, ascending.  usual_rewards: float32 [K], of each in the data.
     """
 
-    def __init__(self, match_classes: np.ndarray, mean_rewards: np.ndarray, most: int):
+    def __init__(self, match_classes: np.ndarray, usual_rewards: np.ndarray, most: int):
         super().__init__(0, most, match_classes.shape, np.int32)
-        self.match_classes, self.mean_rewards = match_classes, mean_rewards
+        self.match_classes, self.usual_rewards = match_classes, usual_rewards
 
     def __eq__(self, other) -> bool:
         return super().__eq__(other) and isinstance(other, MatchClassCounts) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("match_classes", "mean_rewards")
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("match_classes", "usual_rewards")
         )
 
 
@@ -47,7 +47,7 @@ def observation_space(model: WorldModel) -> spaces.Dict:
         "z": spaces.Box(-Z_BOUND, Z_BOUND, (model.latent,), np.float32),
         "h": spaces.Box(-1, 1, (model.hidden,), np.float32),
         "counts": spaces.Box(least, with_stop(np.full(n_rules, most, np.int32), model.spec.stop), dtype=np.int32),
-        "class_counts": MatchClassCounts(model.match_classes, model.mean_rewards, most),
+        "class_counts": MatchClassCounts(model.match_classes, model.usual_rewards, most),
         "step": spaces.Box(0, np.iinfo(np.int32).max, (), np.int32),
     })
 

@@ -4,7 +4,7 @@ import pytest
 from controllers.cma_es import CMAES, CMAESConfig
 from controllers.evolution import Evolution
 from controllers.random import RandomConfig, RandomController
-from controllers.scores import Scores, by_mean_reward
+from controllers.scores import Scores, by_usual_reward
 from rlflow.common import files
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of
@@ -73,12 +73,12 @@ def test_each_individual_acts_by_its_own_weights_and_the_outputs_are_the_equatio
             assert location == listed.index(chosen) + position
 
 
-def test_the_untrained_controller_is_greedy_by_mean_reward():
-    """Of the classes that have a match the one of the highest mean reward, whatever z; NO-OP where none gains."""
-    mean_rewards = np.array([0.0, 2e-5, -3.0, 1.0, 1e-6])
+def test_the_untrained_controller_is_greedy_by_usual_reward():
+    """Of the classes that have a match the one of the highest usual reward, whatever z; NO-OP where none gains."""
+    usual_rewards = np.array([0.0, 2e-5, -3.0, 1.0, 1e-6])
     rng = np.random.default_rng(1)
     for policy in POLICIES:
-        controller = CMAES(CMAESConfig(policy=policy), *latent_spaces(4, 5, 9, 3, np.arange(5), mean_rewards))
+        controller = CMAES(CMAESConfig(policy=policy), *latent_spaces(4, 5, 9, 3, np.arange(5), usual_rewards))
         counts = rng.integers(0, 2, (64, 5))
         observation = {
             "z": rng.standard_normal((64, 4)),
@@ -86,17 +86,17 @@ def test_the_untrained_controller_is_greedy_by_mean_reward():
             "counts": np.pad(counts, [(0, 0), (0, 1)], constant_values=1),
             "class_counts": counts,
         }
-        gains = np.append(mean_rewards, 0.0)
+        gains = np.append(usual_rewards, 0.0)
         expected = [max([5, *np.flatnonzero(row)], key=lambda k: (gains[k], k == 5)) for row in counts]
         assert controller.act(observation)[:, 0].tolist() == expected
 
 
-def test_scores_by_mean_reward_are_ranks_within_one():
-    mean_rewards = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
-    scores = by_mean_reward(mean_rewards)
+def test_scores_by_usual_reward_are_ranks_within_one():
+    usual_rewards = np.array([5.0, 0.1, 0.0, -0.1, -70.0, 0.1, 0.0])
+    scores = by_usual_reward(usual_rewards)
     np.testing.assert_allclose(scores, [1.0, 0.5, -0.3, -0.65, -1.0, 0.5, 0.0])
-    np.testing.assert_array_equal(scores, by_mean_reward(mean_rewards * 1e-9))
-    assert by_mean_reward(np.zeros(1)).tolist() == [0.0]
+    np.testing.assert_array_equal(scores, by_usual_reward(usual_rewards * 1e-9))
+    assert by_usual_reward(np.zeros(1)).tolist() == [0.0]
 
 
 class Later(Identity):
@@ -130,11 +130,11 @@ class Far(Toy):
     """Only forty good steps in a row lead to the last rule; one of the bad rules ends the episode."""
 
     Z, N, L, STEPS = 1, 9, 1, 60
-    MEAN_REWARDS = np.array([1.0, *[-1.0] * 7, 1.0])
+    USUAL_REWARDS = np.array([1.0, *[-1.0] * 7, 1.0])
 
     def __init__(self):
         super().__init__()
-        self.observation_space, _ = latent_spaces(self.Z, self.N, self.L, self.H, mean_rewards=self.MEAN_REWARDS)
+        self.observation_space, _ = latent_spaces(self.Z, self.N, self.L, self.H, usual_rewards=self.USUAL_REWARDS)
 
     def begin(self):
         self.good = 0

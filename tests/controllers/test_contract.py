@@ -166,15 +166,15 @@ def test_a_checkpoint_of_another_shape_or_controller_is_refused(name, tmp_path):
         build(other).load(tmp_path)
 
 
-def test_a_checkpoint_of_other_match_classes_or_of_other_mean_rewards_is_refused(name, tmp_path):
-    match_classes, mean_rewards = [0, 0, 2], [1.0, 2.0, 3.0]
+def test_a_checkpoint_of_other_match_classes_or_of_other_usual_rewards_is_refused(name, tmp_path):
+    match_classes, usual_rewards = [0, 0, 2], [1.0, 2.0, 3.0]
 
     def built(*table):
         return CONTROLLERS.get(name)(SMALL[name], *latent_spaces(2, 3, 4, 3, *table))
 
-    built(match_classes, mean_rewards).save(tmp_path)
-    built(match_classes, mean_rewards).load(tmp_path)
-    for other in (([0, 1, 2], mean_rewards), (match_classes, [1.0, 2.0, 3.5])):
+    built(match_classes, usual_rewards).save(tmp_path)
+    built(match_classes, usual_rewards).load(tmp_path)
+    for other in (([0, 1, 2], usual_rewards), (match_classes, [1.0, 2.0, 3.5])):
         with pytest.raises(RLFlowError, match="another shape: table"):
             built(*other).load(tmp_path)
 

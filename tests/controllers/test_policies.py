@@ -7,12 +7,12 @@ from controllers.ppo import PPO, PPOConfig
 from rlflow.common.errors import RLFlowError
 from tests.toys.latent import latent_spaces
 
-MATCH_CLASSES, MEAN_REWARDS = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])
+MATCH_CLASSES, USUAL_REWARDS = np.array([0, 0, 0, 1, 3, 3]), np.array([0.5, -1.0, 0.02, 0.0, 3.0, 0.4])
 N, L, NO_OP = 4, 20, 4
 
 
-def controller(mean_rewards=MEAN_REWARDS, **options) -> PPO:
-    spaces = latent_spaces(2, N, L, match_classes=MATCH_CLASSES, mean_rewards=mean_rewards)
+def controller(usual_rewards=USUAL_REWARDS, **options) -> PPO:
+    spaces = latent_spaces(2, N, L, match_classes=MATCH_CLASSES, usual_rewards=usual_rewards)
     return PPO(PPOConfig(hidden=8, **options), *spaces)
 
 
@@ -30,20 +30,20 @@ def first_match(row: np.ndarray, match_class: int) -> tuple[int, int]:
     return int(MATCH_CLASSES[match_class]), listed.index(match_class)
 
 
-@pytest.mark.parametrize("mean_rewards", [MEAN_REWARDS, -MEAN_REWARDS, 1e4 * MEAN_REWARDS, np.zeros(6)])
-def test_untrained_it_is_greedy_by_mean_reward(mean_rewards):
+@pytest.mark.parametrize("usual_rewards", [USUAL_REWARDS, -USUAL_REWARDS, 1e4 * USUAL_REWARDS, np.zeros(6)])
+def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
     seen, ends = observations(), 0
-    actions = controller(mean_rewards).act(seen)
+    actions = controller(usual_rewards).act(seen)
     for row, action in zip(seen["class_counts"], actions.tolist(), strict=True):
-        gaining = [k for k in np.flatnonzero(row) if mean_rewards[k] > 0]
-        best = max(gaining, key=lambda k: mean_rewards[k], default=None)
+        gaining = [k for k in np.flatnonzero(row) if usual_rewards[k] > 0]
+        best = max(gaining, key=lambda k: usual_rewards[k], default=None)
         if best is not None:
             assert tuple(action) == first_match(row, best)
         else:
             ends += 1
             firsts = [first_match(row, k) for k in np.flatnonzero(row)]
-            assert mean_rewards.any() or action == [NO_OP, 0] or tuple(action) in firsts
-            if not any(mean_rewards[k] == 0 for k in np.flatnonzero(row)):
+            assert usual_rewards.any() or action == [NO_OP, 0] or tuple(action) in firsts
+            if not any(usual_rewards[k] == 0 for k in np.flatnonzero(row)):
                 assert action == [NO_OP, 0]
     assert ends > 10
 
@@ -58,13 +58,13 @@ def test_it_explores_the_first_match_of_each_class_and_nothing_else():
         assert result == {(NO_OP, 0), *(first_match(row, k) for k in np.flatnonzero(row))}
 
 
-def test_what_has_a_higher_mean_reward_is_tried_more_often_whatever_the_unit():
+def test_what_has_a_higher_usual_reward_is_tried_more_often_whatever_the_unit():
     seen = {key: value[:1] for key, value in observations().items()}
     seen |= {"class_counts": np.ones((1, 6), int), "counts": np.array([[3, 1, 0, 2, 1]])}
     for unit in (1.0, 1e-5):
         seen_often = np.zeros(N + 1)
         many = {key: np.repeat(value, 4000, axis=0) for key, value in seen.items()}
-        ppo, rng = controller(unit * MEAN_REWARDS, greedy_prior=1.0), np.random.default_rng(0)
+        ppo, rng = controller(unit * USUAL_REWARDS, greedy_prior=1.0), np.random.default_rng(0)
         for xfer_id, _ in ppo.act(many, greedy=False, rng=rng):
             seen_often[xfer_id] += 1
         assert seen_often[3] > seen_often[0] > seen_often[1] > 0 and 0 < seen_often[NO_OP] < seen_often[0]

@@ -25,7 +25,7 @@ class Backwards:
     def __init__(self, task):
         self.spec = task.encoding_spec
         self.match_classes = np.arange(self.spec.n_rules, dtype=np.int32)
-        self.mean_rewards = np.zeros(self.spec.n_rules, np.float32)
+        self.usual_rewards = np.zeros(self.spec.n_rules, np.float32)
 
     def observer(self):
         return BackwardsObserver()

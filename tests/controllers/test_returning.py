@@ -223,8 +223,8 @@ def test_a_step_that_was_played_once_counts_once(task, played):
         for match, reward in steps[episode.copied :]:
             if match >= 0:
                 rewards[index.match_class.values[match]].append(reward)
-    means = [np.mean(of_class) if of_class else 0.0 for of_class in rewards]
-    assert model.mean_rewards == pytest.approx(means, abs=1e-5)
+    medians = [np.median(of_class) if of_class else 0.0 for of_class in rewards]
+    assert model.usual_rewards == pytest.approx(medians, abs=1e-5)
 
 
 class Far(AnalyticCost):
@@ -242,10 +242,10 @@ class Far(AnalyticCost):
 
 
 def averages(model) -> tuple[np.ndarray, ...]:
-    """Runtimes of nodes, single and by their neighbourhoods; z of nodes; mean rewards of match classes."""
+    """Runtimes of nodes, single and by their neighbourhoods; z of nodes; usual rewards of match classes."""
     of_nodes = [list(of.values()) for at_size in model.costs.nodes.values() for of in at_size.known.values()]
     around = np.concatenate([means.mean for means in model.costs.neighbourhoods])
-    return np.concatenate(of_nodes), around, model.latents.rows, model.mean_rewards
+    return np.concatenate(of_nodes), around, model.latents.rows, model.usual_rewards
 
 
 def test_no_average_changes_by_what_was_copied():

@@ -9,20 +9,20 @@ from worldmodel.spaces import MatchClassCounts
 H = 3
 
 
-def latent_spaces(z, n, locations, h=H, match_classes=None, mean_rewards=None, stop=True):
+def latent_spaces(z, n, locations, h=H, match_classes=None, usual_rewards=None, stop=True):
     """The observation space and the action space; n rules besides NO-OP.
 
-    By default one match class of each, of mean reward 0.
+    By default one match class of each, of usual reward 0.
     """
     match_classes = np.array(np.arange(n) if match_classes is None else match_classes, np.int32)
-    mean_rewards = np.array(np.zeros(len(match_classes)) if mean_rewards is None else mean_rewards, np.float32)
+    usual_rewards = np.array(np.zeros(len(match_classes)) if usual_rewards is None else usual_rewards, np.float32)
     fewest, most = (np.append(np.full(n, count, np.int32), np.int32(stop)) for count in (0, locations))
     observation = gym.spaces.Dict(
         {
             "z": gym.spaces.Box(-np.inf, np.inf, (z,), np.float32),
             "h": gym.spaces.Box(-np.inf, np.inf, (h,), np.float32),
             "counts": gym.spaces.Box(fewest, most, dtype=np.int32),
-            "class_counts": MatchClassCounts(match_classes, mean_rewards, locations),
+            "class_counts": MatchClassCounts(match_classes, usual_rewards, locations),
             "step": gym.spaces.Box(0, 1000, (), np.int32),
         }
     )

@@ -25,7 +25,7 @@ PATTERNS = ((A, B), (C, C), (B, A))
 START = ((B, 1), (A, 2), (B, 1), (A, 1), (B, 1), (B, 1))
 SPEC = EncodingSpec(n_ops=4, node_features=2, edge_features=1, global_features=1, n_rules=3, max_locations=4)
 MAX_STEPS = 10
-MATCH_CLASSES, MEAN_REWARDS = np.arange(SPEC.n_rules, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)
+MATCH_CLASSES, USUAL_REWARDS = np.arange(SPEC.n_rules, dtype=np.int32), np.array([1.0, 4.0, 0.0], np.float32)
 
 Chain = tuple[tuple[int, int], ...]
 

@@ -145,7 +145,7 @@ class Uncertain:
     """Its uncertainty of the first step is 0, of the second 1 and so on, in every row; each step's reward is 5."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
-    match_classes, mean_rewards = toy.MATCH_CLASSES, toy.MEAN_REWARDS
+    match_classes, usual_rewards = toy.MATCH_CLASSES, toy.USUAL_REWARDS
 
     def imagine(self, start, n):
         return self.Imagination(start.counts, n)

@@ -55,7 +55,7 @@ class Backwards:
     """A world model that numbers each rule's locations from the last to the first."""
 
     spec, latent, hidden = toy.SPEC, 1, 1
-    match_classes, mean_rewards = toy.MATCH_CLASSES, toy.MEAN_REWARDS
+    match_classes, usual_rewards = toy.MATCH_CLASSES, toy.USUAL_REWARDS
 
     def observer(self):
         return self

@@ -10,7 +10,7 @@ from worldmodel import spaces
 COUNTS = np.array([[0, 2, 4], [1, 0, 0]], np.int32)
 VALID = [{(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (3, 0)}, {(0, 0), (3, 0)}]  # pairs (xfer_id, location)
 MODEL = SimpleNamespace(
-    spec=toy.SPEC, latent=2, hidden=3, match_classes=toy.MATCH_CLASSES, mean_rewards=toy.MEAN_REWARDS
+    spec=toy.SPEC, latent=2, hidden=3, match_classes=toy.MATCH_CLASSES, usual_rewards=toy.USUAL_REWARDS
 )
 
 
@@ -44,14 +44,14 @@ def test_an_observation_is_in_arrays_of_its_own():
         assert not np.shares_memory(own, array)
 
 
-def test_spaces_of_other_match_classes_or_of_other_mean_rewards_are_others():
-    match_classes, mean_rewards = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
-    space = spaces.MatchClassCounts(match_classes, mean_rewards, 4)
-    assert space == spaces.MatchClassCounts(match_classes.copy(), mean_rewards.copy(), 4)
+def test_spaces_of_other_match_classes_or_of_other_usual_rewards_are_others():
+    match_classes, usual_rewards = np.array([0, 0, 2], np.int32), np.zeros(3, np.float32)
+    space = spaces.MatchClassCounts(match_classes, usual_rewards, 4)
+    assert space == spaces.MatchClassCounts(match_classes.copy(), usual_rewards.copy(), 4)
     others = (
-        (np.array([0, 1, 2], np.int32), mean_rewards, 4),
-        (match_classes, mean_rewards + 1, 4),
-        (match_classes, mean_rewards, 5),
+        (np.array([0, 1, 2], np.int32), usual_rewards, 4),
+        (match_classes, usual_rewards + 1, 4),
+        (match_classes, usual_rewards, 5),
     )
     for other in others:
         assert space != spaces.MatchClassCounts(*other)

@@ -1,7 +1,7 @@
 """The edits that episodes logged, and which of their steps an earlier episode logged already.
 
-A step that was played once counts as one in all that is averaged, counted or drawn from (mean rewards, gains, how often
-a rule was carried out, runtimes, z), however many episodes copied it; copies of an episode that is held out count once
+A step that was played once counts as one in all that is averaged, counted or drawn from (usual rewards, gains, how
+often a rule was carried out, runtimes, z), however many episodes copied it; copies of an episode that is held out count once
 together. The `mdn-rnn` draws episodes and needs each from its start, so there a way weighs as much as if it had been
 walked; so does it where a dream is judged.
 """

@@ -32,12 +32,12 @@ from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FORMAT = 6  # of what is saved
+FORMAT = 7  # of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
 class EditsWorldModel:
-    """Attributes: spec, config, latent, hidden, match_classes, mean_rewards: see `worldmodel.base.WorldModel`;
+    """Attributes: spec, config, latent, hidden, match_classes, usual_rewards: see `worldmodel.base.WorldModel`;
     groundings (the learnt rules, and the graphs met so far), costs, latents, rewards.
 
     best_trajectories: initial runtime (ps) of the graphs that it learnt from → the edits that led to the cheapest state
@@ -49,12 +49,12 @@ class EditsWorldModel:
 
     def __init__(
         self, spec: EncodingSpec, config: EditsConfig, rules: LearnedRules, costs: CostModel, latents: Latents,
-        rewards: RewardScales, mean_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
+        rewards: RewardScales, usual_rewards: np.ndarray, best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
         self.spec, self.config, self.latent = spec, config, config.latent
         self.groundings = Groundings(rules, spec.n_rules)
         self.costs, self.latents, self.rewards = costs, latents, rewards
-        self.match_classes, self.mean_rewards = self.groundings.match_classes.xfer_ids, mean_rewards
+        self.match_classes, self.usual_rewards = self.groundings.match_classes.xfer_ids, usual_rewards
         self.best_trajectories = best_trajectories
 
     def observer(self) -> EditsObserver:
@@ -111,7 +111,7 @@ class EditsWorldModel:
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is saved but the rules and the costs."""
         scales, level = np.array(sorted(self.rewards.scales.items()), np.float64), np.int64(self.rewards.level)
-        own = {"scales": scales, "level": level, "mean_rewards": self.mean_rewards}
+        own = {"scales": scales, "level": level, "usual_rewards": self.usual_rewards}
         best = {f"best/{runtime}": edits for runtime, edits in sorted(self.best_trajectories.items())}
         return own | best | self.latents.arrays()
 
@@ -130,7 +130,7 @@ class EditsWorldModel:
         parts = restored_parts(config, spec, arrays, learnt, FORMAT)
         nodes = {int(sizes): NodeCosts.from_json(of_nodes) for sizes, of_nodes in learnt["costs"]}
         model = cls(spec, config, parts.rules, CostModel.of(nodes, arrays, REACH), *parts[1:])
-        check_mean_rewards(model)
+        check_usual_rewards(model)
         return model
 
 
@@ -140,7 +140,7 @@ class Parts(NamedTuple):
     rules: LearnedRules
     latents: Latents
     rewards: RewardScales
-    mean_rewards: np.ndarray
+    usual_rewards: np.ndarray
     best_trajectories: dict[int, np.ndarray]
 
 
@@ -161,14 +161,14 @@ def restored_parts(
     best = {runtime: checked_array(arrays, f"best/{runtime}", np.int64, None) for runtime in rewards.scales}
     for edits in best.values():
         unpack(edits)  # raises if they are damaged
-    return Parts(rules, latents, rewards, arrays["mean_rewards"], best)
+    return Parts(rules, latents, rewards, arrays["usual_rewards"], best)
 
 
-def check_mean_rewards(model: EditsWorldModel) -> None:
+def check_usual_rewards(model: EditsWorldModel) -> None:
     """Raises ValueError unless there is a reward of each match class."""
-    known = checked_array({"mean_rewards": model.mean_rewards}, "mean_rewards", np.float32, len(model.match_classes))
+    known = checked_array({"usual_rewards": model.usual_rewards}, "usual_rewards", np.float32, len(model.match_classes))
     if not np.isfinite(known).all():
-        raise ValueError("'mean_rewards' is no reward of each match class")
+        raise ValueError("'usual_rewards' is no reward of each match class")
 
 
 def _rewards(arrays: dict[str, np.ndarray]) -> RewardScales:

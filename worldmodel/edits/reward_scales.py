@@ -6,7 +6,7 @@ of what all steps so far took off it together. Which of the two, and the reward 
 say; where they say neither, there is nothing that a dream could pay.
 
 Then the training ends at once with an error (as where bytes or launches count too, or where latencies are measured): a
-dream that pays something else than reality is worse than none. The mean reward of a match class is of what its own
+dream that pays something else than reality is worse than none. The usual reward of a match class is of what its own
 steps gained in both cases, so the greedy prior stays greedy.
 """
 

@@ -49,9 +49,9 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     training = TrainingSet.of(episodes, spec.n_rules)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
-    mean_rewards = learn_mean_rewards(training, rewards)
+    usual_rewards = learn_usual_rewards(training, rewards)
     rules, best = training.groundings.rules, best_trajectories(training)
-    return EditsWorldModel(spec, config, rules, costs, latents, rewards, mean_rewards, best)
+    return EditsWorldModel(spec, config, rules, costs, latents, rewards, usual_rewards, best)
 
 
 def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
@@ -69,18 +69,17 @@ def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
     return pack(log.edits[: steps + 1], log.taken[:steps])
 
 
-def learn_mean_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndarray:
-    """What each match class gained on average, as it is rewarded, float32 [K]; 0 where it was never rewritten."""
-    n_classes = len(training.groundings.match_classes)
-    total, times = np.zeros(n_classes), np.zeros(n_classes)
+def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndarray:
+    """What each match class gained in the median, as it is rewarded, float32 [K]; 0 where it was never rewritten."""
+    earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
     for index, episodes in training.groups():
         per_ps = rewards.of(training.initial_runtime(index)).per_ps
         for episode in episodes:
             moves = new_moves(episode)
             classes = index.match_class.values[episode.matches[moves]]
-            np.add.at(total, classes, per_ps * episode.gains[moves])
-            np.add.at(times, classes, 1)
-    return (total / np.maximum(times, 1)).astype(np.float32)
+            for of_class, gain in zip(classes.tolist(), (per_ps * episode.gains[moves]).tolist(), strict=True):
+                earned[of_class].append(gain)
+    return np.array([np.median(gains) if gains else 0.0 for gains in earned], np.float32)
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:

@@ -1,8 +1,10 @@
 """What match classes gain that nobody ever rewrote: what the networks say of some of their matches.
 
-Controllers begin at mean rewards. In ten thousand random steps most classes that are met are never rewritten, and one
+Controllers begin at usual rewards. In ten thousand random steps most classes that are met are never rewritten, and one
 that is taken to gain nothing is hardly tried in a dream either, although the dream knows better.
 """
+
+from collections import defaultdict
 
 import numpy as np
 
@@ -15,23 +17,26 @@ TRIES = 4  # matches of a class, each in a state of its own
 
 
 def with_predicted(model, training: TrainingSet) -> np.ndarray:
-    """The model's mean rewards, float32 [K]; of classes that were never rewritten those that it predicts, or, of such
-    that no state has that is asked about, those of the rule's other classes."""
-    known, total, times = model.mean_rewards != 0, np.zeros(len(model.mean_rewards)), np.zeros(len(model.mean_rewards))
+    """The model's usual rewards, float32 [K]; of classes that were never rewritten the median that it predicts, or, of
+    such that no state has that is asked about, that of the rule's other classes."""
+    usual, said = model.usual_rewards.astype(np.float64), model.usual_rewards != 0
+    predicted: dict[int, list[float]] = defaultdict(list)
     for own, numbers in training.by_grounding.items():
         index = model.groundings.of(training.logs[numbers[0]].edits[0])
         states = []
         for k in _evenly(numbers, EPISODES):
             states += _evenly(ground_episode(index, training.logs[k]).nodes, STATES // EPISODES)
-        classes, gains = _gains(model, index, states, ~known)
+        classes, gains = _gains(model, index, states, ~said)
         per_ps = model.rewards.of(training.initial_runtime(own)).per_ps
-        np.add.at(total, classes, per_ps * gains)
-        np.add.at(times, classes, 1)
-    predicted = np.where(known, model.mean_rewards, total / np.maximum(times, 1))
-    said = known | (times > 0)
-    n, rules = int(model.match_classes.max()) + 1, model.match_classes
-    usual = np.bincount(rules, predicted * said, n) / np.maximum(np.bincount(rules, said, n), 1)
-    return np.where(said, predicted, usual[rules]).astype(np.float32)
+        for of_class, gain in zip(classes.tolist(), (per_ps * gains).tolist(), strict=True):
+            predicted[of_class].append(gain)
+    for of_class, gains in predicted.items():
+        usual[of_class], said[of_class] = np.median(gains), True
+    for xfer_id in np.unique(model.match_classes[~said]).tolist():
+        of_rule = model.match_classes == xfer_id
+        if said[of_rule].any():
+            usual[of_rule & ~said] = np.median(usual[of_rule & said])
+    return usual.astype(np.float32)
 
 
 def _evenly(items: list, count: int) -> list:

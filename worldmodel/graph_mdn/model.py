@@ -21,7 +21,7 @@ from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.learned_rules import LearnedRules
-from worldmodel.edits.model import EditsWorldModel, check_mean_rewards, restored_parts
+from worldmodel.edits.model import EditsWorldModel, check_usual_rewards, restored_parts
 from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
 from worldmodel.edits.saved_arrays import checked_array
@@ -36,7 +36,7 @@ from worldmodel.graph_mdn.neural_rules import NeuralRules
 from worldmodel.graph_mdn.signature_table import SignatureTable
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
-FORMAT = 4  # of what is saved
+FORMAT = 5  # of what is saved
 MATCH, NODE = "match-{}/", "node/"  # before the names of the networks' arrays
 
 
@@ -51,7 +51,7 @@ class GraphMDNWorldModel(EditsWorldModel):
 
     def __init__(
         self, spec: EncodingSpec, config: GraphMDNConfig, rules: LearnedRules, table: SignatureTable, reach: int,
-        gains: RewriteGains, laws: CostLaws, latents: Latents, rewards: RewardScales, mean_rewards: np.ndarray,
+        gains: RewriteGains, laws: CostLaws, latents: Latents, rewards: RewardScales, usual_rewards: np.ndarray,
         best_trajectories: dict[int, np.ndarray],
     ):  # fmt: skip
         """reach: how far a cost looks, in edges."""
@@ -67,7 +67,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         judge = Judge(self.match_networks, self.vocabulary, table)
         costs = NeuralCosts(self.node_network, table, reach, gains, laws)
         neural = NeuralRules.of(rules, judge)
-        super().__init__(spec, config, neural, costs, latents, rewards, mean_rewards, best_trajectories)
+        super().__init__(spec, config, neural, costs, latents, rewards, usual_rewards, best_trajectories)
 
     def observe(self, state: RewriteState, edit: Edit) -> None:
         self.table.learn(SignatureFeatures.of([state], [edit]))
@@ -116,7 +116,7 @@ class GraphMDNWorldModel(EditsWorldModel):
         gains = RewriteGains(checked_array(arrays, "gains", np.float64, None, 4))
         table = SignatureTable.of(arrays)
         model = cls(spec, config, parts.rules, table, learnt["reach"], gains, CostLaws.of(arrays), *parts[1:])
-        check_mean_rewards(model)
+        check_usual_rewards(model)
         for number, network in enumerate(model.match_networks):
             restore_arrays(network, arrays, cls.arrays_file, MATCH.format(number))
         restore_arrays(model.node_network, arrays, cls.arrays_file, NODE)

@@ -13,7 +13,7 @@ from worldmodel.config import GraphMDNConfig
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs
 from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.training import best_trajectories, learn_latents, learn_mean_rewards
+from worldmodel.edits.training import best_trajectories, learn_latents, learn_usual_rewards
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
 from worldmodel.graph_mdn.class_rewards import with_predicted
@@ -51,14 +51,14 @@ def train(
     _, spread = learn_node_costs(learnt)
     model = GraphMDNWorldModel(
         spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
-        CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, learn_mean_rewards(learnt, rewards),
+        CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, learn_usual_rewards(learnt, rewards),
         best_trajectories(learnt),
     )  # fmt: skip
     description = _description(config, spec, training, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = sum(episode.interactions for episode in source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
-    model.mean_rewards = with_predicted(model, learnt)
+    model.usual_rewards = with_predicted(model, learnt)
     model.save(folder)
     return Trained(model, held_out, results)
 

@@ -143,7 +143,7 @@ class MDNRNNWorldModel(snt.Module):
         return np.arange(self.spec.n_rules, dtype=np.int32)
 
     @property
-    def mean_rewards(self) -> np.ndarray:
+    def usual_rewards(self) -> np.ndarray:
         return self.dynamics.reward_statistics.mean.numpy()[:-1]
 
     # -- what it is made of ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The class of a match is seen alike in the dream and in reality, and its mean reward is that of the data."""
+"""The class of a match is seen alike in the dream and in reality, and its usual reward is that of the data."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def toy_task() -> Task:
     return task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
 
 
-def test_the_mean_reward_of_a_class_is_that_of_the_data():
+def test_the_usual_reward_of_a_class_is_the_median_of_the_data():
     """Of the toy each class's rewards are summed up by following the episodes once more."""
     task = toy_task()
     episodes = random_episodes(task, 20, 8)
@@ -106,9 +106,9 @@ def test_the_mean_reward_of_a_class_is_that_of_the_data():
             number = [k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k))[1] == location]
             state = state.apply(xfer_id, location)
             observer.follow((xfer_id, number[0]), state)
-    expected = np.array([np.mean(rewards.get(number, [0.0])) for number in range(len(model.match_classes))])
-    np.testing.assert_allclose(model.mean_rewards, expected, atol=1e-6)
-    assert model.mean_rewards.dtype == np.float32 and len(np.unique(model.mean_rewards)) > 4
+    expected = np.array([np.median(rewards.get(number, [0.0])) for number in range(len(model.match_classes))])
+    np.testing.assert_allclose(model.usual_rewards, expected, atol=1e-6)
+    assert model.usual_rewards.dtype == np.float32 and len(np.unique(model.usual_rewards)) > 4
 
 
 def test_a_restart_brings_back_the_classes_of_the_start():

@@ -133,8 +133,8 @@ def test_noise_is_in_a_runtime_and_stays_there():
     assert np.cumsum(paid[0]) == pytest.approx(paid[1], rel=1e-6)
 
 
-def test_mean_rewards_are_of_what_the_own_steps_gained_however_it_is_rewarded():
-    each, level = learnt("incremental").mean_rewards, learnt("new-runtime").mean_rewards
+def test_usual_rewards_are_of_what_the_own_steps_gained_however_it_is_rewarded():
+    each, level = learnt("incremental").usual_rewards, learnt("new-runtime").usual_rewards
     assert each == pytest.approx(level, rel=1e-5) and np.abs(each).max() > 0
 
 
