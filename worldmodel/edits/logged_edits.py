@@ -1,9 +1,9 @@
 """The edits that episodes logged, and which of their steps an earlier episode logged already.
 
 A step that was played once counts as one in all that is averaged, counted or drawn from (usual rewards, gains, how
-often a rule was carried out, runtimes, z), however many episodes copied it; copies of an episode that is held out count once
-together. The `mdn-rnn` draws episodes and needs each from its start, so there a way weighs as much as if it had been
-walked; so does it where a dream is judged.
+often a rule was carried out, runtimes, z), however many episodes copied it; copies of an episode that is held out count
+once together. The `mdn-rnn` draws episodes and needs each from its start, so there a way weighs as much as if it had
+been walked; so does it where a dream is judged.
 """
 
 from collections.abc import Iterable, Sequence
