@@ -39,7 +39,11 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, table: SignatureTable) -> Self:
-        return cls(*[tf.constant(getattr(table, name)) for name in cls._fields])
+        """It is made once for each size of the table: a good part of what a question costs would be this."""
+        sizes = len(table.operators), len(table.tensors)
+        if table.shown is None or sizes != (len(table.shown.operators), len(table.shown.tensors)):
+            table.shown = cls(*[tf.constant(getattr(table, name)) for name in cls._fields])
+        return table.shown
 
 
 TABLE = Table(  # of any size, so that functions of it are traced once

@@ -23,7 +23,8 @@ class SignatureTable:
     ATTRIBUTES], an operator's integers, likewise. kinds: int [S], equal for tensors that differ in their content alone.
     operator_waves: float32 [O, 2 · WAVES · (OPERATOR_COLUMNS − 1)], tensor_waves: float32 [S, 2 · WAVES ·
     TENSOR_FEATURES]: sines and cosines of rising frequency, in which sizes that are close on a logarithmic scale lie
-    apart (Tancik et al. 2020). It grows with what is observed; a row once given stays.
+    apart (Tancik et al. 2020). It grows with what is observed; a row once given stays. shown: all of it as networks
+    take it, when they last did (`network.Table`).
     """
 
     def __init__(self):
@@ -34,6 +35,7 @@ class SignatureTable:
         self.attributes = np.zeros((1, ATTRIBUTES), np.float32)
         self.kinds = np.zeros(1, np.int64)
         self.operator_waves, self.tensor_waves = _waves(self.operators[:, 1:]), _waves(self.tensors)
+        self.shown = None
 
     def learn(self, observed: SignatureFeatures) -> None:
         operators, tensors = self._rows
