@@ -27,6 +27,7 @@ from rlflow.tasks.ordering.layered import layered
 
 NODES = (100, 500, 1000, 2000)
 SAMPLES, WIDTH, WIDE = 16, 16, 100  # WIDE: of the last method
+WIDER, SLACK = 4, 1.3  # of `inside`: how much wider the next beam is; how much longer one may take than its width says
 DRAWN = 10  # random depth-first orders at once
 METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two: see `lowered`
 CONTROL = "inside, wide, nothing learned"
@@ -137,15 +138,17 @@ def depth_first_beside(n: int, seed: int, seconds: dict[str, float]) -> dict[str
 
 
 def inside(controller: Learner, n: int, seed: int, seconds: float) -> dict:
-    """What learned priorities inside the beam lower the peak to in so many seconds: widths doubled as long as they end.
-    """
+    """What learned priorities inside the beam lower the peak to in so many seconds: ever wider beams, the last one as
+    wide as there is time for."""
     instance, started = instance_of(n, seed), time.process_time()
-    problem, priorities, width, took = instance.problem, controller.priorities(instance), WIDTH, 0.0
-    order = probable(problem, priorities, width)
-    while time.process_time() - started + 2 * took <= seconds:
+    problem, priorities, width, last = instance.problem, controller.priorities(instance), WIDTH, False
+    order, took = timed(lambda: probable(problem, priorities, width))
+    while not last:
+        left = seconds - (time.process_time() - started)
+        last = left < 3 * WIDER * took
+        width = int(width * (left / (SLACK * took) if last else WIDER))
         order, took = timed(lambda: lowered(problem, priorities, width, order))
-        width *= 2
-    return {"peak": problem.peak(order), "seconds": time.process_time() - started, "width": width // 2}
+    return {"peak": problem.peak(order), "seconds": time.process_time() - started, "width": width}
 
 
 def main() -> None:

@@ -59,6 +59,7 @@ def learnt(name: str, controller: str, temperature: float, seed: int, parsed) ->
     began = time.perf_counter()
     player, dreamt = job.learn_to_act(model, job.folder / way_of(controller, temperature))
     trained = time.perf_counter() - began
+    model, _ = job.learn(job.random_episodes()[1], 0)  # anew, as `eval` has it: without all that was met in dreams
     began = time.perf_counter()
     episodes = list(islice(job.played(player, model, 1), 1 + SAMPLES))
     acting = (time.perf_counter() - began) / len(episodes)
