@@ -138,15 +138,13 @@ def depth_first_beside(n: int, seed: int, seconds: dict[str, float]) -> dict[str
 
 
 def inside(controller: Learner, n: int, seed: int, seconds: float) -> dict:
-    """What learned priorities inside the beam lower the peak to in so many seconds: ever wider beams, the last one as
+    """What learned priorities inside the beam lower the peak to in so many seconds: ever wider beams, the last ones as
     wide as there is time for."""
     instance, started = instance_of(n, seed), time.process_time()
-    problem, priorities, width, last = instance.problem, controller.priorities(instance), WIDTH, False
+    problem, priorities, width = instance.problem, controller.priorities(instance), WIDTH
     order, took = timed(lambda: probable(problem, priorities, width))
-    while not last:
-        left = seconds - (time.process_time() - started)
-        last = left < 3 * WIDER * took
-        width = int(width * (left / (SLACK * took) if last else WIDER))
+    while (times := (seconds - (time.process_time() - started)) / (SLACK * took)) >= 1:
+        width = int(width * (WIDER if times > 2 * WIDER else times))
         order, took = timed(lambda: lowered(problem, priorities, width, order))
     return {"peak": problem.peak(order), "seconds": time.process_time() - started, "width": width}
 
