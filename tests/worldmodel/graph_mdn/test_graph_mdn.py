@@ -1,5 +1,8 @@
 """The world model "graph-mdn" on small systems: what its networks see, say and remember."""
 
+from collections import defaultdict
+from copy import copy
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +18,8 @@ from worldmodel.config import GraphMDNConfig
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.edits.training_set import TrainingSet, new_moves
+from worldmodel.graph_mdn.class_rewards import with_predicted
 from worldmodel.graph_mdn.comparison import Comparison
 from worldmodel.graph_mdn.effects import COPIES, Menu, sums
 from worldmodel.graph_mdn.judge import Judge, Verdict, segment_softmax
@@ -54,6 +58,28 @@ def test_what_it_learnt_it_dreams(trained):
     predicted = said(model, random_episodes(task, 20, 8, seed=1))
     assert len(predicted.rewards) > 200 and predicted.exact == 1
     assert predicted.reward_error <= 0.01 * np.abs(predicted.real_rewards).max()
+
+
+def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
+    """Were nothing known of any class: what it predicts lies where those that were rewritten gained."""
+    model, _ = trained
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    training = TrainingSet.of(random_episodes(task, 60, 8), task.encoding_spec.n_rules)
+    gained = defaultdict(list)
+    for index, episodes in training.groups():
+        per_ps = model.rewards.of(training.initial_runtime(index)).per_ps
+        for episode in episodes:
+            moves = new_moves(episode)
+            classes = index.match_class.values[episode.matches[moves]]
+            for of_class, gain in zip(classes.tolist(), per_ps * episode.gains[moves], strict=True):
+                gained[of_class].append(gain)
+    blank = copy(model)
+    blank.usual_rewards = np.zeros_like(model.usual_rewards)
+    said, near = with_predicted(blank, training), 0.02 * np.abs(model.usual_rewards).max()
+    assert len(gained) > 4
+    for of_class, gains in gained.items():
+        assert min(gains) - near <= said[of_class] <= max(gains) + near
+        assert model.usual_rewards[of_class] == np.float32(np.median(gains))
 
 
 def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(trained):
