@@ -106,7 +106,6 @@ class CMAES(Controller):
         try:
             if not len(self.history):
                 self.explore(env, seed)
-                self.keep(env, [self.mean], seed)
             search = self.replayed(seed)
             while len(self.history) + search.size <= config.generations * config.popsize:
                 individuals, before = search.ask(), self.iterations
@@ -147,20 +146,20 @@ class CMAES(Controller):
         return len(self.history) // self.config.popsize
 
     def explore(self, env, seed) -> None:
-        """Learns which match classes can be reached: by random play, and by play around the greedy prior, which leads
-        further than chance does."""
+        """Learns which match classes can be reached, by random play and by the greedy prior's, which leads further
+        than chance does; and what the prior's returns are."""
         rng = np.random.default_rng([seed, 2])
         reachable = np.zeros(len(self.xfer_ids), bool)
-        ways = (
-            (RANDOM_STEPS, lambda observation: uniform_actions(observation["counts"], rng)),
-            (self.config.max_steps, lambda observation: self.act(observation, greedy=False, rng=rng)),
-        )
-        for number, (steps, act) in enumerate(ways):
-            observation, _ = env.reset(seed=derive_seed(seed, 3, number))
-            for _ in range(steps):
-                reachable |= (self.choices(observation) > 0).any(axis=0)
-                observation, *_ = env.step(act(observation))
-                self.env_steps += env.num_envs
+
+        def seen(observation):
+            np.logical_or(reachable, (self.choices(observation) > 0).any(axis=0), out=reachable)
+            return observation
+
+        observation, _ = env.reset(seed=derive_seed(seed, 3))
+        for _ in range(RANDOM_STEPS):
+            observation, *_ = env.step(uniform_actions(seen(observation)["counts"], rng))
+            self.env_steps += env.num_envs
+        self.best_return = float(self.evaluate(env, self.mean[None], derive_seed(seed, 2), seen).mean())
         self.know(reachable)
 
     def fitness(self, env, individuals, seed) -> np.ndarray:
@@ -181,12 +180,13 @@ class CMAES(Controller):
             self.best_return, self.weights = float(max(returns)), candidates[int(np.argmax(returns))].astype(np.float32)
         return {"return": returns[0], "best_return": self.best_return}
 
-    def evaluate(self, env, individuals, seed) -> np.ndarray:
-        """Returns, float64 [envs], of weights [P, D] that share the copies of `env` equally."""
+    def evaluate(self, env, individuals, seed, seen=lambda observation: observation) -> np.ndarray:
+        """Returns, float64 [envs], of weights [P, D] that share the copies of `env` equally. seen: is shown what they
+        see."""
         weights = tf.constant(individuals, tf.float32)
         returns, lengths = play(
             env,
-            lambda observation: self.actions(self.mode, weights, observation),
+            lambda observation: self.actions(self.mode, weights, seen(observation)),
             seed,
             self.config.max_steps,
         )
