@@ -146,8 +146,8 @@ class CMAES(Controller):
         return len(self.history) // self.config.popsize
 
     def explore(self, env, seed) -> None:
-        """Learns which match classes can be reached, by random play and by the greedy prior's, which leads further
-        than chance does; and what the prior's returns are."""
+        """Learns which match classes can be reached, by random play and by that around the greedy prior, which leads
+        further than chance does, as long as it meets new ones; and what the prior's returns are."""
         rng = np.random.default_rng([seed, 2])
         reachable = np.zeros(len(self.xfer_ids), bool)
 
@@ -159,6 +159,13 @@ class CMAES(Controller):
         for _ in range(RANDOM_STEPS):
             observation, *_ = env.step(uniform_actions(seen(observation)["counts"], rng))
             self.env_steps += env.num_envs
+        observation, _ = env.reset(seed=derive_seed(seed, 4))
+        steps, known, last = 0, reachable.sum(), 0  # last: the step that met the last new one
+        while steps < self.config.max_steps and steps - last < RANDOM_STEPS:
+            observation, *_ = env.step(self.act(seen(observation), greedy=False, rng=rng))
+            self.env_steps, steps = self.env_steps + env.num_envs, steps + 1
+            if reachable.sum() > known:
+                known, last = reachable.sum(), steps
         self.best_return = float(self.evaluate(env, self.mean[None], derive_seed(seed, 2), seen).mean())
         self.know(reachable)
 
