@@ -13,7 +13,7 @@ from worldmodel.edits.cost_training import learn_costs
 from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.training_set import TrainingSet, first_new_state, new_moves
+from worldmodel.edits.training_set import TrainingSet, evenly_drawn, first_new_state, new_moves
 from worldmodel.training import Trained, split_episodes
 
 
@@ -89,11 +89,10 @@ def learn_latents(training: TrainingSet, latent: int) -> Latents:
         for k in numbers:
             episode = training.grounded[k]
             states += [(index, k, t) for t in range(first_new_state(episode), len(episode.nodes))]
-    drawn = np.unique(np.linspace(0, len(states) - 1, min(STATES, len(states))).astype(int))
     keys = np.unique(np.concatenate([index.signature_hash.values for index in training.by_grounding]))
     columns = {index: np.searchsorted(keys, index.signature_hash.values) for index in training.by_grounding}
     occurrences, targets = [], []
-    for index, k, t in [states[i] for i in drawn]:
+    for index, k, t in evenly_drawn(states, STATES):
         episode = training.episodes[k]
         occurrences.append(np.bincount(columns[index][training.grounded[k].nodes[t]], minlength=len(keys)))
         targets.append(np.append(episode.counts[t], episode.costs[t] / episode.costs[0]))

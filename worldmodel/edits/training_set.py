@@ -65,6 +65,12 @@ def first_new_state(episode: GroundedEpisode) -> int:
     return episode.repeated + 1 if episode.repeated else 0
 
 
+def evenly_drawn(items: Sequence, most: int) -> list:
+    """At most so many of them, in order, at equal distances."""
+    drawn = np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))
+    return [items[k] for k in drawn.tolist()]
+
+
 def new_moves(episode: GroundedEpisode) -> np.ndarray:
     """bool [T]: whether a match that is known was rewritten, by a step that no other episode logged before."""
     return (episode.matches >= 0) & (np.arange(len(episode.matches)) >= episode.repeated)

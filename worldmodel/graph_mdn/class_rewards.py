@@ -10,7 +10,7 @@ import numpy as np
 
 from worldmodel.edits.grounded_episodes import ground_episode
 from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.edits.training_set import TrainingSet, evenly_drawn
 
 EPISODES, STATES = 32, 64  # of a graph, evenly drawn
 TRIES = 4  # matches of a class, each in a state of its own
@@ -24,8 +24,8 @@ def with_predicted(model, training: TrainingSet) -> np.ndarray:
     for own, numbers in training.by_grounding.items():
         index = model.groundings.of(training.logs[numbers[0]].edits[0])
         states = []
-        for k in _evenly(numbers, EPISODES):
-            states += _evenly(ground_episode(index, training.logs[k]).nodes, STATES // EPISODES)
+        for k in evenly_drawn(numbers, EPISODES):
+            states += evenly_drawn(ground_episode(index, training.logs[k]).nodes, STATES // EPISODES)
         classes, gains = _gains(model, index, states, ~said)
         per_ps = model.rewards.of(training.initial_runtime(own)).per_ps
         for of_class, gain in zip(classes.tolist(), (per_ps * gains).tolist(), strict=True):
@@ -37,11 +37,6 @@ def with_predicted(model, training: TrainingSet) -> np.ndarray:
         if said[of_rule].any():
             usual[of_rule & ~said] = np.median(usual[of_rule & said])
     return usual.astype(np.float32)
-
-
-def _evenly(items: list, count: int) -> list:
-    drawn = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).astype(int))
-    return [items[k] for k in drawn.tolist()]
 
 
 def _gains(model, index: GroundingIndex, nodes: list[np.ndarray], wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

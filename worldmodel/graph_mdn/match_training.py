@@ -72,7 +72,6 @@ class MatchBatches:
 
     def __init__(self, examples: Examples, vocabulary: Vocabulary, table: SignatureTable, seed: int):
         self.examples, self.vocabulary, self.table, self.seed = examples, vocabulary, table, seed
-        self.seen = Table.of(table)
 
     def __call__(self, step: int) -> Batch:
         random, examples = np.random.default_rng([self.seed, step]), self.examples
@@ -101,7 +100,7 @@ class MatchBatches:
             stood = self._stood(choices.slots[slot], effects[choices.slot_owners[slot]])
             true[ends[slot] + menu.named[slot][1].index(stood)] = 1.0
         return Batch(
-            match_batch(asked, self.table), choices, self.seen,
+            match_batch(asked, self.table), choices, Table.of(self.table),
             np.array(applies, np.float32), structures.astype(np.float32), true,
         )  # fmt: skip
 

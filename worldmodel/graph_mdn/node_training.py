@@ -10,7 +10,7 @@ from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.grounded_episodes import GroundedEpisode
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.neighbourhood import around
-from worldmodel.edits.training_set import TrainingSet, first_new_state
+from worldmodel.edits.training_set import TrainingSet, evenly_drawn, first_new_state
 from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.network import NodeBatch, NodeNetwork, Table, likeliest
 from worldmodel.graph_mdn.neural_costs import NODES
@@ -37,14 +37,14 @@ class NodeBatches:
     """
 
     def __init__(self, examples: Sequence[Costed], table: SignatureTable, at_once: int, seed: int):
-        self.examples, self.table, self.at_once, self.seed = examples, Table.of(table), at_once, seed
+        self.examples, self.table, self.at_once, self.seed = examples, table, at_once, seed
 
     def __call__(self, step: int) -> tuple[NodeBatch, Table, np.ndarray]:
         random = np.random.default_rng([self.seed, step])
         chosen = random.choice(len(self.examples), min(self.at_once, len(self.examples)), replace=False)
         drawn = [self.examples[k] for k in np.sort(chosen).tolist()]
         nodes = joined([example.nodes for example in drawn])
-        return nodes, self.table, np.concatenate([e.log_ns for e in drawn])
+        return nodes, Table.of(self.table), np.concatenate([e.log_ns for e in drawn])
 
 
 def single_nodes(training: TrainingSet, table: SignatureTable) -> list[Costed]:
@@ -74,8 +74,7 @@ def whole_graphs(training: TrainingSet, table: SignatureTable) -> list[Costed]:
         rows = NodeRows(index, table)
         for episode in episodes:
             states += [(index, rows, episode, t) for t in range(first_new_state(episode), len(episode.nodes))]
-    drawn = np.unique(np.linspace(0, len(states) - 1, min(STATES, len(states))).astype(int))
-    return [_whole_graph(*states[k]) for k in drawn.tolist()]
+    return [_whole_graph(*state) for state in evenly_drawn(states, STATES)]
 
 
 def _whole_graph(index: GroundingIndex, rows: NodeRows, episode: GroundedEpisode, t: int) -> Costed:
