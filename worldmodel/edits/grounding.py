@@ -224,14 +224,14 @@ class Grounding:
         if not missing:
             yield bound, chosen
             return
-        candidates, position = (), missing[0]
+        candidates, position = None, missing[0]
         for p in missing:  # the node that has the fewest candidates, by a tensor that is known
             _, inputs, outputs = pattern.nodes[p]
             for neighbours, tensors in ((self.producers, outputs), (self.consumers, inputs)):
                 for t in tensors:
-                    if t in bound and (not candidates or len(neighbours[bound[t]]) < len(candidates)):
+                    if t in bound and (candidates is None or len(neighbours[bound[t]]) < len(candidates)):
                         candidates, position = neighbours[bound[t]], p
-        for node in tuple(candidates):
+        for node in tuple(candidates or ()):
             if node not in chosen.values():
                 extended = dict(bound)
                 if self._unify(pattern, position, node, extended):
