@@ -3,7 +3,8 @@
 A controller scores match classes (see worldmodel/base.py) and NO-OP, and takes a match of the best class that has one.
 Only classes that can be reached are scored, those that were met in play before the first generation, at random and by
 the prior; others are never chosen. The search begins at a greedy prior: its first mean takes, of the classes that have
-a match, the one of the highest usual reward in the data, until none gains.
+a match, the one of the highest usual reward in the data, until none gains. The first generations search through
+scores that heed the classes alone, since those are few, and the others through all weights, from there on.
 
 The last output is a location coordinate u. Among the `count` matches of the chosen class, numbered in their order, the
 one nearest to σ(u) · (count - 1) is best: the logits of matches are minus the distance to it. Both stages go through
@@ -22,7 +23,7 @@ import tensorflow as tf
 from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.config import CMAESConfig
 from controllers.evaluation import play
-from controllers.evolution import Evolution
+from controllers.evolution import Widened
 from controllers.masked import TwoStage, count_of
 from controllers.random import uniform_actions
 from controllers.scores import Scores, by_usual_reward
@@ -112,14 +113,13 @@ class CMAES(Controller):
                 fitness = self.fitness(env, individuals, derive_seed(seed, 1, before))
                 search.tell(fitness)
                 self.history = np.concatenate([self.history, fitness])
-                self.mean = search.mean.copy()
+                self.mean = search.mean
 
                 scalars = {
                     "best_individual": fitness.max(),
                     "population_return": fitness.mean(),
-                    "sigma": search.strategy.sigma,
-                    "starts": search.starts,
                     "generation": self.iterations,
+                    **search.scalars,
                 }
                 last = len(self.history) + search.size > config.generations * config.popsize
                 due = before // config.evaluate_every < self.iterations // config.evaluate_every
@@ -200,12 +200,13 @@ class CMAES(Controller):
         self.env_steps += int(lengths.max()) * env.num_envs  # copies that ended first play on
         return returns
 
-    def replayed(self, seed) -> Evolution:
+    def replayed(self, seed) -> Widened:
         """The search in the state that `history` brought it to."""
         config, first = self.config, 0
-        search = Evolution(
-            self.scores.start, config.sigma0, config.popsize, config.full_covariance, config.patience, seed
-        )
+        search = Widened(
+            self.scores.start, self.reachable.sum(), config.priorities_first * config.popsize, sigma0=config.sigma0,
+            popsize=config.popsize, full_covariance=config.full_covariance, patience=config.patience, seed=seed,
+        )  # fmt: skip
         while first < len(self.history):
             size = len(search.ask())
             search.tell(self.history[first : first + size])

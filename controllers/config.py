@@ -100,6 +100,9 @@ class CMAESConfig(LearnerConfig):
         choices=("priorities", "linear", "mlp"),
     )  # fmt: skip
     hidden: int = option(16, "units of mlp's layer")
+    priorities_first: int = option(
+        20, "linear, mlp: generations that search through priorities, from where the others go on", at_least=0
+    )
     sigma0: float = option(0.1, "standard deviation of the first generation's weights; scores begin in ±1")
     full_covariance: int = option(100, "weights up to which all covariances are learnt; of more, the variances alone")
     evaluate_every: int = option(5, "generations between evaluations of the mean and of the best individual")

@@ -44,6 +44,11 @@ class Evolution:
         """float64 [D]."""
         return self.strategy.mean
 
+    @property
+    def scalars(self) -> dict[str, float]:
+        """What to log of it."""
+        return {"sigma": self.strategy.sigma, "starts": self.starts}
+
     def begin(self) -> None:
         rng, size = np.random.default_rng([self.seed, self.starts]), self.popsize << self.starts
         self.strategy = cma.CMAEvolutionStrategy(
@@ -64,3 +69,48 @@ class Evolution:
         """float64 [size], of those that were asked for last."""
         self.strategy.tell(self.individuals, (-fitness).tolist())
         self.stop = list(self.strategy.stop())  # counts flat generations, so it is asked once in each
+
+
+class Widened:
+    """A search through the last few weights alone, for so many individuals, and then through all from its mean on.
+
+    It is asked and told as an Evolution is.
+    """
+
+    def __init__(self, start: np.ndarray, few: int, individuals: int, **options):
+        """start: float64 [D], the first mean. few: weights of the first search. options: those of both."""
+        self.start, self.left, self.options = start, individuals, options
+        self.search = Evolution(start[-few:] if individuals else start, **options)
+
+    @property
+    def size(self) -> int:
+        return self.search.size
+
+    @property
+    def stop(self) -> list[str]:
+        return self.search.stop
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        return self.search.scalars
+
+    @property
+    def mean(self) -> np.ndarray:
+        """float64 [D]."""
+        return self.completed(self.search.mean[None])[0]
+
+    def completed(self, last: np.ndarray) -> np.ndarray:
+        """float64 [P, D] of [P, ≤ D]: those that are not searched through are what they were at first."""
+        others = self.start[: len(self.start) - last.shape[1]]
+        return np.concatenate([np.broadcast_to(others, (len(last), len(others))), last], axis=1)
+
+    def ask(self) -> np.ndarray:
+        """float64 [size, D]."""
+        return self.completed(self.search.ask())
+
+    def tell(self, fitness: np.ndarray) -> None:
+        """float64 [size], of those that were asked for last."""
+        self.search.tell(fitness)
+        self.left -= len(fitness)
+        if self.left <= 0 and len(self.search.start) < len(self.start):
+            self.search = Evolution(self.mean, **self.options)

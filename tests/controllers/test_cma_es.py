@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from controllers.cma_es import CMAES, CMAESConfig
-from controllers.evolution import Evolution
+from controllers.evolution import Evolution, Widened
 from controllers.random import RandomConfig, RandomController
 from controllers.scores import Scores, by_usual_reward
 from rlflow.common import files
@@ -11,7 +11,7 @@ from rlflow.common.options import options_of
 from tests.toys.latent import Identity, Sacrifice, Toy, latent_spaces, make, vector
 
 POLICIES = options_of(CMAESConfig)["policy"].choices
-CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10)
+CONFIG = CMAESConfig(generations=50, popsize=16, dreams=4, sigma0=1.5, evaluate_every=10, priorities_first=0)
 
 
 def same_arrays(one, other):
@@ -172,6 +172,21 @@ def test_a_converged_search_starts_anew_with_twice_as_many():
     assert search.strategy.popsize == sizes[-1]
 
 
+def test_the_last_weights_are_searched_through_first_and_all_from_where_that_ended():
+    start = np.arange(5.0)
+    search = Widened(start, 2, 16, sigma0=0.1, popsize=8, full_covariance=100, patience=3, seed=0)
+    for _ in range(2):
+        individuals = search.ask()
+        assert (individuals[:, :3] == start[:3]).all() and individuals[:, 3:].std(axis=0).min() > 0.01
+        search.tell(individuals[:, 4])
+    mean = search.mean
+    assert mean[4] > start[4] + 0.05 and (mean[:3] == start[:3]).all()
+    individuals = search.ask()
+    assert individuals.std(axis=0).min() > 0.01 and abs(individuals.mean(axis=0) - mean).max() < 0.2
+    at_once = Widened(start, 2, 0, sigma0=0.1, popsize=8, full_covariance=100, patience=3, seed=0)
+    assert at_once.ask().std(axis=0).min() > 0.01
+
+
 def test_covariances_are_learnt_up_to_the_limit():
     def correlated(search):
         for _ in range(60):
@@ -209,7 +224,8 @@ def test_restarts_stay_within_the_budget_and_a_killed_training_goes_on_through_t
 
 
 def test_a_budget_can_be_raised(tmp_path):
-    short, long = (CMAESConfig(generations=g, popsize=6, dreams=2, evaluate_every=2) for g in (2, 4))
+    options = {"popsize": 6, "dreams": 2, "evaluate_every": 2, "priorities_first": 1}
+    short, long = (CMAESConfig(generations=g, **options) for g in (2, 4))
     make(CMAES, short, Identity).train(vector(Identity), 0, tmp_path / "raised")
     for folder in ("raised", "whole"):
         make(CMAES, long, Identity).train(vector(Identity), 0, tmp_path / folder)
