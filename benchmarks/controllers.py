@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from benchmarks.harness import THREADS, bar, each, finish, markdown, parser
+from benchmarks.harness import THREADS, bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.locations import PAPER
 from benchmarks.optimise import LIGHT
 from rlflow.cli.main import main as command_line
@@ -33,7 +33,6 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
 from rlflow.deliver.candidates import improvement
 from rlflow.env.spec import EnvSpec
-from rlflow.reports.comparison import mean_interval
 from rlflow.runs.config import load_config
 from rlflow.search.search import Limits, run_search
 
@@ -220,10 +219,10 @@ def table(figures: dict) -> str:
         cells = [
             first["model"],
             *(gain_and_dream([run["controllers"][name] for run in runs]) for name in controllers),
-            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean(shares, 1)} %"
+            f"{'/'.join(dict.fromkeys(run['best'] for run in runs))}, {mean_and_half(shares, 1)} %"
             + (f", least {min(shares):.1f} %" if len(runs) > 1 else ""),
-            f"{first['greedy']:.2f} %", f"{mean([run['random'] for run in runs])} %",
-            *(f"{mean([run['known'][key] for run in runs])} %" if key in first["known"] else "–" for key in SEARCHED),
+            f"{first['greedy']:.2f} %", f"{mean_and_half([run['random'] for run in runs])} %",
+            *(known_by(key, runs) for key in SEARCHED),
             f"{max(run['best_known'] for run in runs):.2f} %",
             f"{max(learnt['interactions'] for learnt in best)}",
             f"{max(learnt['acting_seconds'] for learnt in best):.1f}",
@@ -234,9 +233,15 @@ def table(figures: dict) -> str:
     return markdown(heads, rows)
 
 
+def known_by(search: str, runs: list[dict]) -> str:
+    """What a search found; means over runs."""
+    gains = [run["known"][search] for run in runs if search in run["known"]]
+    return f"{mean_and_half(gains)} %" if gains else "–"
+
+
 def gain_and_dream(runs: list[dict]) -> str:
     """The improvement of a controller, and in brackets the one that it dreamt; means over runs."""
-    improvement, dreamt = (mean([run[what] for run in runs]) for what in ("improvement", "dreamt"))
+    improvement, dreamt = (mean_and_half([run[what] for run in runs]) for what in ("improvement", "dreamt"))
     return f"{improvement} % ({dreamt})"
 
 
@@ -275,13 +280,6 @@ def losses_table(figures: dict) -> str:
         loss = first["controllers"][first["best"]]["descends_after_a_loss"]
         rows.append([first["model"], loss["at"], f"{loss['lost_percent']:.3f}"] if loss else [first["model"], "–", "–"])
     return markdown(["model", "step", "lost, percent"], rows)
-
-
-def mean(values: list[float], digits: int = 2) -> str:
-    """With the half-width of the mean's 95 % interval, where there are several."""
-    result = mean_interval(values)
-    half = f" ± {result['high'] - result['mean']:.{digits}f}" if len(values) > 1 else ""
-    return f"{result['mean']:.{digits}f}{half}"
 
 
 def main() -> int:

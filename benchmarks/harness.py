@@ -17,6 +17,7 @@ from benchmarks.judged import judged
 from rlflow.common.files import write_json
 from rlflow.common.processes import fresh_processes
 from rlflow.graph.onnx_runtime import machine
+from rlflow.reports.comparison import mean_interval
 from rlflow.rules.language import families, load_rules
 from rlflow.runs.folder import versions
 
@@ -101,6 +102,15 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence], words: int = 1) -> 
     """A table; its first so many columns are words, the others numbers."""
     align = ["---"] * words + ["---:"] * (len(heads) - words)
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (heads, align, *rows))
+
+
+def mean_and_half(values: Sequence[float], digits: int = 2) -> str:
+    """The mean, with half of its 95 % interval where there are several; "–" of none."""
+    result = mean_interval(values)
+    if result["mean"] is None:
+        return "–"
+    half = "" if result["high"] is None else f" ± {result['high'] - result['mean']:.{digits}f}"
+    return f"{result['mean']:.{digits}f}{half}"
 
 
 def tried(work: Callable[..., dict], *arguments) -> dict:

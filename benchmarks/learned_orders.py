@@ -31,7 +31,8 @@ WIDER, SLACK = 4, 1.3  # of `inside`: how much wider the next beam is; how much 
 DRAWN = 10  # random depth-first orders at once
 METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two: see `lowered`
 CONTROL = "inside, wide, nothing learned"
-NETWORKS = {"none": "MLP", "all": "transformer", "forward": "along edges", "both-ways": "both ways", "seven": "full"}
+FULL = "seven"
+NETWORKS = {"none": "MLP", "all": "transformer", "forward": "along edges", "both-ways": "both ways", FULL: "full"}
 ABLATED = (500, 1000)  # nodes
 
 
@@ -60,10 +61,12 @@ def opened(folder: Path) -> Learner:
     return controller
 
 
-def ablation(folder: Path, attends: str, epochs: int, n: int, seed: int) -> dict[str, dict]:
-    """As `learned_peaks`, of a network that attends otherwise, trained for so many epochs in the folder."""
+def ablation(folder: Path, attends: str, epochs: int, training: int, n: int, seed: int) -> dict[str, dict]:
+    """As `learned_peaks`, of a network that attends otherwise, trained in the folder for so many epochs with the seed
+    `training`."""
     config = TopoformerConfig(attends=attends, epochs=epochs)
-    return learned_peaks(opened(learnt(folder / f"{attends}-{epochs}", config)), instance_of(n, seed), seed)
+    trained = learnt(folder / f"{attends}-{epochs}-{training}", config, training)
+    return learned_peaks(opened(trained), instance_of(n, seed), seed)
 
 
 def digest(folder: Path) -> str:

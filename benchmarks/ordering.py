@@ -10,21 +10,23 @@ nodes, one of 100,000 some minutes. Parts: `layered` (gaps to the beam), `wide` 
 (optima of layered graphs of 100 nodes), `models` (optima of models; what sessions really do), `learned` (learned orders
 beside the plain beam in the same seconds; without --checkpoint of the network that comes with RLFlow), `drawn` (random
 depth-first orders in the seconds of those that are there), `inside`
-(learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, trained for --epochs each:
-the paper's Table 3). Exports are those of the corpus's development half that lie in --exports.
+(learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, each trained --trainings
+times for --epochs: the paper's Table 3). Exports are those of the corpus's development half that lie in --exports.
 """
 
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.exports.corpus import CORPUS, DEVELOPMENT
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.learned_orders import (
     ABLATED,
     CONTROL,
+    FULL,
     METHODS,
     NETWORKS,
     NODES,
@@ -62,7 +64,7 @@ PROVED_MODELS, PROVED_LAYERED = 95.0, 80.0  # % of them at least
 ORDERS = {"default": default_order, "priority": priority_order}
 LARGE, BELOW = (1000, 2000), -1.0  # nodes; % above the beam at most, of what is learnt on no more than 200
 INSIDE_SECONDS = 10.0
-LEARNED_GRAPHS, EPOCHS = 20, 40
+LEARNED_GRAPHS, EPOCHS, TRAININGS = 20, 40, 5
 PARTS = ("layered", "wide", "proofs", "models", "learned", "drawn", "inside", "ablations")
 
 
@@ -143,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
-    """The parts, as `main` has them. A name says of what: "CHECKPOINT-NODES-SEED", "NODES-SEED-NETWORK"."""
+    """The parts, as `main` has them. A name says of what: "CHECKPOINT-NODES-SEED", "NODES-SEED-TRAINING-NETWORK"."""
 
     def learned(name: str) -> dict:
         checkpoint, n, seed = name.split("-")
@@ -159,16 +161,17 @@ def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
         return inside(opened(checkpoints[checkpoint]), int(n), int(seed), INSIDE_SECONDS)
 
     def ablated(name: str) -> dict:
-        n, seed, attends = name.split("-", 2)
-        return ablation(arguments.folder / "networks", attends, arguments.epochs, int(n), int(seed))
+        n, seed, training, attends = name.split("-", 3)
+        return ablation(arguments.folder / "networks", attends, arguments.epochs, int(training), int(n), int(seed))
 
-    seeds = range(arguments.learned)
+    seeds, trainings = range(arguments.learned), range(arguments.trainings)
+    networks = [f"{training}-{attends}" for training in trainings for attends in NETWORKS]
     names = [f"{one}-{n}-{seed}" for one in checkpoints for n in NODES for seed in seeds]
     return {
         "learned": (names, learned),
         "drawn": (names, drawn),
         "inside": ([f"{one}-{PAPERS_NODES}-{seed}" for one in checkpoints for seed in seeds], within_beams),
-        "ablations": ([f"{n}-{seed}-{attends}" for attends in NETWORKS for n in ABLATED for seed in seeds], ablated),
+        "ablations": ([f"{n}-{seed}-{network}" for network in networks for n in ABLATED for seed in seeds], ablated),
     }
 
 
@@ -237,14 +240,18 @@ def inside_gap(figures: dict) -> float | None:
     return mean_percent(ratios)
 
 
-def ablated_gap(figures: dict, n: int, attends: str, method: str) -> float | None:
-    """By how many percent a network lies above the full one, on average."""
-    results, ratios = figures["ablations"], []
-    for name, one in results.items():
-        size, seed, network = name.split("-", 2)
-        if (size, network) == (str(n), attends) and (full := f"{n}-{seed}-seven") in results:
-            ratios.append(one[method]["peak"] / results[full][method]["peak"] - 1)
-    return mean_percent(ratios)
+def ablated_gaps(figures: dict, n: int, attends: str, method: str) -> list[float]:
+    """By how many percent a network lies above the full one, which is the mean of its trainings; one for each training,
+    on average over the graphs."""
+    full, ratios = defaultdict(list), defaultdict(list)
+    chosen = [(*name.split("-", 3), one[method]["peak"]) for name, one in figures["ablations"].items()]
+    for size, seed, _, network, peak in chosen:
+        if (size, network) == (str(n), FULL):
+            full[seed].append(peak)
+    for size, seed, training, network, peak in chosen:
+        if (size, network) == (str(n), attends) and seed in full:
+            ratios[training].append(peak / np.mean(full[seed]) - 1)
+    return [100 * float(np.mean(of)) for _, of in sorted(ratios.items())]
 
 
 def sessions(results: dict[str, dict]) -> list[dict]:
@@ -307,12 +314,13 @@ def drawn_table(figures: dict) -> str:
 
 
 def ablations_table(figures: dict) -> str:
-    rows, heads = [], ["above the full network, %"]
     columns = [(n, method) for n in ABLATED for method in ("greedy", "sample", "beam")]
+    heads = ["above the full network, %", "trainings", *(f"{method}, {n:,} nodes" for n, method in columns)]
+    rows = []
     for attends, words in NETWORKS.items():
-        gaps = [ablated_gap(figures, n, attends, method) for n, method in columns]
-        rows.append([words, *("–" if gap is None else gap for gap in gaps)])
-    return markdown(heads + [f"{method}, {n:,} nodes" for n, method in columns], rows)
+        gaps = [ablated_gaps(figures, n, attends, method) for n, method in columns]
+        rows.append([words, len(gaps[0]), *map(mean_and_half, gaps)])
+    return markdown(heads, rows)
 
 
 def options(argv: list[str] | None):
@@ -325,6 +333,7 @@ def options(argv: list[str] | None):
     made.add_argument("--checkpoint", type=Path, nargs="+", default=[SHIPPED], help="folders of trained controllers")
     made.add_argument("--learned", type=int, default=LEARNED_GRAPHS, help="graphs of each size, for what is learned")
     made.add_argument("--epochs", type=int, default=EPOCHS, help="that each network of the ablations learns for")
+    made.add_argument("--trainings", type=int, default=TRAININGS, help="of each of them, with seeds of its own")
     made.add_argument("--only", choices=PARTS, help="one part; of the others what is there already")
     return made.parse_args(argv)
 

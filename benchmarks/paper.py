@@ -28,12 +28,11 @@ from itertools import islice
 import numpy as np
 
 from benchmarks.fidelity import FULL, SAMPLES, WORLD_MODELS, Job
-from benchmarks.harness import bar, each, finish, markdown, parser
+from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
 from benchmarks.optimise import MODELS
 from rlflow.collect.episodes import Episode
 from rlflow.deliver.candidates import improvement as percent_below
 from rlflow.env.rewriting import GraphRewriteEnv
-from rlflow.reports.comparison import mean_interval
 from rlflow.search.search import Limits, run_search
 from worldmodel.config import DreamOptions
 
@@ -203,9 +202,7 @@ def temperatures_table(figures: dict) -> str:
 
 
 def shown(values: list[float]) -> str:
-    result = mean_interval(values)
-    half = f" ± {result['high'] - result['mean']:.2f}" if len(values) > 1 else ""
-    return f"{result['mean']:.2f}{half} %"
+    return f"{mean_and_half(values)} %"
 
 
 def main() -> int:

@@ -51,12 +51,12 @@ def test_gaps_are_means_over_graphs_of_one_size():
         "learned": {"ab-1000-0": {"beam": {"peak": 90, "beam": 100}}, "ab-1000-1": {"beam": {"peak": 100, "beam": 100}},
                     "ab-500-0": {"beam": {"peak": 300, "beam": 100}}},
         "inside": {"ab-500-0": {"peak": 95}, "ab-500-7": {"peak": 1}}, "wide": {"0": {"beam": 100}},
-        "ablations": {"500-0-seven": {"beam": {"peak": 100}}, "500-0-both-ways": {"beam": {"peak": 104}},
-                      "500-1-both-ways": {"beam": {"peak": 900}}},
+        "ablations": {"500-0-0-seven": {"beam": {"peak": 90}}, "500-0-1-seven": {"beam": {"peak": 110}},
+                      "500-0-0-both-ways": {"beam": {"peak": 104}}, "500-1-0-both-ways": {"beam": {"peak": 900}}},
     }  # fmt: skip
     assert ordering.learned_gap(figures, 1000, "beam") == -5 and ordering.learned_gap(figures, 100, "beam") is None
     assert ordering.drawn_gap(figures, 1000, "beam") == -25 and ordering.drawn_gap(figures, 500, "beam") is None
     assert np.isclose(ordering.drawn_gap(figures, 1000, "beam", "beam"), -16.67)
     assert ordering.inside_gap(figures) == -5
-    assert ordering.ablated_gap(figures, 500, "both-ways", "beam") == 4
-    assert np.isclose(ordering.ablated_gap(figures, 500, "seven", "beam"), 0)
+    assert np.allclose(ordering.ablated_gaps(figures, 500, "both-ways", "beam"), [4])
+    assert np.allclose(ordering.ablated_gaps(figures, 500, "seven", "beam"), [-10, 10])
