@@ -19,15 +19,18 @@ from controllers.base import Learner
 from controllers.config import TopoformerConfig
 from rlflow.common.files import file_hash
 from rlflow.costs.memory.beam import walk
+from rlflow.costs.memory.optimum import lower_bound
 from rlflow.costs.memory.problem import Problem
 from rlflow.costs.memory.sorting import depth_first, random_depth_first
-from rlflow.tasks.ordering.guided import lowered, probable
+from rlflow.tasks.ordering.guided import NAT, below, lowered, probable
 from rlflow.tasks.ordering.instance import Orders
 from rlflow.tasks.ordering.layered import layered
 
 NODES = (100, 500, 1000, 2000)
 SAMPLES, WIDTH, WIDE = 16, 16, 100  # WIDE: of the last method
-WIDER, SLACK = 4, 1.3  # of `inside`: how much wider the next beam is; how much longer one may take than its width says
+# Of `inside`: how much wider the next beam is; by what share less is asked for at first, and times how much after a
+# success; what a nat of probability is worth.
+WIDER, LESS, MORE, NATS = 4, 5e-4, 4, (NAT, NAT / 2, 2 * NAT)
 DRAWN = 10  # random depth-first orders at once
 METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two: see `lowered`
 CONTROL = "inside, wide, nothing learned"
@@ -141,15 +144,26 @@ def depth_first_beside(n: int, seed: int, seconds: dict[str, float]) -> dict[str
 
 
 def inside(controller: Learner, n: int, seed: int, seconds: float) -> dict:
-    """What learned priorities inside the beam lower the peak to in so many seconds: ever wider beams, the last ones as
-    wide as there is time for."""
-    instance, started = instance_of(n, seed), time.process_time()
+    """What learned priorities inside the beam lower the peak to in so many seconds: walks that ask for less and less,
+    and wider ones where none of this width comes to it, whatever a nat of probability is taken to be worth."""
+    instance, started, clock = instance_of(n, seed), time.process_time(), time.monotonic()
     problem, priorities, width = instance.problem, controller.priorities(instance), WIDTH
     order, took = timed(lambda: probable(problem, priorities, width))
-    while (times := (seconds - (time.process_time() - started)) / (SLACK * took)) >= 1:
-        width = int(width * (WIDER if times > 2 * WIDER else times))
-        order, took = timed(lambda: lowered(problem, priorities, width, order))
-    return {"peak": problem.peak(order), "seconds": time.process_time() - started, "width": width}
+    peak, least, share, failed = problem.peak(order), lower_bound(problem), LESS, 0
+    while peak > least and (left := seconds - (time.process_time() - started)) > 0:
+        if failed == len(NATS):
+            affordable = int(left / took * width / len(NATS))
+            width = WIDER * width if affordable > 2 * WIDER * width else max(affordable, width + 1)
+            failed = 0
+        asked, ask = max(int(peak * (1 - share)), least), (problem, priorities, width)
+        result, took = timed(lambda: below(*ask, asked, NATS[failed], clock + seconds))
+        if result is not None:
+            peak, share, failed = problem.peak(result), MORE * share, 0
+        elif share > LESS:
+            share = LESS
+        else:
+            failed += 1
+    return {"peak": peak, "seconds": time.process_time() - started, "width": width}
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
     peak, least = problem.peak(order), lower_bound(problem)
     while peak - least > NEAR * peak:
         asked = (peak + least) // 2
-        result = _Lowered(problem, width, priorities, asked).run().order
+        result = below(problem, priorities, width, asked)
         if result is None:
             least = asked + 1
         else:
@@ -43,9 +43,22 @@ def lowered(problem: Problem, priorities: np.ndarray, width: int, order: np.ndar
     return order
 
 
+def below(
+    problem: Problem, priorities: np.ndarray, width: int, asked: int, nat: float = NAT, deadline: float | None = None
+) -> np.ndarray | None:
+    """int64 [n], an order that needs no more than what is asked; None if a walk of this width comes to none.
+
+    nat: see NAT. deadline: in seconds of time.monotonic().
+    """
+    return _Lowered(problem, width, priorities, asked, nat, deadline).run().order
+
+
 class _Guided(Walker):
-    def __init__(self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None):
-        super().__init__(problem, width, limit, limit or 0)
+    def __init__(
+        self, problem: Problem, width: int, priorities: np.ndarray, limit: int | None = None,
+        deadline: float | None = None,
+    ):  # fmt: skip
+        super().__init__(problem, width, limit, limit or 0, deadline)
         self.priorities, self.log_p = priorities, np.zeros(1)  # log_p: float64 [K], of the ways to the level's states
 
     def after(self, moves: Moves) -> np.ndarray:
@@ -71,10 +84,13 @@ class _Probable(_Guided):
 
 
 class _Lowered(_Guided):
+    def __init__(self, problem, width, priorities, limit: int, nat: float, deadline: float | None):
+        super().__init__(problem, width, priorities, limit, deadline)
+        self.nat = nat * float(problem.made.mean())
+
     def select(self, moves: Moves) -> Moves:
         """What is run at once, as a safe move, costs no probability."""
         log_p = self.after(moves)
-        nat = NAT * float(self.problem.made.mean())
-        chosen = self.best(moves.live - nat * log_p, moves.key)
+        chosen = self.best(moves.live - self.nat * log_p, moves.key)
         self.log_p = log_p[chosen]
         return moves.take(chosen)
