@@ -32,7 +32,8 @@ SAMPLES, WIDTH, WIDE = 16, 16, 100  # WIDE: of the last method
 # success; what a nat of probability is worth.
 WIDER, LESS, MORE, NATS = 4, 5e-4, 4, (NAT, NAT / 2, 2 * NAT)
 DRAWN = 10  # random depth-first orders at once
-METHODS = ("greedy", "sample", "beam", "inside", "inside, wide")  # the last two: see `lowered`
+DECODED = ("greedy", "sample", "beam")
+METHODS = (*DECODED, "inside", "inside, wide")  # the last two: see `lowered`
 CONTROL = "inside, wide, nothing learned"
 FULL = "seven"
 NETWORKS = {"none": "MLP", "all": "transformer", "forward": "along edges", "both-ways": "both ways", FULL: "full"}
@@ -69,7 +70,7 @@ def ablation(folder: Path, attends: str, epochs: int, training: int, n: int, see
     `training`."""
     config = TopoformerConfig(attends=attends, epochs=epochs)
     trained = learnt(folder / f"{attends}-{epochs}-{training}", config, training)
-    return learned_peaks(opened(trained), instance_of(n, seed), seed)
+    return learned_peaks(opened(trained), instance_of(n, seed), seed, DECODED)
 
 
 def digest(folder: Path) -> str:
@@ -77,8 +78,8 @@ def digest(folder: Path) -> str:
     return file_hash(folder / "controller.npz")[:8]
 
 
-def learned_peaks(controller: Learner, instance: Orders, seed: int) -> dict[str, dict]:
-    """Of every method its peak and its seconds; of the same without learned priorities, too."""
+def learned_peaks(controller: Learner, instance: Orders, seed: int, methods: tuple[str, ...]) -> dict[str, dict]:
+    """Of these methods their peaks and seconds."""
     from controllers.topoformer.decoder import greedy, sampled
     from controllers.topoformer.observation import observe
 
@@ -94,10 +95,10 @@ def learned_peaks(controller: Learner, instance: Orders, seed: int) -> dict[str,
     )
     result = {}
     for name, way in zip(METHODS, ways, strict=True):
-        peak, seconds = timed(lambda: problem.peaks(way()).min())
-        result[name] = {"peak": int(peak), "seconds": network + seconds}
-    order, seconds = timed(lambda: lowered(problem, np.zeros(problem.n), WIDE, walk(problem, WIDE).order))
-    return result | {CONTROL: {"peak": problem.peak(order), "seconds": seconds}}
+        if name in methods:
+            peak, seconds = timed(lambda: problem.peaks(way()).min())
+            result[name] = {"peak": int(peak), "seconds": network + seconds}
+    return result
 
 
 def timed(work: Callable) -> tuple:
@@ -122,10 +123,13 @@ def within(beams: list[dict], seconds: float) -> dict:
 
 
 def beside_beams(controller: Learner, n: int, seed: int) -> dict[str, dict]:
-    """Of every method its peak, its seconds, and the peak of the plain beam in as many seconds."""
+    """Of every method, and of the last without learned priorities, its peak, its seconds, and the peak of the plain
+    beam in as many seconds."""
     instance = instance_of(n, seed)
-    result = learned_peaks(controller, instance, seed)
-    beams = plain_beams(instance.problem, max(one["seconds"] for one in result.values()))
+    problem, result = instance.problem, learned_peaks(controller, instance, seed, METHODS)
+    order, took = timed(lambda: lowered(problem, np.zeros(problem.n), WIDE, walk(problem, WIDE).order))
+    result[CONTROL] = {"peak": problem.peak(order), "seconds": took}
+    beams = plain_beams(problem, max(one["seconds"] for one in result.values()))
     for one in result.values():
         one["beam"] = within(beams, one["seconds"])["peak"]
     return result

@@ -26,6 +26,7 @@ from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parse
 from benchmarks.learned_orders import (
     ABLATED,
     CONTROL,
+    DECODED,
     FULL,
     METHODS,
     NETWORKS,
@@ -314,7 +315,7 @@ def drawn_table(figures: dict) -> str:
 
 
 def ablations_table(figures: dict) -> str:
-    columns = [(n, method) for n in ABLATED for method in ("greedy", "sample", "beam")]
+    columns = [(n, method) for n in ABLATED for method in DECODED]
     heads = ["above the full network, %", "trainings", *(f"{method}, {n:,} nodes" for n, method in columns)]
     rows = []
     for attends, words in NETWORKS.items():
