@@ -36,7 +36,11 @@ from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.search.search import Limits, run_search
 from worldmodel.config import DreamOptions
 
-JUDGES = ("controllers", "worldmodel", "rlflow/search/beam.py")
+JUDGES = (
+    "controllers/actor_critic.py", "controllers/cma_es.py", "controllers/evolution.py", "controllers/masked.py",
+    "controllers/policies.py", "controllers/ppo.py", "controllers/recording.py", "controllers/scores.py",
+    "rlflow/search/beam.py", "worldmodel",
+)  # fmt: skip
 
 CONTROLLERS = ("ppo", "cma-es")
 SEARCHES = ("greedy", "beam")

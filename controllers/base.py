@@ -130,11 +130,11 @@ class Learner:
     def load(self, folder: Path | str) -> None:
         """Takes over a saved controller. Raises RLFlowError if it is of another controller or shape."""
         self.restore(self.saved(folder))
-        self.training_seed = _read_description(folder)["training_seed"]
+        self.training_seed = read_description(folder)["training_seed"]
 
     def saved(self, folder: Path | str) -> dict[str, np.ndarray]:
         """The arrays of a saved controller. Raises RLFlowError if it is of another controller or shape."""
-        description = _read_description(folder)
+        description = read_description(folder)
         if description.get("controller") != self.name:
             raise RLFlowError(f"{folder} holds the controller '{description.get('controller')}', not '{self.name}'")
         if description["shapes"] != asdict(self.shapes):
@@ -147,7 +147,7 @@ class Learner:
     def resume(self, folder: Path | str, seed: int) -> None:
         """Goes on with the training that `folder` holds, if any; refuses one of another config or seed."""
         if (Path(folder) / "controller.json").exists():
-            description = _read_description(folder)
+            description = read_description(folder)
             before = {**description.get("config", {}), "seed": description.get("training_seed")}
             now = {**json.loads(json.dumps(asdict(self.config))), "seed": seed}  # lists, as they were written
             before |= {key: now[key] for key in self.BUDGET}
@@ -213,7 +213,8 @@ class Controller(Learner):
         return arrays
 
 
-def _read_description(folder: Path | str) -> dict:
+def read_description(folder: Path | str) -> dict:
+    """What is saved of a controller besides its arrays. Raises RLFlowError if it is not there, or damaged."""
     description = files.read_json(Path(folder) / "controller.json")
     keys = {"controller", "shapes", "config", "training_seed"}
     if not isinstance(description, dict) or not keys <= description.keys():

@@ -191,6 +191,9 @@ class XRLflowConfig(LearnerConfig):
         choices=("each", "flattened"),
     )
     padding: int = option(500, "flattened: candidates that it can choose, the first ones")
+    also: tuple[str, ...] = option(
+        (), "further models (paths or zoo names) that it learns on, in turn; also train-controller --models"
+    )
     updates: int = option(100, "budget")
     episodes: int = option(10, "sampled episodes between two updates; after an update a greedy one judges the policy")
     epochs: int = option(4, "passes over their transitions at most")

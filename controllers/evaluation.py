@@ -4,6 +4,7 @@ No TensorFlow here, and nothing of the environment is known but its latent space
 `info["cost"]` (ms) is given at reset and at every step.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,9 +84,14 @@ class BestOf:
         return self.trajectories[self.index].actions[: self.prefix]
 
 
-def best_of(controller, env: gym.Env, samples: int, seed: int) -> BestOf:
-    """Greedy decoding and `samples` sampled episodes. Of equal costs the earlier trajectory and shorter prefix win."""
-    trajectories = [rollout(controller, env, greedy=i == 0, seed=seed + i) for i in range(1 + samples)]
+def best_of(controller, env: gym.Env, samples: int, seed: int, deadline: float = math.inf) -> BestOf:
+    """Greedy decoding and `samples` sampled episodes. Of equal costs the earlier trajectory and shorter prefix win.
+
+    deadline: of time.monotonic(), after which no sampled episode begins.
+    """
+    trajectories = [rollout(controller, env, greedy=True, seed=seed)]
+    while len(trajectories) <= samples and time.monotonic() < deadline:
+        trajectories.append(rollout(controller, env, greedy=False, seed=seed + len(trajectories)))
     cost, index, prefix = min(
         (cost, index, prefix)
         for index, trajectory in enumerate(trajectories)

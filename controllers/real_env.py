@@ -91,11 +91,12 @@ class Measurements:
 
 
 class ChargedEnv(gymnasium.Wrapper):
-    """A `rlflow.env.step.StepEnv` whose measurements are charged."""
+    """A `rlflow.env.step.StepEnv` whose measurements are charged. own: whether it is of the run's model, so that the
+    fastest graph of it is kept."""
 
-    def __init__(self, env: gymnasium.Env, measurements: Measurements):
+    def __init__(self, env: gymnasium.Env, measurements: Measurements, own: bool = True):
         super().__init__(env)
-        self._measurements = measurements
+        self._measurements, self._own = measurements, own
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         self._actions: list[list[int]] = []
@@ -106,7 +107,8 @@ class ChargedEnv(gymnasium.Wrapper):
         result = self.env.step(action)
         if self.env.unwrapped.state is not before:
             self._actions.append([int(action[0]), int(action[1])])
-        self._measurements.met(result[-1].get("latency", math.nan), self._actions)
+        if self._own:
+            self._measurements.met(result[-1].get("latency", math.nan), self._actions)
         *_, earnings = self.env.unwrapped.save_state()
         self._measurements.charge(earnings.measurements)
         return result

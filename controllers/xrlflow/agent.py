@@ -1,7 +1,8 @@
 """X-RLflow's agent: PPO (Schulman et al. 2017) over candidates, on the real graph; its network is in network.py.
 
 All randomness of update k is a function of (seed, k), and every update begins with new episodes. So a training that is
-killed and resumed gives the same weights, bit for bit, as one that is not.
+killed and resumed gives the same weights, bit for bit, as one that is not. On several models at once (`rlflow.env.
+in_turn`) sampled episodes are of each in turn, and the greedy return is the mean over all of them.
 """
 
 from dataclasses import dataclass
@@ -81,15 +82,16 @@ class XRLflow(ActorCritic):
     def train(self, make_env, seed: int, folder, log=None, progress=None) -> dict:
         """Trains on a real environment until a typed stop, and goes on where `folder` holds a checkpoint.
 
-        make_env: gives a `rlflow.env.candidates.CandidateEnv`, whose `reach` is at least the number of layers.
+        make_env: gives a `rlflow.env.candidates.CandidateEnv`, whose `reach` is at least the number of layers, or
+          several of them in turn.
         The results are those of `controllers.base.Controller.train`.
         """
         self.resume(folder, seed)
         env, config = make_env(), self.config
         stop, detail = StopReason.BUDGET, f"{config.updates} updates"
         while self.iterations < config.updates:
-            rng = np.random.default_rng([seed, self.iterations])
-            scalars = self.learn([self.play(env, rng) for _ in range(config.episodes)], rng)
+            rng, first = np.random.default_rng([seed, self.iterations]), self.iterations * config.episodes
+            scalars = self.learn([self.play(env, rng, first + k) for k in range(config.episodes)], rng)
             if not np.isfinite(scalars["gradient_norm"]):
                 stop, detail = StopReason.DIVERGED, f"gradients not finite at update {self.iterations + 1}"
                 break
@@ -108,12 +110,12 @@ class XRLflow(ActorCritic):
             "env_steps": self.env_steps,
         }
 
-    def play(self, env: gymnasium.Env, rng: np.random.Generator | None) -> tuple[list[Step], float]:
+    def play(self, env: gymnasium.Env, rng: np.random.Generator | None, number: int) -> tuple[list[Step], float]:
         """(the steps of an episode of the learner, the value of the state where it was cut; 0 if it ended).
 
-        rng: what actions are drawn from; None to be greedy.
+        rng: what actions are drawn from; None to be greedy. number: of the episode; of several models it says which.
         """
-        (observation, _), steps, ended = env.reset(), [], False
+        (observation, _), steps, ended = env.reset(options={"model": number}), [], False
         while not ended:
             chosen = self._choose(self.learner, observation, rng)
             after, reward, terminated, truncated, _ = env.step(observation["actions"][chosen[0]])
@@ -124,8 +126,9 @@ class XRLflow(ActorCritic):
 
     def evaluate(self, env: gymnasium.Env) -> dict:
         """Plays the learner greedily and keeps it if it is the best so far. Returns what to log."""
-        steps, _ = self.play(env, None)
-        result = sum(step.reward for step in steps)
+        models = env.get_wrapper_attr("models") if env.has_wrapper_attr("models") else 1
+        episodes = [self.play(env, None, number)[0] for number in range(models)]
+        result = sum(step.reward for steps in episodes for step in steps) / models
         if result > self.best_return:
             self.best_return = float(result)
             copy(self.learner, self.actor)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.cli.curves import draw_fidelity
-from rlflow.cli.wiring import as_seen, check_single_moves, events, make_controller
+from rlflow.cli.wiring import as_seen, check_single_moves, events, make_controller, sees_candidates, zoo_or_path
 from rlflow.common.errors import RLFlowError
 from rlflow.common.progress import progress_bar, shown_by
+from rlflow.env.in_turn import InTurn
 from worldmodel.base import UnpredictableRewardError
 from worldmodel.config import world_model_config
 from worldmodel.dream import DreamVectorEnv
@@ -43,13 +44,17 @@ def learn_to_act(run, model, temperature: float, folder: Path, name: str) -> tup
     measurements = Measurements(folder / "measurements.json", options.measurement_seconds)
 
     def make_real():
-        env = run.spec.make_env(run.task, run.spec.max_steps)
-        return as_seen(run, ChargedEnv(env, measurements), model)
+        own, *others = [run.spec.make_env(task, run.spec.max_steps) for task in (run.task, *other_tasks)]
+        charged = [ChargedEnv(own, measurements), *(ChargedEnv(env, measurements, own=False) for env in others)]
+        seen = [as_seen(run, env, model) for env in charged]
+        return InTurn(seen) if others else seen[0]
 
     def log(step, scalars):
         writer.scalars(step, scalars | ({"measurement_seconds": measurements.seconds} if measurements.seconds else {}))
 
     controller = make_controller(run, model)
+    also = controller.config.also if sees_candidates(run) else ()
+    other_tasks = [run.spec.open(zoo_or_path(name)) for name in also]
     with (
         progress_bar(1, f"train-controller τ={temperature:g}", "iteration") as bar,
         events(run, name, "train-controller") as writer,

@@ -137,6 +137,7 @@ def optimise(
     fix: bool = False,
     exact: bool = False,
     standard_operators_only: bool = False,
+    controller: str | PathLike[str] | None = None,
     learn: bool = False,
     accept: str | None = None,
     seed: int | None = None,
@@ -162,6 +163,8 @@ def optimise(
       fix: freezes these sizes: the result may take no others then, and more rules apply.
       exact: only rules that change no rounding, so that the result is equal bit for bit.
       standard_operators_only: no operators of ONNX Runtime's own, so that the model stays portable.
+      controller: the folder of a controller that learnt on other models: before the searches it acts on this one.
+        Needs the extra `learn`.
       learn: after the searches a world model learns from random episodes, and a controller in its dream. Those that
         are neural networks need the extra `learn` (pip install 'rlflow[learn]').
       accept: "faster", the default: what is shown to be faster, or else to need less memory or a smaller file; "equal":
@@ -179,7 +182,7 @@ def optimise(
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in (options or {}).items()]
     said = Namespace(
         config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
-        standard_operators_only=standard_operators_only, fix=fix, accept=accept,
+        controller=controller, standard_operators_only=standard_operators_only, fix=fix, accept=accept,
     )  # fmt: skip
     try:
         with silence() if quiet else nullcontext():

@@ -21,6 +21,7 @@ from rlflow.deliver.expected import by_expected_improvement
 from rlflow.deliver.kept import keep_contest
 from rlflow.deliver.shares import measured_families
 
+ACTING = 1 / 4  # of the seconds of the searches, for a controller that was trained elsewhere
 PRUNING = 1 / 5  # of the seconds that the searches leave: a tenth of all where they take all that is theirs
 TIDYING = 3.0  # seconds
 CHECKED = 4  # candidates, at most: the best ones
@@ -60,7 +61,8 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
     best = best_so_far.BestSoFar(run.task, run.path / best_so_far.FILE)
 
     def search() -> dict:
-        return anytime.search_all(best, config.search, budget.searches, config.seed, budget.end)
+        acted = _act(run, best, ACTING * budget.searches) if options.controller else 0.0
+        return anytime.search_all(best, config.search, budget.searches - acted, config.seed, budget.end)
 
     try:
         with stoppable(budget.looking):
@@ -81,6 +83,19 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
             results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
         _copy_out(results["eval"], out)
     return results, go_on
+
+
+def _act(run, best, seconds: float) -> float:
+    """Offers the best that a controller from elsewhere comes to; the seconds that it took.
+
+    seconds: after which it begins no further episode.
+    """
+    from rlflow.cli.acting import acted  # only now: searches alone need nothing that learns
+
+    candidate = acted(run, run.config.optimise.controller, seconds)
+    best.offer(candidate, "episodes")
+    say(f"{candidate.name} acted: {best}")
+    return candidate.seconds
 
 
 def pages(run, outcome: dict) -> dict[str, object]:

@@ -32,6 +32,10 @@ have begun are finished. Ctrl-C or SIGTERM writes the best so far, checked and m
 once. What is known lies in DIR/best-so-far.json, so that the same command goes on after whatever happened, and with
 more seconds looks further.
 
+--controller DIR: first a controller acts that learnt on other models (train-controller --models with
+controller.name=xrlflow; DIR holds its controller.json), for a quarter of the searches' seconds at most once it has
+played its greedy episode; what it found competes with what the searches find.
+
 --learn: after the searches a world model learns from random episodes, a controller learns in its dream and acts on the
 real graph (collect, train-wm, train-controller, eval); the best of all is written. --iterations, and every option of
 these stages, say so too"""
@@ -48,6 +52,8 @@ def add(commands) -> None:
     add_threads(command, "; say as many as the model will run with (cost.threads)")
     learn = "a controller learns in the dream, too (optimise.learn=true)"
     command.add_argument("--learn", action="store_true", help=learn)
+    trained = "a controller trained elsewhere acts on the model before the searches (optimise.controller)"
+    command.add_argument("--controller", metavar="DIR", help=trained)
     add_accept(command)
     add_iterations(command)
     command.add_argument(
@@ -77,6 +83,8 @@ def chosen_options(parsed) -> list[str]:
         chosen.append(f"optimise.seconds={parsed.seconds}")
     if parsed.threads is not None:
         chosen.append(f"cost.threads={parsed.threads}")
+    if parsed.controller is not None:
+        chosen.append(f"optimise.controller={parsed.controller}")
     if learns:
         chosen.append("optimise.learn=true")
     chosen += chosen_accept(parsed)

@@ -151,12 +151,17 @@ def sees_candidates(run) -> bool:
 def as_seen(run, env, model):
     """A real environment as the run's controller sees it. model: None where it sees candidates."""
     from controllers.config import controller_config
-    from rlflow.env.candidates import CandidateEnv
     from worldmodel.latent_env import LatentEnv
 
     if model is not None:
         return LatentEnv(env, model)
-    config = controller_config(run.config)
+    return with_candidates(env, controller_config(run.config))
+
+
+def with_candidates(env, config):
+    """A real environment as a controller with these options sees it that sees candidates."""
+    from rlflow.env.candidates import CandidateEnv
+
     return CandidateEnv(env, config.layers if config.encoding == "local" else None)
 
 
@@ -190,4 +195,23 @@ def trained_controller(run, model, temperature: float):
     """The one in its folder."""
     controller = make_controller(run, model)
     controller.load(controller_folder(run, temperature))
+    return controller
+
+
+def controller_from(folder: Path | str, seed: int):
+    """A trained controller that sees candidates, and so acts on any model. Raises RLFlowError for any other."""
+    from controllers import CONTROLLERS
+    from controllers.base import read_description
+    from rlflow.tasks.base import Observes
+
+    description = read_description(folder)
+    kind = CONTROLLERS.get(description["controller"])
+    if kind.Config.observes != Observes.CANDIDATES:
+        raise RLFlowError(f"the controller in {folder} observes {kind.Config.observes}, which is of one model alone")
+    check_installed(f"the controller '{kind.name}'", kind.Config.needs)
+    try:
+        controller = kind(kind.Config(**description["config"]), seed)
+    except TypeError as error:
+        raise RLFlowError(f"{folder}/controller.json is damaged: {error}") from error
+    controller.load(folder)
     return controller

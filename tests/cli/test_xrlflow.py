@@ -39,3 +39,36 @@ def test_it_does_not_learn_from_dreams(tmp_path, capsys):
         capsys, "train-controller", "--run", tmp_path, "--model", "tiny_bert_base", *TINY, "controller.name=xrlflow"
     )
     assert "'xrlflow' observes candidates, which only the real graph has: controller.train_on=real" in done.error
+
+
+def test_what_learnt_on_several_models_acts_on_one_that_it_never_saw(tmp_path, capsys):
+    """Of every model it plays as many episodes; where it acts nothing is learnt."""
+    trained = tmp_path / "trained"
+    options = (*TINY, "controller.name=xrlflow", "controller.train_on=real", *SHORT, "env.reward=relative")
+    models = "--model", "tiny_vit_base", "--models", "tiny_resnet18,tiny_squeezenet1_1"
+    done = in_process(capsys, "train-controller", "--run", trained, *models, *options)
+    assert done.code == 0, done.err
+    (training,) = json.loads((trained / "train-controller.json").read_text())["trainings"]
+    assert 3 < training["env_steps"] <= 4 * 3  # a sampled episode of one, greedy ones of three
+    controller, out = trained / "controller" / "xrlflow-real", tmp_path / "faster.onnx"
+    before = (controller / "controller.npz").read_bytes()
+    done = in_process(
+        capsys, "optimise", "tiny_bert_base", "--out", out, "--seconds", "6", "--controller", controller, *TINY,
+        "controller.max_steps=3",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    record = json.loads((tmp_path / "faster.run" / "best-so-far.json").read_text())["transfer"]
+    assert 0 < record["interactions"] <= 9 * 3 and out.exists()
+    assert (controller / "controller.npz").read_bytes() == before
+
+
+def test_a_controller_of_one_model_acts_on_no_other(tmp_path, capsys):
+    run = tmp_path / "run"
+    chosen = "controller.name=random", "world_model.name=edits"
+    for stage in ("collect", "train-wm", "train-controller"):
+        assert in_process(capsys, stage, "--run", run, "--model", "tiny_bert_base", *TINY, *chosen).code == 0
+    done = in_process(
+        capsys, "optimise", "tiny_resnet18", "--out", tmp_path / "faster.onnx", *TINY,
+        "--controller", run / "controller" / "random-1",
+    )  # fmt: skip
+    assert done.code != 0 and "which is of one model alone" in done.error

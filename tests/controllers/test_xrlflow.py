@@ -14,6 +14,7 @@ from controllers.xrlflow.meta_graphs import joined
 from controllers.xrlflow.network import Network
 from rlflow.common.errors import RLFlowError
 from rlflow.env.candidates import CandidateEnv
+from rlflow.env.in_turn import InTurn
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from tests.toys.tiny import tiny_task
@@ -181,6 +182,37 @@ def test_a_killed_training_ends_with_the_same_bytes(tmp_path):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
     with pytest.raises(RLFlowError, match="head each, not flattened"):
         trained(tmp_path / "whole", FLATTENED)
+
+
+MODELS = ("tiny_resnet18", "tiny_bert_base")
+
+
+def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(tmp_path):
+    """And a kill changes nothing."""
+    first = [environment(name).reset()[0]["ops"] for name in MODELS]
+    played = []
+
+    class Recorded(InTurn):
+        def reset(self, **options):
+            observation, info = super().reset(**options)
+            played.append([k for k, ops in enumerate(first) if np.array_equal(ops, observation["ops"])])
+            return observation, info
+
+    def several() -> InTurn:
+        return Recorded(list(map(environment, MODELS)))
+
+    agent = XRLflow(replace(SMALL, episodes=3))
+    agent.train(several, 0, tmp_path / "whole")
+    assert played == [[0], [1], [0], [0], [1], [1], [0], [1], [0], [1]]  # three sampled, both greedy; and once more
+    returns = [sum(step.reward for step in agent.play(environment(name), None, 0)[0]) for name in MODELS]
+    assert np.isclose(agent.evaluate(several())["return"], np.mean(returns)) and returns[0] != returns[1]
+
+    killed = XRLflow(replace(SMALL, episodes=3, updates=1))
+    killed.train(several, 0, tmp_path / "killed")
+    killed = XRLflow(replace(SMALL, episodes=3))
+    killed.train(several, 0, tmp_path / "killed")
+    for file in ("controller.npz", "controller.json"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
 
 
 def test_an_update_ends_with_the_pass_in_which_the_policy_moved_too_far(tmp_path):
