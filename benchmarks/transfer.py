@@ -1,0 +1,160 @@
+"""X-RLflow's agent on models that it never saw.
+
+    python -m benchmarks.transfer                      every fold, five seeds; resumable
+    python -m benchmarks.transfer --fold 0 --seeds 1   a third of the graphs, one agent
+
+The fifteen graphs are dealt out into folds. For each fold an agent learns on the graphs of the others, each in turn,
+and never on its own: PPO over candidates, on estimated costs, at most --interactions rewrites of all of them together.
+Then it acts on every graph of its fold: a greedy episode and eight sampled ones, of which the best graph on the way
+counts. Beside it stand greedy descent and beam search (--beam rewrites); what is best known of a graph is the best of
+all of these. Costs are estimates, improvements percent of the original's.
+"""
+
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+
+from benchmarks.harness import bar, each, finish, markdown, mean_and_half, parser
+from benchmarks.optimise import MODELS
+from rlflow.deliver.candidates import improvement
+from rlflow.env.candidates import CandidateEnv
+from rlflow.env.in_turn import InTurn
+from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.env.spec import EnvSpec
+from rlflow.search.options import BeamOptions, GreedyOptions
+from rlflow.search.search import Limits, run_search
+
+JUDGES = (
+    "controllers/actor_critic.py", "controllers/xrlflow", "rlflow/env/candidates.py", "rlflow/env/in_turn.py",
+    "rlflow/env/patches.py", "rlflow/search/beam.py",
+)  # fmt: skip
+
+SEARCHES = {"greedy": GreedyOptions(), "beam": BeamOptions()}
+FOLDS = 3
+SAMPLES = 8
+OF_BEST, AS_GREEDY = 0.90, 12  # of the best known; graphs on which it is not below greedy descent
+TIE = 1e-4  # of greedy descent's improvement: less is rounding
+
+
+def fold_of(name: str) -> int:
+    return MODELS.index(name) % FOLDS
+
+
+def environment(name: str, config, parsed) -> CandidateEnv:
+    spec = EnvSpec(name, cost=parsed.cost, reward="relative", threads=1)
+    env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), parsed.steps)
+    return CandidateEnv(env, config.layers)
+
+
+def learnt(fold: int, seed: int, parsed):
+    """The agent of a fold; one that was killed goes on."""
+    from controllers.config import XRLflowConfig
+    from controllers.real_env import train_for_real
+    from controllers.xrlflow.agent import XRLflow
+    from worldmodel.training import prepare_tensorflow
+
+    prepare_tensorflow(seed, threads=1)
+    names = [name for name in MODELS if fold_of(name) != fold]
+    config = XRLflowConfig(updates=parsed.updates, also=tuple(names[1:]))
+    agent = XRLflow(config, seed)
+
+    def several() -> InTurn:
+        return InTurn([environment(name, config, parsed) for name in names])
+
+    def shown(done: int, total: int) -> None:
+        print(f"fold {fold}, seed {seed}: update {done} of {total}, {agent.best_return:.2f} %", file=sys.stderr)
+
+    results = train_for_real(
+        agent, several, parsed.interactions, seed, parsed.folder / f"fold-{fold}-{seed}", progress=shown
+    )
+    return agent, results
+
+
+def acts(name: str, seed: int, agents: dict, parsed) -> dict:
+    """What the agent of the graph's fold comes to on it. agents: those that were opened so far."""
+    from controllers.evaluation import best_of
+
+    fold = fold_of(name)
+    if (fold, seed) not in agents:
+        agents[fold, seed] = learnt(fold, seed, parsed)
+    agent, results = agents[fold, seed]
+    env, began = environment(name, agent.config, parsed), time.perf_counter()
+    tried = best_of(agent, env, SAMPLES, seed)
+    seconds = (time.perf_counter() - began) / len(tried.trajectories)
+    first = tried.trajectories[0]
+    return {
+        "improvement": improvement(first.costs[0], tried.cost), "greedy_episode": sum(first.rewards),
+        "seconds": seconds, "training_return": results["best_return"], "interactions": results["env_steps"],
+    }  # fmt: skip
+
+
+def searched(name: str, parsed) -> dict:
+    """Greedy descent and beam search."""
+    spec = EnvSpec(name, cost=parsed.cost, threads=1)
+    start, result = spec.make_task().initial, {}
+    for method, options in SEARCHES.items():
+        search = run_search(method, start, Limits(interactions=parsed.beam), parsed.seed, **asdict(options))
+        result[method] = improvement(start.objective, search.state.objective)
+    return result
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def figures_of(parsed) -> dict:
+    names = [name for name in MODELS if parsed.fold is None or fold_of(name) == parsed.fold]
+    agents, figures = {}, {}
+    for name in names:
+        work = {f"{name}-search": partial(searched, name, parsed)}
+        for seed in range(parsed.seed, parsed.seed + parsed.seeds):
+            work[f"{name}-{seed}"] = partial(acts, name, seed, agents, parsed)
+        search, *runs = each(list(work), parsed.folder / "results", lambda key, work=work: work[key]()).values()
+        figures[name] = {"search": search, "runs": runs}
+    return figures
+
+
+def bars_of(figures: dict) -> list[dict]:
+    bars, not_below = [], 0
+    for name, one in figures.items():
+        gain = mean_gain(one)
+        best = max(*one["search"].values(), *(run["improvement"] for run in one["runs"]))
+        share = gain / best if best > 0 else 1.0
+        bars.append(bar(f"{name}: of the best known", share, "", f"≥ {OF_BEST:g}", share >= OF_BEST))
+        not_below += gain >= one["search"]["greedy"] * (1 - TIE)
+    said = f"graphs on which it is not below greedy descent, of {len(MODELS)}"
+    return [*bars, bar(said, not_below, "graphs", f"≥ {AS_GREEDY}", not_below >= AS_GREEDY)]
+
+
+def mean_gain(one: dict) -> float:
+    gains = [run["improvement"] for run in one["runs"]]
+    return sum(gains) / len(gains)
+
+
+def table(figures: dict) -> str:
+    heads = ["graph", "seeds", "agent: best of nine", "greedy episode", "greedy descent", "beam", "acting s"]
+    rows = []
+    for name, one in figures.items():
+        runs = one["runs"]
+        gains = [mean_and_half([run[key] for run in runs]) + " %" for key in ("improvement", "greedy_episode")]
+        searches = [f"{one['search'][method]:.2f} %" for method in SEARCHES]
+        rows.append([name, len(runs), *gains, *searches, f"{max(run['seconds'] for run in runs):.1f}"])
+    return markdown(heads, rows)
+
+
+def main() -> int:
+    arguments = parser(__doc__, "runs/transfer")
+    arguments.add_argument("--fold", type=int, choices=range(FOLDS), help="the graphs of this one only")
+    arguments.add_argument("--seeds", type=int, default=5, help="how many agents of each fold, from --seed on")
+    arguments.add_argument("--updates", type=int, default=60, help="of an agent, of ten episodes each")
+    arguments.add_argument("--steps", type=int, default=100, help="after which an episode is cut")
+    arguments.add_argument("--interactions", type=int, default=60_000, help="of an agent's training, at most")
+    arguments.add_argument("--beam", type=int, default=10_000, help="rewrites that the searches may try")
+    arguments.add_argument("--cost", default="analytic")
+    parsed = arguments.parse_args()
+    figures = figures_of(parsed)
+    return finish("transfer", parsed, figures, bars_of(figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
