@@ -55,7 +55,7 @@ class LearnedRules:
       op_types: operator → op type, of all nodes met.
       patterns: in the order of their first appearance.
       uses: op type → (pattern, position) of every node of a pattern that is one.
-      same_wiring: patterns of one rule that hang together in the same way, whatever their op types and rank signatures.
+      same_wiring: patterns of one rule that hang together in the same way (see `wiring_of`).
       same_operators: patterns of one rule with the same op types, however they hang together.
       symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
     """

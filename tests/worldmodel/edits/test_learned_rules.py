@@ -90,6 +90,24 @@ def test_by_analogy_the_right_thing_is_done_to_a_convolution_of_another_size():
     assert both.exact == 1 and set(both.uncertainty.tolist()) == {0.0, 0.25}
 
 
+DIFFERENCE = """
+difference: of two
+  Add(Neg(x), y) => Sub(y, x)
+"""
+
+
+def test_what_was_done_to_a_sum_is_known_of_the_sum_the_other_way_round():
+    """Only the one whose sign stands first was ever rewritten."""
+    lines = "a = Neg(x)\nb = Add(a, y)\nc = Abs(b)\nd = Neg(u)\ne = Add(v, d)\nf = Abs(e)"
+    task = task_of(onnx_model(lines, {"x": (2, 8), "y": (2, 8), "u": (3, 5), "v": (3, 5)}, "c f"), DIFFERENCE)
+    types, table = task.initial.graph.types, task.initial.table
+    first = [types[table.location(0, k).bindings["x"]].shape for k in range(2)].index((2, 8))
+    model = fitted([played(task, [(0, first)])] * 2, task)
+    assert len(patterns_of(model, 0)) == 2
+    predicted = said(model, [played(task, [(0, 1 - first), (0, 0)])])
+    assert predicted.exact == 1 and predicted.uncertainty.max() <= 0.5
+
+
 def test_new_signatures_are_trusted_where_none_were_refuted():
     lines = "\n".join(f"a{k} = Abs(x{k})\nb{k} = Abs(x{k})\nc{k} = Add(a{k}, b{k})\nd{k} = Neg(c{k})" for k in range(2))
     trained = task_of(onnx_model(lines, {"x0": (2, 8), "x1": (3, 5)}, "d0 d1"), SIZES)
