@@ -11,7 +11,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from worldmodel.edits.analogy import Example, by_analogy
-from worldmodel.edits.match_patterns import Effect, MatchPattern, Signature, operators_of, wiring_of
+from worldmodel.edits.match_patterns import (
+    Effect,
+    MatchPattern,
+    Signature,
+    operators_of,
+    unordered_wiring_of,
+    wiring_of,
+)
 
 
 class LearnedPattern:
@@ -48,6 +55,11 @@ def complete_effect(seen: Counter[Effect]) -> Effect:
     return max(seen, key=lambda effect: (len(effect.added), seen[effect]))
 
 
+def _wirings(pattern: MatchPattern) -> tuple[tuple, tuple]:
+    """The closer one first."""
+    return ("ordered", wiring_of(pattern)), ("unordered", unordered_wiring_of(pattern))
+
+
 class LearnedRules:
     """All patterns that were seen, by number.
 
@@ -55,7 +67,8 @@ class LearnedRules:
       op_types: operator → op type, of all nodes met.
       patterns: in the order of their first appearance.
       uses: op type → (pattern, position) of every node of a pattern that is one.
-      same_wiring: patterns of one rule that hang together in the same way (see `wiring_of`).
+      same_wiring: patterns of one rule that hang together in the same way, whatever their op types and rank signatures;
+        and, under another key, in whatever order their nodes read.
       same_operators: patterns of one rule with the same op types, however they hang together.
       symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
     """
@@ -73,7 +86,8 @@ class LearnedRules:
         """Learns that a pattern applied with this signature; what is known of its effects then."""
         if pattern not in self.numbers:
             number = self.numbers[pattern] = len(self.patterns)
-            self.same_wiring.setdefault(wiring_of(pattern), []).append(number)
+            for key in _wirings(pattern):
+                self.same_wiring.setdefault(key, []).append(number)
             self.same_operators.setdefault(operators_of(pattern), []).append(number)
             for position, (op_type, _, _) in enumerate(pattern.nodes):
                 self.uses.setdefault(op_type, []).append((number, position))
@@ -118,7 +132,9 @@ class LearnedRules:
         seen = learned.effects.get(signature)
         if seen:
             return complete_effect(seen), True
-        examples = learned.examples() or self._examples(self.same_wiring[wiring_of(learned.pattern)])
+        examples = learned.examples()
+        for key in _wirings(learned.pattern):
+            examples = examples or self._examples(self.same_wiring[key])
         if not examples:
             return None, False
         relatives = self._examples(self.same_operators[operators_of(learned.pattern)])

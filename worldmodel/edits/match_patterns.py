@@ -85,8 +85,13 @@ def operators_of(pattern: MatchPattern) -> tuple:
 
 
 def wiring_of(pattern: MatchPattern) -> tuple:
-    """Equal for patterns of one rule that hang together in the same way, whatever their op types and rank signatures,
-    and in whatever order their nodes read: where both orders match, an effect, which names tensors by the operands that
-    they are first, is the same."""
+    """Equal for patterns of one rule that hang together in the same way, whatever their op types and rank
+    signatures."""
+    return pattern.xfer_id, tuple([node[1:] for node in pattern.nodes]), pattern.operands
+
+
+def unordered_wiring_of(pattern: MatchPattern) -> tuple:
+    """The same in whatever order their nodes read. Where a rule matches in both orders, its effect, which names tensors
+    by the operands that they are first, is the same."""
     nodes = tuple([(tuple(sorted(reads)), makes) for _, reads, makes in pattern.nodes])
     return pattern.xfer_id, nodes, pattern.operands
