@@ -11,14 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from worldmodel.edits.analogy import Example, by_analogy
-from worldmodel.edits.match_patterns import (
-    Effect,
-    MatchPattern,
-    Signature,
-    operators_of,
-    unordered_wiring_of,
-    wiring_of,
-)
+from worldmodel.edits.match_patterns import Effect, MatchPattern, Signature, operators_of, wirings_of
 
 
 class LearnedPattern:
@@ -55,11 +48,6 @@ def complete_effect(seen: Counter[Effect]) -> Effect:
     return max(seen, key=lambda effect: (len(effect.added), seen[effect]))
 
 
-def _wirings(pattern: MatchPattern) -> tuple[tuple, tuple]:
-    """The closer one first."""
-    return ("ordered", wiring_of(pattern)), ("unordered", unordered_wiring_of(pattern))
-
-
 class LearnedRules:
     """All patterns that were seen, by number.
 
@@ -67,8 +55,7 @@ class LearnedRules:
       op_types: operator → op type, of all nodes met.
       patterns: in the order of their first appearance.
       uses: op type → (pattern, position) of every node of a pattern that is one.
-      same_wiring: patterns of one rule that hang together in the same way, whatever their op types and rank signatures;
-        and, under another key, in whatever order their nodes read.
+      same_wiring: patterns of one rule that hang together in the same way, by both keys of `wirings_of`.
       same_operators: patterns of one rule with the same op types, however they hang together.
       symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
     """
@@ -86,7 +73,7 @@ class LearnedRules:
         """Learns that a pattern applied with this signature; what is known of its effects then."""
         if pattern not in self.numbers:
             number = self.numbers[pattern] = len(self.patterns)
-            for key in _wirings(pattern):
+            for key in wirings_of(pattern):
                 self.same_wiring.setdefault(key, []).append(number)
             self.same_operators.setdefault(operators_of(pattern), []).append(number)
             for position, (op_type, _, _) in enumerate(pattern.nodes):
@@ -133,7 +120,7 @@ class LearnedRules:
         if seen:
             return complete_effect(seen), True
         examples = learned.examples()
-        for key in _wirings(learned.pattern):
+        for key in wirings_of(learned.pattern):
             examples = examples or self._examples(self.same_wiring[key])
         if not examples:
             return None, False

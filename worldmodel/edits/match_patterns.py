@@ -84,14 +84,11 @@ def operators_of(pattern: MatchPattern) -> tuple:
     return pattern.xfer_id, tuple([op_type for op_type, _, _ in pattern.nodes])
 
 
-def wiring_of(pattern: MatchPattern) -> tuple:
-    """Equal for patterns of one rule that hang together in the same way, whatever their op types and rank
-    signatures."""
-    return pattern.xfer_id, tuple([node[1:] for node in pattern.nodes]), pattern.operands
-
-
-def unordered_wiring_of(pattern: MatchPattern) -> tuple:
-    """The same in whatever order their nodes read. Where a rule matches in both orders, its effect, which names tensors
-    by the operands that they are first, is the same."""
-    nodes = tuple([(tuple(sorted(reads)), makes) for _, reads, makes in pattern.nodes])
-    return pattern.xfer_id, nodes, pattern.operands
+def wirings_of(pattern: MatchPattern) -> tuple[tuple, tuple]:
+    """Two keys, the closer one first. Equal for patterns of one rule that hang together in the same way, whatever their
+    op types and rank signatures; and of the second also in whatever order their nodes read: where a rule matches in
+    both orders, its effect, which names tensors by the operands that they are first, is the same."""
+    rule = pattern.xfer_id, pattern.operands
+    nodes = tuple([(reads, makes) for _, reads, makes in pattern.nodes])
+    unordered = tuple([(tuple(sorted(reads)), makes) for reads, makes in nodes])
+    return ("ordered", *rule, nodes), ("unordered", *rule, unordered)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlflow.env.observation.tensors import AXES
-from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, unordered_wiring_of, wiring_of
+from worldmodel.edits.match_patterns import Effect, MatchPattern, NodePattern, wirings_of
 from worldmodel.graph_mdn.match_graphs import Asked
 from worldmodel.graph_mdn.signature_table import SignatureTable
 
@@ -35,8 +35,7 @@ class Vocabulary:
 
     Attributes:
       structures: by number. slots: by number, (structure, whether it is a tensor's, which of them).
-      of_wiring: wiring of a pattern → numbers of the structures that its matches had; of_unordered: the same in
-        whatever order nodes read.
+      of_wiring: wiring of a pattern (see `wirings_of`) → numbers of the structures that its matches had.
       operators: (rule, op type) → operators that came; tensors: rule → signatures that came; each in order.
       ranks: tensor signature → rank signature, of all that came.
     """
@@ -47,7 +46,6 @@ class Vocabulary:
         self.slots: list[tuple[int, bool, int]] = []
         self.slot_numbers: dict[tuple[int, bool, int], int] = {}
         self.of_wiring: dict[tuple, list[int]] = defaultdict(list)
-        self.of_unordered: dict[tuple, list[int]] = defaultdict(list)
         self.operators: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.tensors: dict[int, list[int]] = defaultdict(list)
         self.ranks: dict[int, int] = {}
@@ -62,8 +60,8 @@ class Vocabulary:
                 for k in range(n):
                     self.slot_numbers[number, is_tensor, k] = len(self.slots)
                     self.slots.append((number, is_tensor, k))
-        _note(self.of_wiring[wiring_of(pattern)], self._numbers[structure])
-        _note(self.of_unordered[unordered_wiring_of(pattern)], self._numbers[structure])
+        for key in wirings_of(pattern):
+            _note(self.of_wiring[key], self._numbers[structure])
         for operator, _, _ in effect.added:
             _note(self.operators[pattern.xfer_id, self.op_types[operator]], operator)
         for rank, signature in effect.made:
@@ -80,7 +78,8 @@ class Vocabulary:
 
     def candidates(self, pattern: MatchPattern) -> list[int]:
         """Numbers of the structures that a match of this pattern may have; none if its like was never rewritten."""
-        return self.of_wiring.get(wiring_of(pattern)) or self.of_unordered.get(unordered_wiring_of(pattern), [])
+        closer, wider = wirings_of(pattern)
+        return self.of_wiring.get(closer) or self.of_wiring.get(wider, [])
 
     def fillings(self, asked: Asked, structure: int, is_tensor: bool, k: int) -> list[int]:
         """What may stand in a slot, copies first; none twice."""
