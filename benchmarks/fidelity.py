@@ -7,11 +7,11 @@
     python -m benchmarks.fidelity --table                    Markdown of docs/results/fidelity.md
 
 For every model, seed, world model and variant: random episodes, of which the first fifth of the budget are kept for the
-test and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, and on the
-episodes that the controller plays on the real graph (greedy and sampled), where `improvement` compares what the model
-says that they gain with what they gained. In an iteration after the first, the controller trained in the dream so far
-plays its share of the interactions. What the test of the controller plays is not in the budget: nothing is learnt from
-it.
+test and never shown to the training, early stopping included; training; `worldmodel.fidelity` on the test, on as many
+episodes of the paper's random agent (training has others: `collect.by_rule`), and on the episodes that the controller
+plays on the real graph (greedy and sampled), where `improvement` compares what the model says that they gain with what
+they gained. In an iteration after the first, the controller trained in the dream so far plays its share of the
+interactions. What is played for these other tests is not in the budget: nothing is learnt from it.
 
 Figures are means over the seeds with 95 % intervals (Student's t). Bars are of the best world model of each: the one
 with the smallest error of the summed reward after 20 steps. Resumable: what a job found lies in --folder; give other
@@ -40,10 +40,11 @@ JUDGES = ("worldmodel", "rlflow/collect/episodes.py", "rlflow/env/observation")
 MODELS = ("squeezenet1_1", "resnet50", "inception_v3", "bert_base", "vit_base")
 WORLD_MODELS = ("edits", "graph-mdn", "mdn-rnn")
 TEST_SHARE = 0.2  # of the interactions
-TRAINING_SECONDS = 600
+TRAINING_SECONDS = 900
 SAMPLES = 8  # of the controller's test, besides the greedy episode
 # iteration k's episodes are drawn from seed + ITERATION_SEED · k, the test's from those after the last iteration
 ITERATION_SEED = 1000
+PAPERS_SEED = 500  # the test of the paper's agent is drawn from seed + this
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ COLUMNS = {
     "improvement error": "controller.improvement.relative_error",
     "training s": "training_seconds",
     "interactions": "interactions",
+    "masks exact, paper's agent": "paper.horizons.20.model.mask_exact",
+    "counts exact, paper's agent": "paper.horizons.20.model.counts_exact",
+    "summed reward error, paper's agent": "paper.horizons.20.model.cumulative_reward_relative",
 }
 
 
@@ -129,6 +133,7 @@ class Job:
             "iterations": iterations,
             "training_seconds": seconds,
             "random": fidelity(model, test, training),
+            "paper": fidelity(model, self.papers_episodes(sum(map(len, test))), training),
         }
         if controller is not None:
             episodes = list(islice(self.played(controller, model, iterations), 1 + SAMPLES))
@@ -145,14 +150,22 @@ class Job:
     def random_episodes(self) -> tuple[list[Episode], list[Episode]]:
         """(test, training): as many random episodes as the interactions are enough for, the same for all that learn
         from them."""
-        folder = self.parsed.folder / "episodes" / f"{self.name}-{self.seed}"
-        episodes, played = 0, 0
-        while more := (self.parsed.interactions - played) // self.spec.max_steps:
-            episodes += more
-            played = collect(self.spec, folder, episodes, self.parsed.workers, self.seed)["interactions"]
-        result = read_episodes(folder, episodes)
+        result = self._collected(self.config.collect.by_rule, self.seed, self.parsed.interactions)
         test = within(result, TEST_SHARE * self.parsed.interactions)
         return test, result[len(test) :]
+
+    def papers_episodes(self, interactions: int) -> list[Episode]:
+        """As many of the paper's random agent, that nothing learns from."""
+        return self._collected(0.0, self.seed + PAPERS_SEED, max(interactions, self.spec.max_steps))
+
+    def _collected(self, by_rule: float, seed: int, interactions: int) -> list[Episode]:
+        """As many episodes as so many interactions are enough for."""
+        folder = self.parsed.folder / "episodes" / f"{self.name}-{by_rule:g}-{seed}"
+        episodes, played = 0, 0
+        while more := (interactions - played) // self.spec.max_steps:
+            episodes += more
+            played = collect(self.spec, folder, episodes, self.parsed.workers, seed, by_rule=by_rule)["interactions"]
+        return read_episodes(folder, episodes)
 
     def learn(self, training: list[Episode], number: int) -> tuple:
         """(world model, what its training says). One that was trained before keeps the seconds of that."""
@@ -260,7 +273,7 @@ def bars_of(name: str, rows: dict[str, dict]) -> list[dict]:
     columns = rows[best]["columns"]
     limits = [
         ("mask F1", "≥ 0.99", lambda v: v >= 0.99), ("masks exact", "≥ 0.95", lambda v: v >= 0.95),
-        ("counts exact", "≥ 0.95", lambda v: v >= 0.95), ("summed reward error", "≤ 0.05", lambda v: v <= 0.05),
+        ("counts exact", "≥ 0.9", lambda v: v >= 0.9), ("summed reward error", "≤ 0.05", lambda v: v <= 0.05),
         ("rank correlation", "≥ 0.95", lambda v: v >= 0.95),
         ("training s", f"≤ {TRAINING_SECONDS}", lambda v: v <= TRAINING_SECONDS),
         ("interactions", "≤ 10000", lambda v: v <= 10_000),

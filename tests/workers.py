@@ -22,40 +22,40 @@ def is_first_try(path: str) -> bool:
     return True
 
 
-def dies_first(spec, seed, indices, path):
+def dies_first(spec, seed, indices, by_rule, path):
     """Is killed once for every shard: for even ones before it is written, for odd ones when it is."""
     odd = indices[0] // rollouts.SHARD_EPISODES % 2
     if is_first_try(path):
         if odd:
-            play_shard(spec, seed, indices, path)
+            play_shard(spec, seed, indices, by_rule, path)
         os.kill(os.getpid(), signal.SIGKILL)
-    return play_shard(spec, seed, indices, path)
+    return play_shard(spec, seed, indices, by_rule, path)
 
 
-def dies_of_shard_1(spec, seed, indices, path):
+def dies_of_shard_1(spec, seed, indices, by_rule, path):
     if indices[0] == rollouts.SHARD_EPISODES:
         with open(Path(path).parent.parent / "tries", "a", encoding="utf-8") as tries:
             tries.write("x")
         os._exit(1)
-    return play_shard(spec, seed, indices, path)
+    return play_shard(spec, seed, indices, by_rule, path)
 
 
-def takes_its_node_down(spec, seed, indices, path):
+def takes_its_node_down(spec, seed, indices, by_rule, path):
     """The first shard that comes to the node named in `doomed` ends that node. Shards take long enough to go to all."""
     doomed = Path(path).parent.parent / "doomed"
     if node() == doomed.read_text() and is_first_try(doomed):
         os.kill(os.getppid(), signal.SIGKILL)  # the process that stands for the node
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.2)
-    return play_shard(spec, seed, indices, path)
+    return play_shard(spec, seed, indices, by_rule, path)
 
 
-def writes_elsewhere(spec, seed, indices, path):
+def writes_elsewhere(spec, seed, indices, by_rule, path):
     """What a node does whose disk is its own."""
-    return play_shard(spec, seed, indices, f"{path}.elsewhere")
+    return play_shard(spec, seed, indices, by_rule, f"{path}.elsewhere")
 
 
-def fails(spec, seed, indices, path):
+def fails(spec, seed, indices, by_rule, path):
     raise ZeroDivisionError(f"in {Path(path).name}")
 
 

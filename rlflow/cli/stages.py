@@ -68,7 +68,7 @@ def collect(run) -> dict:
         with progress_bar(options.episodes, "collect", "episode") as bar, events(run, "collect", "collect") as writer:
             return rollouts.collect(
                 run.spec, run.path / "episodes", options.episodes, run.config.workers, run.config.seed, bar,
-                writer.scalars, options.executor,
+                writer.scalars, options.executor, options.by_rule,
             )  # fmt: skip
 
     return run.stage("collect", work)
@@ -80,7 +80,10 @@ def train_world_model(run) -> dict:
     spec, config, options = run.spec, run.config, run.config.iterations
 
     def stream(batch: int, first: int) -> Iterator:
-        return rollouts.online_batches(spec, batch, config.workers, config.seed, first, config.collect.executor)
+        options = config.collect
+        return rollouts.online_batches(
+            spec, batch, config.workers, config.seed, first, options.executor, options.by_rule
+        )  # fmt: skip
 
     def work() -> dict:
         episodes = stream if config.world_model.mode == "online" else run.random_episodes()[1]
@@ -214,7 +217,8 @@ def _greedy(run) -> Candidate:
 def _random(run, interactions: int) -> Candidate:
     """The best of random play with as many interactions as the controller had."""
     started, steps = time.monotonic(), run.spec.max_steps
-    actions, played = rollouts.best_random(run.task, run.path / "episodes", interactions, steps, run.config.seed)
+    seed, by_rule = run.config.seed, run.config.collect.by_rule
+    actions, played = rollouts.best_random(run.task, run.path / "episodes", interactions, steps, seed, by_rule)
     return Candidate("random", follow(run.task, actions), actions, played, time.monotonic() - started)
 
 
@@ -276,5 +280,5 @@ def _random_episodes(run) -> tuple[list | None, list]:
     reward, fresh = spec.make_reward(), []
     for number in range(unused, unused + FRESH):  # seeds that no training has drawn
         rng = np.random.default_rng([config.seed, number])
-        fresh.append(rollouts.play_random(run.task, reward, spec.max_steps, rng, number))
+        fresh.append(rollouts.play_random(run.task, reward, spec.max_steps, rng, number, config.collect.by_rule))
     return training, fresh

@@ -10,6 +10,12 @@ class CollectOptions:
     """`python run.py collect`."""
 
     episodes: int = option(96, "random episodes to play (offline mode)", at_most=10**7)
+    by_rule: float = option(
+        0.5,
+        "share of the steps of random play for which a rule is drawn first, each as probable, and then a location; of "
+        "0, all actions are as probable, as in the paper, and rules of few locations are hardly ever seen",
+        at_least=0, at_most=1,
+    )  # fmt: skip
     executor: str = option("local", "where the workers run: local (this machine) or ray (a cluster: docs/EXTENDING.md)")
     also: tuple[str, ...] = option(
         (),

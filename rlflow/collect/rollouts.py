@@ -1,4 +1,4 @@
-"""Collecting episodes of the random agent in the real environment, in parallel and resumably.
+"""Collecting episodes of random play in the real environment, in parallel and resumably.
 
 Episode k of a run depends only on the run's seed and k, so that the number of workers, where they run, the
 death of one, a kill or a restart change nothing. Workers write shards whole; what is on disk is never played again.
@@ -39,8 +39,10 @@ SHARD_EPISODES = 4
 ARRIVAL_SECONDS = 60.0  # a network file system may take so long to show a file that another node wrote
 
 
-def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0) -> Episode:
-    """One episode of the paper's random agent: every valid action, NO-OP included, is equally probable.
+def play_random(
+    task: Task, reward: Reward, max_steps: int, rng: np.random.Generator, index: int = 0, by_rule: float = 0.0
+) -> Episode:
+    """One episode of random play; by default of the paper's random agent (see `drawn`).
 
     Where an action is a move (`env.moves=alike`), the episode is of its single rewrites.
     Raises RLFlowError if there is nothing to do.
@@ -50,7 +52,7 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
         valid = valid_actions(state.counts, spec.stop)
         if not len(valid):
             break
-        xfer_id, location = (int(part) for part in valid[rng.integers(len(valid))])
+        xfer_id, location = drawn(valid, spec.n_rules, rng, by_rule)
         before, steps = state, [((xfer_id, location), states[-1])]
         if xfer_id != spec.n_rules:
             state = state.apply(xfer_id, location)
@@ -62,6 +64,17 @@ def play_random(task: Task, reward: Reward, max_steps: int, rng: np.random.Gener
     if not actions:
         raise RLFlowError("an episode needs an action, and nothing can be done with this problem")
     return record(task, reward, states, actions, index)
+
+
+def drawn(valid: np.ndarray, no_op: int, rng: np.random.Generator, by_rule: float = 0.0) -> tuple[int, int]:
+    """One of the valid actions, int [k, 2]: each is equally probable, NO-OP included, as in the paper; with probability
+    `by_rule`, unless NO-OP was drawn so, each rule is, and then each of its locations."""
+    xfer_id, location = valid[rng.integers(len(valid))].tolist()
+    if by_rule and xfer_id != no_op and rng.random() < by_rule:
+        rules = valid[:, 0]
+        of_rule = valid[rules == rng.choice(np.unique(rules[rules != no_op]))]
+        xfer_id, location = of_rule[rng.integers(len(of_rule))].tolist()
+    return xfer_id, location
 
 
 def record(
@@ -138,14 +151,14 @@ def _made(spec: TaskSpec) -> tuple[Task, Reward]:
     return spec.make_task(), spec.make_reward()
 
 
-def _play(spec: TaskSpec, seed: int, indices: list[int]) -> list[Episode]:
+def _play(spec: TaskSpec, seed: int, indices: list[int], by_rule: float) -> list[Episode]:
     task, reward = _made(spec)
-    return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k) for k in indices]
+    return [play_random(task, reward, spec.max_steps, np.random.default_rng([seed, k]), k, by_rule) for k in indices]
 
 
-def _play_shard(spec: TaskSpec, seed: int, indices: list[int], path: str) -> tuple[list[Figures], str]:
+def _play_shard(spec: TaskSpec, seed: int, indices: list[int], by_rule: float, path: str) -> tuple[list[Figures], str]:
     """The figures of its episodes, and the hash of the file."""
-    episodes = _play(spec, seed, indices)
+    episodes = _play(spec, seed, indices, by_rule)
     write_shard(path, episodes)
     return list(map(figures, episodes)), file_hash(path)
 
@@ -159,7 +172,7 @@ def shard_path(folder: Path | str, shard: int) -> Path:
 
 def collect(
     spec: TaskSpec, folder: Path | str, episodes: int, workers: int, seed: int, progress=None, log=None,
-    executor: str = "local",
+    executor: str = "local", by_rule: float = 0.0,
 ) -> dict:
     """Plays the episodes that are not on disk yet.
 
@@ -168,7 +181,7 @@ def collect(
       progress: a tqdm-like object that is updated after every finished episode.
       log: called with (episodes on disk, scalars) for every new episode: "return", "best_gain" (percent of the first
         cost, of the best state of all episodes so far), "episode_length", "interactions" so far.
-      executor: see rlflow.collect.executors.
+      executor: see rlflow.collect.executors.  by_rule: see `drawn`.
 
     Returns: episodes, interactions (steps of the real environment), new_interactions (those that were not on disk
     before), measurement_seconds (that the rewards took to measure, each graph once, whoever measured it).
@@ -184,7 +197,9 @@ def collect(
     if progress is not None:
         progress.update(done)
     if missing:
-        jobs = [Job(f"shard {n}", _play_shard, (spec, seed, shards[n], str(shard_path(folder, n)))) for n in missing]
+        jobs = []
+        for n in missing:
+            jobs.append(Job(f"shard {n}", _play_shard, (spec, seed, shards[n], by_rule, str(shard_path(folder, n)))))
         with Workers(executor, workers) as pool:
             for number, (played, written) in zip(missing, pool.results(jobs, ahead=2 * workers), strict=True):
                 _await_file(shard_path(folder, number), written)
@@ -226,14 +241,15 @@ def _await_file(path: Path, written: str) -> None:
 
 
 def online_batches(
-    spec: TaskSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local"
+    spec: TaskSpec, batch: int, workers: int, seed: int, first_batch: int = 0, executor: str = "local",
+    by_rule: float = 0.0,
 ) -> Iterator[list[Episode]]:
     """Fresh mini-batches of random episodes, without end, two batches ahead (RLFlow, section 3.3.2).
 
     Batch b holds the episodes b·batch … (b+1)·batch − 1, so that a run can go on at any batch.
     """
     spec = spec.absolute()
-    jobs = (Job(f"episode {k}", _play, (spec, seed, [k])) for k in count(first_batch * batch))
+    jobs = (Job(f"episode {k}", _play, (spec, seed, [k], by_rule)) for k in count(first_batch * batch))
     with Workers(executor, workers) as pool:
         episodes = pool.results(jobs, ahead=3 * batch)
         while True:
@@ -241,7 +257,7 @@ def online_batches(
 
 
 def best_random(
-    task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int
+    task: Task, folder: Path | str, interactions: int, max_steps: int, seed: int, by_rule: float = 0.0
 ) -> tuple[list[tuple[int, int]], int]:
     """The control of every result: the cheapest graph that random play of so many interactions meets.
 
@@ -253,7 +269,8 @@ def best_random(
     while played < interactions:
         episode = next(stored, None)
         if episode is None:
-            episode = play_random(task, lambda *_: 0.0, max_steps, np.random.default_rng([seed, index]), index)
+            rng = np.random.default_rng([seed, index])
+            episode = play_random(task, lambda *_: 0.0, max_steps, rng, index, by_rule)
         index = episode.index + 1
         steps = min(len(episode), interactions - played)
         played += steps

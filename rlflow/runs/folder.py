@@ -26,7 +26,7 @@ PACKAGES = (
     "cma",
 )  # fmt: skip
 STAGES = ("collect", "train-wm", "train-controller", "eval")
-OWN_TO_A_RUN = ("seed", "shapes", "fix")  # in which runs may differ whose episodes are learnt from together
+OWN_TO_A_RUN = ("seed", "by_rule", "shapes", "fix")  # in which runs may differ whose episodes are learnt from together
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ class RunFolder:
 
 def task_of(config: DictConfig) -> dict:
     """What the episodes of a run depend on, options and rules: it cannot change within one folder."""
-    return {"task": config.task.name, "seed": config.seed, **TASKS.get(config.task.name).depends_on(config)}
+    depends = TASKS.get(config.task.name).depends_on(config)
+    return {"task": config.task.name, "seed": config.seed, "by_rule": config.collect.by_rule, **depends}
 
 
 def stages_of(config: DictConfig) -> tuple[str, ...]:

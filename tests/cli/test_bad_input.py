@@ -225,6 +225,7 @@ def test_a_run_folder_of_another_task(folder, tmp_path, capsys):
     for arguments, message in (
         (["--model", "tiny_resnet50"], "belongs to the model 'tiny_resnet18'"), (["--seed", "8"], "'seed' differs"),
         (["env.max_steps=7"], "'env' differs"), (["cost.threads=2"], "'cost' differs"),
+        (["collect.by_rule=0"], "'by_rule' differs"),
         (["--model", str(folder / "model.onnx")], "belongs to the model 'tiny_resnet18'"),
     ):  # fmt: skip
         for stage in ("collect", "eval"):

@@ -15,6 +15,7 @@ import pytest
 from rlflow.collect import rollouts
 from rlflow.collect.episodes import read_episodes, read_shard
 from rlflow.collect.executors import EXECUTORS
+from rlflow.collect.options import CollectOptions
 from rlflow.collect.rollouts import SHARD_EPISODES, best_random, collect, online_batches, play_random, shard_path
 from rlflow.common.errors import RLFlowError
 from rlflow.env.rewards import make_reward
@@ -67,15 +68,22 @@ def test_an_episode_records_what_happened():
         assert episode.truncated[-1] == (steps == 6 and episode.actions[-1, 0] != task.no_op)
 
 
-def test_the_random_agent_is_uniform_over_valid_actions():
-    """Pearson's χ² of the first action of 1,000 episodes, against its 99.9 % quantile."""
+@pytest.mark.parametrize("by_rule", [0, 0.5, 1])
+def test_random_play_is_uniform_over_valid_actions_or_over_rules(by_rule):
+    """Pearson's χ² of the first action of 1,000 episodes, against its 99.9 % quantile. Actions are equally probable; or
+    NO-OP is as probable as that, and the rest is shared by rules alike, and then by their locations.
+    """
     task = tiny_task("tiny_squeezenet1_1")
     valid = [tuple(action) for action in task.initial.valid_actions().tolist()]
+    locations = Counter(xfer_id for xfer_id, _ in valid)
     n, rng = 1000, np.random.default_rng(0)
-    seen = Counter(tuple(play_random(task, lambda *_: 0.0, 1, rng).actions[0].tolist()) for _ in range(n))
-    assert set(seen) == set(valid) and (task.no_op, 0) in seen
-    expected, freedom = n / len(valid), len(valid) - 1
-    chi_square = sum((seen[action] - expected) ** 2 / expected for action in valid)
+    seen = Counter(tuple(play_random(task, lambda *_: 0.0, 1, rng, 0, by_rule).actions[0].tolist()) for _ in range(n))
+    assert set(seen) == set(valid) and (task.no_op, 0) in seen and max(locations.values()) > 5
+    expected, freedom = dict.fromkeys(valid, n / len(valid)), len(valid) - 1
+    for xfer_id, location in set(valid) - {(task.no_op, 0)}:
+        of_rule = n * (1 - 1 / len(valid)) / (len(locations) - 1) / locations[xfer_id]
+        expected[xfer_id, location] += by_rule * (of_rule - n / len(valid))
+    chi_square = sum((seen[action] - expected[action]) ** 2 / expected[action] for action in valid)
     quantile = freedom * (1 - 2 / (9 * freedom) + 3.09 * (2 / (9 * freedom)) ** 0.5) ** 3  # Wilson and Hilferty
     assert chi_square < quantile
 
@@ -189,9 +197,8 @@ def test_a_killed_collection_goes_on_and_ends_with_the_same_shards(tmp_path):
     assert done.returncode == 0, done.stderr
     ended = shards(folder / "episodes")
     assert len(ended) == 6 and survivors.items() <= ended.items()
-    collect(
-        EnvSpec(str(folder / "model.onnx"), cost="analytic", max_steps=8), tmp_path / "uninterrupted", count, 1, seed=5
-    )
+    spec = EnvSpec(str(folder / "model.onnx"), cost="analytic", max_steps=8)
+    collect(spec, tmp_path / "uninterrupted", count, 1, seed=5, by_rule=CollectOptions.by_rule)
     assert shards(tmp_path / "uninterrupted") == ended
 
 
