@@ -73,6 +73,12 @@ def ablation(folder: Path, attends: str, epochs: int, training: int, n: int, see
     return learned_peaks(opened(trained), instance_of(n, seed), seed, DECODED)
 
 
+def decoded(folder: Path, attends: str, epochs: int, training: int, n: int, seed: int) -> dict[str, dict]:
+    """The same, each with the peak of the plain beam in as many seconds."""
+    peaks = ablation(folder, attends, epochs, training, n, seed)
+    return with_beams(instance_of(n, seed).problem, peaks)
+
+
 def digest(folder: Path) -> str:
     """Of a trained controller, for names of files."""
     return file_hash(folder / "controller.npz")[:8]
@@ -129,10 +135,13 @@ def beside_beams(controller: Learner, n: int, seed: int) -> dict[str, dict]:
     problem, result = instance.problem, learned_peaks(controller, instance, seed, METHODS)
     order, took = timed(lambda: lowered(problem, np.zeros(problem.n), WIDE, walk(problem, WIDE).order))
     result[CONTROL] = {"peak": problem.peak(order), "seconds": took}
-    beams = plain_beams(problem, max(one["seconds"] for one in result.values()))
-    for one in result.values():
-        one["beam"] = within(beams, one["seconds"])["peak"]
-    return result
+    return with_beams(problem, result)
+
+
+def with_beams(problem: Problem, methods: dict[str, dict]) -> dict[str, dict]:
+    """Methods' peaks and seconds, with the peak of the plain beam in as many seconds."""
+    beams = plain_beams(problem, max(one["seconds"] for one in methods.values()))
+    return {name: one | {"beam": within(beams, one["seconds"])["peak"]} for name, one in methods.items()}
 
 
 def depth_first_beside(n: int, seed: int, seconds: dict[str, float]) -> dict[str, int]:

@@ -11,12 +11,14 @@ nodes, one of 100,000 some minutes. Parts: `layered` (gaps to the beam), `wide` 
 beside the plain beam in the same seconds; without --checkpoint of the network that comes with RLFlow), `drawn` (random
 depth-first orders in the seconds of those that are there), `inside`
 (learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, each trained --trainings
-times for --epochs: the paper's Table 3). Exports are those of the corpus's development half that lie in --exports.
+times for --epochs: the paper's Table 3), `autoregressive` (the same with a decoder that asks the network anew for every
+node: its Table 4), `trainings` (networks of several trainings beside the plain beam in the same seconds). Exports are those of the corpus's development half that lie in --exports.
 """
 
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +35,11 @@ from benchmarks.learned_orders import (
     NODES,
     ablation,
     beside_beams,
+    decoded,
     depth_first_beside,
     digest,
     inside,
+    instance_of,
     opened,
 )
 from benchmarks.sessions import MODES, observe
@@ -54,7 +58,7 @@ from rlflow.zoo import ZOO, load
 
 JUDGES = (
     "rlflow/costs/memory", "rlflow/tasks/ordering", "controllers/topoformer", "benchmarks/sessions.py",
-    "benchmarks/learned_orders.py",
+    "benchmarks/learned_orders.py", "benchmarks/autoregressive.py",
 )  # fmt: skip
 
 PAPER = {"random-100": 6.86, "depth first": 12.9, "breadth first": 20.94}  # Table 1: % above its beam of 100,000
@@ -66,7 +70,12 @@ ORDERS = {"default": default_order, "priority": priority_order}
 LARGE, BELOW = (1000, 2000), -1.0  # nodes; % above the beam at most, of what is learnt on no more than 200
 INSIDE_SECONDS = 10.0
 LEARNED_GRAPHS, EPOCHS, TRAININGS = 20, 40, 5
-PARTS = ("layered", "wide", "proofs", "models", "learned", "drawn", "inside", "ablations")
+ENCODERS = {"both-ways": "GNN encoder", FULL: "Topoformer"}  # of autoregressive decoders
+TRAINED = ((FULL, 10), ("none", 10), ("none", 200))  # networks, and the epochs of their trainings
+DECODED_AT = (500, *LARGE)  # nodes
+PARTS = (
+    "layered", "wide", "proofs", "models", "learned", "drawn", "inside", "ablations", "autoregressive", "trainings",
+)  # fmt: skip
 
 
 def compared(seed: int, width: int) -> dict:
@@ -147,6 +156,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
     """The parts, as `main` has them. A name says of what: "CHECKPOINT-NODES-SEED", "NODES-SEED-TRAINING-NETWORK"."""
+    networks = arguments.folder / "networks"
 
     def learned(name: str) -> dict:
         checkpoint, n, seed = name.split("-")
@@ -163,16 +173,36 @@ def learned_parts(arguments, checkpoints: dict[str, Path]) -> dict[str, tuple]:
 
     def ablated(name: str) -> dict:
         n, seed, training, attends = name.split("-", 3)
-        return ablation(arguments.folder / "networks", attends, arguments.epochs, int(training), int(n), int(seed))
+        return ablation(networks, attends, arguments.epochs, int(training), int(n), int(seed))
 
-    seeds, trainings = range(arguments.learned), range(arguments.trainings)
-    networks = [f"{training}-{attends}" for training in trainings for attends in NETWORKS]
+    def autoregressive(name: str) -> dict:
+        from benchmarks.autoregressive import learnt, peaks
+
+        n, seed, training, encoder = name.split("-", 3)
+        folder = networks / f"autoregressive-{encoder}-{arguments.epochs}-{training}"
+        controller = learnt(folder, encoder, arguments.epochs, int(training))
+        return peaks(controller.networks.best, instance_of(int(n), int(seed)), int(seed))
+
+    def trainings(name: str) -> dict:
+        n, seed, training, epochs, attends = name.split("-", 4)
+        return decoded(networks, attends, int(epochs), int(training), int(n), int(seed))
+
+    def ablated_names(kinds: Iterable[str]) -> list[str]:
+        trained = [f"{training}-{kind}" for training in range(arguments.trainings) for kind in kinds]
+        return [f"{n}-{seed}-{one}" for one in trained for n in ABLATED for seed in seeds]
+
+    seeds, trainings_names = range(arguments.learned), []
+    for attends, epochs in TRAINED:
+        for training in range(arguments.trainings if epochs == arguments.epochs else 1):
+            trainings_names += [f"{n}-{seed}-{training}-{epochs}-{attends}" for n in DECODED_AT for seed in seeds]
     names = [f"{one}-{n}-{seed}" for one in checkpoints for n in NODES for seed in seeds]
     return {
         "learned": (names, learned),
         "drawn": (names, drawn),
         "inside": ([f"{one}-{PAPERS_NODES}-{seed}" for one in checkpoints for seed in seeds], within_beams),
-        "ablations": ([f"{n}-{seed}-{network}" for network in networks for n in ABLATED for seed in seeds], ablated),
+        "ablations": (ablated_names(NETWORKS), ablated),
+        "autoregressive": (ablated_names(ENCODERS), autoregressive),
+        "trainings": (trainings_names, trainings),
     }
 
 
@@ -212,6 +242,12 @@ def learned_bars(figures: dict) -> list[dict]:
             best = min(gaps, default=None)
             name = f"learned, {n:,} nodes: best method above {plain} in the same seconds"
             result.append(bar(name, best, "%", f"≤ {BELOW:g}", best is not None and best <= BELOW))
+    attends, epochs = TRAINED[0]
+    for n in LARGE:
+        by_method = [training_gaps(figures, n, f"{epochs}-{attends}", method) for method in DECODED]
+        best = min((float(np.mean(gaps)) for gaps in by_method if gaps), default=None)
+        name = f"learned for {epochs} epochs, mean of {len(by_method[0])} trainings, {n:,} nodes: best method above the beam"
+        result.append(bar(name, best, "%", f"≤ {BELOW:g}", best is not None and best <= BELOW))
     gap = inside_gap(figures)
     name = f"inside the beam, {PAPERS_NODES} nodes, {INSIDE_SECONDS:g} s: above a beam of {WIDER:,}"
     return [*result, bar(name, gap, "%", "≤ 0", gap is not None and gap <= 0)]
@@ -241,18 +277,28 @@ def inside_gap(figures: dict) -> float | None:
     return mean_percent(ratios)
 
 
-def ablated_gaps(figures: dict, n: int, attends: str, method: str) -> list[float]:
-    """By how many percent a network lies above the full one, which is the mean of its trainings; one for each training,
-    on average over the graphs."""
+def ablated_gaps(figures: dict, n: int, attends: str, method: str, part: str = "ablations") -> list[float]:
+    """By how many percent a network of the part lies above the full one, which is the mean of its trainings; one for
+    each training, on average over the graphs."""
     full, ratios = defaultdict(list), defaultdict(list)
-    chosen = [(*name.split("-", 3), one[method]["peak"]) for name, one in figures["ablations"].items()]
-    for size, seed, _, network, peak in chosen:
-        if (size, network) == (str(n), FULL):
-            full[seed].append(peak)
-    for size, seed, training, network, peak in chosen:
-        if (size, network) == (str(n), attends) and seed in full:
-            ratios[training].append(peak / np.mean(full[seed]) - 1)
+    for _, seed, one in trained(figures["ablations"], n, FULL):
+        full[seed].append(one[method]["peak"])
+    for training, seed, one in trained(figures.get(part, {}), n, attends):
+        if seed in full:
+            ratios[training].append(one[method]["peak"] / np.mean(full[seed]) - 1)
     return [100 * float(np.mean(of)) for _, of in sorted(ratios.items())]
+
+
+def ablated_seconds(figures: dict, n: int, attends: str, method: str, part: str = "ablations") -> float | None:
+    """That an order takes, on average."""
+    seconds = [one[method]["seconds"] for _, _, one in trained(figures.get(part, {}), n, attends)]
+    return round(float(np.mean(seconds)), 2) if seconds else None
+
+
+def trained(results: dict[str, dict], n: int, attends: str) -> list[tuple[str, str, dict]]:
+    """(training, seed of the graph, result) of one sort of networks, on graphs of so many nodes."""
+    named = [(*name.split("-", 3), one) for name, one in results.items()]
+    return [(training, seed, one) for size, seed, training, kind, one in named if (size, kind) == (str(n), attends)]
 
 
 def sessions(results: dict[str, dict]) -> list[dict]:
@@ -321,6 +367,38 @@ def ablations_table(figures: dict) -> str:
     for attends, words in NETWORKS.items():
         gaps = [ablated_gaps(figures, n, attends, method) for n, method in columns]
         rows.append([words, len(gaps[0]), *map(mean_and_half, gaps)])
+    return markdown(heads, rows)
+
+
+def trainings_table(figures: dict) -> str:
+    columns = [(n, method) for n in DECODED_AT for method in DECODED]
+    heads = ["above the beam in the same seconds, %", "epochs", "trainings"]
+    rows = []
+    for attends, epochs in TRAINED:
+        gaps = [training_gaps(figures, n, f"{epochs}-{attends}", method) for n, method in columns]
+        rows.append([NETWORKS[attends], epochs, len(gaps[0]), *map(mean_and_half, gaps)])
+    return markdown([*heads, *(f"{method}, {n:,} nodes" for n, method in columns)], rows)
+
+
+def training_gaps(figures: dict, n: int, kind: str, method: str) -> list[float]:
+    """By how many percent each training's network lies above the beam in the same seconds, on average over the graphs.
+    """
+    ratios = defaultdict(list)
+    for training, _, one in trained(figures.get("trainings", {}), n, kind):
+        ratios[training].append(one[method]["peak"] / one[method]["beam"] - 1)
+    return [100 * float(np.mean(of_training)) for of_training in ratios.values()]
+
+
+def autoregressive_table(figures: dict) -> str:
+    columns, largest = [(n, method) for n in ABLATED for method in DECODED[:2]], max(ABLATED)
+    heads = ["above the full network, %", "trainings", *(f"{method}, {n:,} nodes" for n, method in columns),
+             f"s, greedy, {largest:,} nodes"]
+    kinds = [(f"{words}, autoregressive", encoder, "autoregressive") for encoder, words in ENCODERS.items()]
+    rows = []
+    for words, encoder, part in [*kinds, (f"{ENCODERS[FULL]}, priorities: full", FULL, "ablations")]:
+        gaps = [ablated_gaps(figures, n, encoder, method, part) for n, method in columns]
+        seconds = ablated_seconds(figures, largest, encoder, "greedy", part)
+        rows.append([words, len(gaps[0]), *map(mean_and_half, gaps), "–" if seconds is None else seconds])
     return markdown(heads, rows)
 
 

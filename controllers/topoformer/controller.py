@@ -15,9 +15,9 @@ from controllers.base import Learner, StopReason, derive_seed, same_shapes
 from controllers.config import TopoformerConfig
 from controllers.topoformer import SHIPPED
 from controllers.topoformer.decoder import greedy, sampled
-from controllers.topoformer.network import Priorities, Sizes
+from controllers.topoformer.network import Sizes
 from controllers.topoformer.observation import POSITIONS, observe
-from controllers.topoformer.reinforce import Batch, Reinforce
+from controllers.topoformer.reinforce import Batch, Network, Reinforce
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json, write_arrays
 from rlflow.common.options import read
@@ -45,6 +45,7 @@ class Topoformer(Learner):
     name = "topoformer"
     Config = TopoformerConfig
     BUDGET = ("epochs",)
+    Network = Network
 
     def __init__(self, config, instance: Sequencing, seed: int = 0):
         """Raises RLFlowError if a decision of the instance is no order."""
@@ -53,8 +54,8 @@ class Topoformer(Learner):
         sizes = config.width, config.layers, config.heads, config.head_size
         features = instance.spec.node_features
         super().__init__(config, NetworkShapes(features, *sizes, config.attends), seed)
-        inputs = Sizes(features + POSITIONS, *sizes)
-        self.networks = Reinforce(*(Priorities(inputs, config.attends, np.random.default_rng(seed)) for _ in range(2)))
+        inputs = Sizes(features + POSITIONS, *sizes), config.attends
+        self.networks = Reinforce(*(self.Network(*inputs, np.random.default_rng(seed)) for _ in range(2)))
         self.epoch, self.orders = 0, 0  # orders: evaluated so far
         self.costs = np.zeros(0)  # the best network's on the graphs of the evaluation, as multiples of their controls'
 

@@ -54,12 +54,17 @@ def log_probabilities(priorities: tf.Tensor, orders: tf.Tensor, edges: tf.Tensor
 
     priorities: float32 [B, n].  orders: int [B, S, n].  edges: bool [B, n, n].  sizes: int32 [B].
     """
-    n = tf.shape(priorities)[1]
+    logits = tf.where(choices(orders, edges, sizes), priorities[:, None, None], NEVER)
+    chosen = tf.gather(priorities, orders, batch_dims=1)
+    terms = chosen - tf.reduce_logsumexp(logits, axis=-1)
+    return tf.reduce_sum(tf.where(tf.sequence_mask(sizes, tf.shape(orders)[2])[:, None], terms, 0.0), axis=-1)
+
+
+def choices(orders: tf.Tensor, edges: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """bool [B, S, step, node]: which nodes are ready when orders, as above, choose one of them."""
+    n = tf.shape(orders)[2]
     steps, at = tf.range(n), tf.argsort(orders, axis=-1)  # at: the step at which each node runs
     ends = tf.where(edges[:, None], at[..., None] + 1, 0)
     ready = tf.reduce_max(ends, axis=2)  # [B, S, n]: from which step on each may run
-    there = (ready[:, :, None] <= steps[:, None]) & (steps[:, None] <= at[:, :, None])  # [B, S, step, node]
-    logits = tf.where(there & tf.sequence_mask(sizes, n)[:, None, None], priorities[:, None, None], NEVER)
-    chosen = tf.gather(priorities, orders, batch_dims=1)
-    terms = chosen - tf.reduce_logsumexp(logits, axis=-1)
-    return tf.reduce_sum(tf.where(tf.sequence_mask(sizes, n)[:, None], terms, 0.0), axis=-1)
+    there = (ready[:, :, None] <= steps[:, None]) & (steps[:, None] <= at[:, :, None])
+    return there & tf.sequence_mask(sizes, n)[:, None, None]

@@ -44,27 +44,39 @@ class Sizes(NamedTuple):
     head_size: int
 
 
-class Priorities(snt.Module):
-    """From float32 [B, n, inputs], uint8 [B, n, n] and int32 [B], as `Observation` has them, to float32 [B, n]: the
-    priorities, of mean 0 and standard deviation RANGE over the nodes of each graph; 0 where there is no node.
-    """
+class Encoder(snt.Module):
+    """What every network for orders begins with."""
 
     def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
-        super().__init__("priorities")
-        width, groups = sizes.width, GROUPS[attends]
-        self.embedding = linear(rng, sizes.inputs, width, 1.0)
+        super().__init__()
+        groups = GROUPS[attends]
+        self.embedding = linear(rng, sizes.inputs, sizes.width, 1.0)
         self.layers = [Layer(sizes, len(groups), rng) for _ in range(sizes.layers)]
-        self.hidden, self.priority = linear(rng, width, width, np.sqrt(2)), linear(rng, width, 1, 1.0)
         self.masks = tf.constant(_masks(groups))
 
-    def __call__(self, features: tf.Tensor, relations: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    def embedded(self, features: tf.Tensor, relations: tf.Tensor) -> tf.Tensor:
+        """float32 [B, n, width].  features: float32 [B, n, inputs], relations: uint8 [B, n, n], of `Observation`."""
         masks = tf.gather(self.masks, tf.cast(relations, tf.int32), axis=1)  # [G, B, n, n]
         masks = tf.transpose(masks, [1, 0, 2, 3])[:, :, None]
         some = tf.cast(tf.reduce_max(masks, axis=-1, keepdims=True) == 0, tf.float32)
         nodes = self.embedding(features)
         for layer in self.layers:
             nodes = layer(nodes, masks, some)
-        wanted = self.priority(tf.nn.relu(self.hidden(nodes)))[..., 0]
+        return nodes
+
+
+class Priorities(Encoder):
+    """From float32 [B, n, inputs], uint8 [B, n, n] and int32 [B], as `Observation` has them, to float32 [B, n]: the
+    priorities, of mean 0 and standard deviation RANGE over the nodes of each graph; 0 where there is no node.
+    """
+
+    def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
+        super().__init__(sizes, attends, rng)
+        width = sizes.width
+        self.hidden, self.priority = linear(rng, width, width, np.sqrt(2)), linear(rng, width, 1, 1.0)
+
+    def __call__(self, features: tf.Tensor, relations: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+        wanted = self.priority(tf.nn.relu(self.hidden(self.embedded(features, relations))))[..., 0]
         return _standardised(wanted, tf.sequence_mask(sizes, tf.shape(wanted)[1], tf.float32)) * RANGE
 
 

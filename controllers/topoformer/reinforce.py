@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from controllers.config import TopoformerConfig
 from controllers.topoformer.decoder import greedy, log_probabilities, sampled
-from controllers.topoformer.network import Priorities
+from controllers.topoformer.network import Priorities, Sizes
 from controllers.topoformer.observation import Observation, observe
 from rlflow.tasks.base import Sequencing
 
@@ -48,40 +48,50 @@ class Batch:
 class Network:
     """A network as it is used: compiled once for graphs of any size."""
 
-    def __init__(self, module: Priorities):
-        self.module, self.compiled = module, tf.function(module.__call__, SEEN)
+    def __init__(self, sizes: Sizes, attends: str, rng: np.random.Generator):
+        self.module = Priorities(sizes, attends, rng)
+        self.compiled = tf.function(self.module.__call__, SEEN)
+        self.log_probabilities = tf.function(log_probabilities, DRAWN)
 
     def priorities(self, seen: Observation) -> tf.Tensor:
         return self.compiled(seen.features, seen.relations, seen.sizes)
 
+    def greedy(self, seen: Observation) -> np.ndarray:
+        """int64 [B, n]."""
+        return greedy(seen, self.priorities(seen).numpy())
+
     def greedy_costs(self, batch: Batch) -> np.ndarray:
         """float64 [B]."""
-        return batch.costs(greedy(batch.seen, self.priorities(batch.seen).numpy())[:, None])[:, 0]
+        return batch.costs(self.greedy(batch.seen)[:, None])[:, 0]
+
+    def sampled(self, seen: Observation, samples: int, rng: np.random.Generator) -> tuple[np.ndarray, tf.Tensor]:
+        """int64 [B, samples, n], orders by chance, and float32 [B, samples], the logarithms of their probabilities."""
+        priorities = self.priorities(seen)
+        orders = sampled(seen, priorities.numpy(), samples, rng)
+        return orders, self.log_probabilities(priorities, orders, seen.edges, seen.sizes)
 
 
 class Reinforce(snt.Module):
     """All that learns, which is what a checkpoint holds: the learner, the best that it has been, the optimiser."""
 
-    def __init__(self, learner: Priorities, best: Priorities):
+    def __init__(self, learner: Network, best: Network):
         super().__init__("reinforce")
-        self.modules = {"learner": learner, "best": best}
+        self.learner, self.best = learner, best
+        self.modules = {"learner": learner.module, "best": best.module}
         self.optimiser = snt.optimizers.Adam(tf.Variable(0.0, trainable=False))
-        variables = learner.trainable_variables
+        variables = learner.module.trainable_variables
         self.optimiser.apply([tf.zeros_like(one) for one in variables], variables)  # makes the slots
         self.optimiser.step.assign(0)
-        self.learner, self.best = Network(learner), Network(best)
-        self.log_probabilities, self.apply = tf.function(log_probabilities, DRAWN), tf.function(self._apply)
+        self.apply = tf.function(self._apply)
 
     def step(self, batch: Batch, config: TopoformerConfig, rate: float, rng: np.random.Generator) -> dict[str, float]:
         """Draws orders of each graph and learns from them. Returns what is to be logged."""
         seen = batch.seen
         with tf.GradientTape() as tape:
-            priorities = self.learner.priorities(seen)
-            orders = sampled(seen, priorities.numpy(), config.orders, rng)
+            orders, log_p = self.learner.sampled(seen, config.orders, rng)
             costs = batch.costs(orders)
             baseline = costs.mean(axis=1) if config.baseline == "mean" else self.best.greedy_costs(batch)
             more = costs / baseline[:, None] - 1
-            log_p = self.log_probabilities(priorities, orders, seen.edges, seen.sizes)
             loss = tf.reduce_mean(more.astype(np.float32) * log_p)
         gradients = tape.gradient(loss, self.modules["learner"].trainable_variables)
         self.optimiser.learning_rate.assign(rate)
