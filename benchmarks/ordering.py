@@ -12,7 +12,8 @@ beside the plain beam in the same seconds; without --checkpoint of the network t
 depth-first orders in the seconds of those that are there), `inside`
 (learned priorities in wider and wider beams), `ablations` (networks that attend otherwise, each trained --trainings
 times for --epochs: the paper's Table 3), `autoregressive` (the same with a decoder that asks the network anew for every
-node: its Table 4), `trainings` (networks of several trainings beside the plain beam in the same seconds). Exports are those of the corpus's development half that lie in --exports.
+node: its Table 4), `trainings` (networks of several trainings beside the plain beam in the same seconds). Exports are
+those of the corpus's development half that lie in --exports.
 """
 
 import sys
@@ -246,7 +247,7 @@ def learned_bars(figures: dict) -> list[dict]:
     for n in LARGE:
         by_method = [training_gaps(figures, n, f"{epochs}-{attends}", method) for method in DECODED]
         best = min((float(np.mean(gaps)) for gaps in by_method if gaps), default=None)
-        name = f"learned for {epochs} epochs, mean of {len(by_method[0])} trainings, {n:,} nodes: best method above the beam"
+        name = f"{len(by_method[0])} trainings of {epochs} epochs, {n:,} nodes: best method above the beam, mean"
         result.append(bar(name, best, "%", f"≤ {BELOW:g}", best is not None and best <= BELOW))
     gap = inside_gap(figures)
     name = f"inside the beam, {PAPERS_NODES} nodes, {INSIDE_SECONDS:g} s: above a beam of {WIDER:,}"
