@@ -91,6 +91,7 @@ COLUMNS = {
     "counts exact, paper's agent": "paper.horizons.20.model.counts_exact",
     "summed reward error, paper's agent": "paper.horizons.20.model.cumulative_reward_relative",
 }
+NONE = {"mean": None, "half": None, "seeds": 0}  # of a column that was not measured
 
 
 class Job:
@@ -295,9 +296,8 @@ def table(figures: dict) -> str:
     ]
     for name, rows in figures.items():
         for key, row in rows.items():
-            lines.append(
-                f"| {name} | {key.replace(' ', ' | ')} | " + " | ".join(map(shown, row["columns"].values())) + " |"
-            )
+            cells = [shown(row["columns"].get(column, NONE)) for column in COLUMNS]
+            lines.append(f"| {name} | {key.replace(' ', ' | ')} | " + " | ".join(cells) + " |")
     headings = ("summed reward error", "mask F1", "masks exact", "counts exact")
     lines += [
         "",
@@ -319,14 +319,17 @@ def beside_rule_mean_table(figures: dict) -> str:
     """The errors after 20 steps, each beside that of the rule's mean on the same seeds."""
     columns = (
         "summed reward error", "of rule mean", "rank correlation", "mask F1", "masks exact", "counts exact",
-        "training s",
+        "masks exact, paper's agent", "counts exact, paper's agent", "training s",
     )  # fmt: skip
-    shares = ("summed reward error", "of rule mean", "masks exact", "counts exact")
+    numbers = ("rank correlation", "mask F1", "training s")
     rows = []
     for name, variants in figures.items():
         for key, row in variants.items():
-            means = {column: row["columns"][column]["mean"] for column in columns}
-            cells = [f"{100 * mean:.1f} %" if column in shares else f"{mean:.3g}" for column, mean in means.items()]
+            cells = []
+            for column in columns:
+                mean = row["columns"].get(column, NONE)["mean"]
+                share = "–" if mean is None else f"{100 * mean:.1f} %"
+                cells.append(f"{mean:.3g}" if column in numbers else share)
             rows.append([name, key, row["columns"][columns[0]]["seeds"], *cells])
     return markdown(["model", "world model", "seeds", *columns], rows, words=2)
 
