@@ -118,7 +118,7 @@ def drawn(
         attention = np.exp(attention - attention.max(axis=-1, keepdims=True))
         heads = attention @ values / attention.sum(axis=-1, keepdims=True)
         context += joined(heads.transpose(0, 2, 1, 3).reshape(context.shape))
-        wanted = np.where(ready, LARGEST * np.tanh(question(context) @ targets * width**-0.5), NEVER)
+        wanted = np.where(there, LARGEST * np.tanh(question(context) @ targets * width**-0.5), NEVER)
         if rng is not None:
             wanted += rng.gumbel(size=wanted.shape)
         orders[..., step] = chosen = np.where(sources == 0, wanted, -np.inf).argmax(axis=-1)
