@@ -67,7 +67,10 @@ VARIANTS = {
     "action-numbers": Variant(mdn_rnn("action=numbers")),
     "no-mask-heads": Variant(mdn_rnn("mask_heads=false")),
     "ensemble": Variant(mdn_rnn("members=3")),
-    "paper": Variant(mdn_rnn("encoder=untrained", "action=numbers", "mask_heads=false", "sigma_temperature=false")),
+    "paper": Variant((
+        "collect.by_rule=0",
+        *mdn_rnn("encoder=untrained", "action=numbers", "mask_heads=false", "sigma_temperature=false"),
+    )),
     "one-iteration": Variant(one_iteration=True),
 }
 

@@ -52,13 +52,20 @@ def stoppable(seconds: float | None = None) -> Iterator[None]:
         yield
         return
 
+    raised: list[Stop] = []
+
     def stop(number, _):
-        raise Stop("the time is up" if number == ALARM else "interrupted")
+        raised.append(Stop("the time is up" if number == ALARM else "interrupted"))
+        raise raised[-1]
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, ALARM)}
     try:
         with alarm(seconds):
             yield
+    except SystemError as error:  # what code in C makes of an exception that comes while it is at work
+        if not raised:
+            raise
+        raise raised[0] from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

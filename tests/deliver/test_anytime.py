@@ -302,6 +302,16 @@ def test_the_clock_stops_the_block_and_nothing_after_it():
     time.sleep(0.6)  # a clock that went on would end the test here
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_what_code_in_c_makes_of_a_stop_is_one(late):
+    """An exception of a signal's handler that it does not expect is a fault of its own to it; one that is, stays one."""
+    with pytest.raises(Stop if late else SystemError, match="interrupted" if late else "bad argument"), stoppable():
+        if late:
+            with pytest.raises(Stop):
+                signal.raise_signal(signal.SIGINT)
+        raise SystemError("bad argument to internal function")
+
+
 def test_a_budget_is_for_the_whole_command():
     now = time.monotonic()
     assert Budget.of(30.0, False, now - 10) == (15.0, None, now + 20) and Budget.of(30.0, False, now - 40).left == 0
