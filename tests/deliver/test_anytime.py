@@ -304,7 +304,7 @@ def test_the_clock_stops_the_block_and_nothing_after_it():
 
 @pytest.mark.parametrize("late", [True, False])
 def test_what_code_in_c_makes_of_a_stop_is_one(late):
-    """An exception of a signal's handler that it does not expect is a fault of its own to it; one that is, stays one."""
+    """An exception of a handler that it does not expect is a fault of its own to it; one that is, stays one."""
     with pytest.raises(Stop if late else SystemError, match="interrupted" if late else "bad argument"), stoppable():
         if late:
             with pytest.raises(Stop):
