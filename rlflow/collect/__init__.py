@@ -6,7 +6,7 @@ batches from (seed, step) for the same reason.
 Half of the steps of random play draw a rule first and then a location, not one of all actions as the paper has it
 (`CollectOptions.by_rule`). Rules differ in locations by a hundredfold, so the rare ones are hardly ever carried out by
 that, and a world model that never saw one cannot know what it does: where held-out episodes of the paper's agent were
-dreamt wrong after 20 steps, on BERT-Base and Inception-v3, most were so from such a rewrite on. Of all steps, it would
+dreamt wrong after 20 steps, on BERT-Base and Inception-v3, half were so from such a rewrite on. Of all steps, it would
 be too much: there would be few episodes as controllers play them.
 
 Where the greedy episode went, nobody walks again. States are immutable, so an environment that can restore one
