@@ -5,9 +5,10 @@
 
 The fifteen graphs are dealt out into folds. For each fold an agent learns on the graphs of the others, each in turn,
 and never on its own: PPO over candidates, on estimated costs, at most --interactions rewrites of all of them together.
-Then it acts on every graph of its fold: a greedy episode and eight sampled ones, of which the best graph on the way
-counts. Beside it stand greedy descent and beam search (--beam rewrites); what is best known of a graph is the best of
-all of these. Costs are estimates, improvements percent of the original's.
+It is shown the gain of each candidate (`controller.xrlflow.gains`), and so begins near greedy descent. Then it acts on
+every graph of its fold: a greedy episode and eight sampled ones, of which the best graph on the way counts. Beside it
+stand the same agent before it learnt anything, greedy descent, and beam search (--beam rewrites); what is best known of
+a graph is the best of all of these. Costs are estimates, improvements percent of the original's.
 """
 
 import sys
@@ -44,23 +45,31 @@ def fold_of(name: str) -> int:
 def environment(name: str, config, parsed) -> CandidateEnv:
     spec = EnvSpec(name, cost=parsed.cost, reward="relative", threads=1)
     env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), parsed.steps)
-    return CandidateEnv(env, config.layers)
+    return CandidateEnv(env, config.layers, config.gains)
 
 
-def learnt(fold: int, seed: int, parsed):
-    """The agent of a fold; one that was killed goes on."""
+def untrained(fold: int, seed: int, parsed):
+    """(the agent of a fold before it learns, the graphs that it is to learn on)."""
     from controllers.config import XRLflowConfig
-    from controllers.real_env import train_for_real
     from controllers.xrlflow.agent import XRLflow
     from worldmodel.training import prepare_tensorflow
 
     prepare_tensorflow(seed, threads=1)
-    names = [name for name in MODELS if fold_of(name) != fold]
-    config = XRLflowConfig(updates=parsed.updates, also=tuple(names[1:]))
-    agent = XRLflow(config, seed)
+    names = [name for name in parsed.learn_on or MODELS if fold_of(name) != fold]
+    config = XRLflowConfig(
+        updates=parsed.updates, episodes=parsed.episodes, also=tuple(names[1:]), gains=not parsed.no_gains
+    )
+    return XRLflow(config, seed), names
+
+
+def learnt(fold: int, seed: int, parsed):
+    """The agent of a fold; one that was killed goes on."""
+    from controllers.real_env import train_for_real
+
+    agent, names = untrained(fold, seed, parsed)
 
     def several() -> InTurn:
-        return InTurn([environment(name, config, parsed) for name in names])
+        return InTurn([environment(name, agent.config, parsed) for name in names])
 
     def shown(done: int, total: int) -> None:
         print(f"fold {fold}, seed {seed}: update {done} of {total}, {agent.best_return:.2f} %", file=sys.stderr)
@@ -73,19 +82,28 @@ def learnt(fold: int, seed: int, parsed):
 
 def acts(name: str, seed: int, agents: dict, parsed) -> dict:
     """What the agent of the graph's fold comes to on it. agents: those that were opened so far."""
-    from controllers.evaluation import best_of
-
     fold = fold_of(name)
     if (fold, seed) not in agents:
         agents[fold, seed] = learnt(fold, seed, parsed)
     agent, results = agents[fold, seed]
+    before, _ = untrained(fold, seed, parsed)
+    return {
+        **acted(agent, name, seed, parsed), "untrained": acted(before, name, seed, parsed),
+        "training_return": results["best_return"], "interactions": results["env_steps"],
+    }  # fmt: skip
+
+
+def acted(agent, name: str, seed: int, parsed) -> dict:
+    """What an agent comes to on a graph."""
+    from controllers.evaluation import best_of
+
     env, began = environment(name, agent.config, parsed), time.perf_counter()
     tried = best_of(agent, env, SAMPLES, seed)
     seconds = (time.perf_counter() - began) / len(tried.trajectories)
     first = tried.trajectories[0]
     return {
         "improvement": improvement(first.costs[0], tried.cost), "greedy_episode": sum(first.rewards),
-        "seconds": seconds, "training_return": results["best_return"], "interactions": results["env_steps"],
+        "seconds": seconds,
     }  # fmt: skip
 
 
@@ -132,21 +150,30 @@ def mean_gain(one: dict) -> float:
 
 
 def table(figures: dict) -> str:
-    heads = ["graph", "seeds", "agent: best of nine", "greedy episode", "greedy descent", "beam", "acting s"]
+    heads = ["graph", "seeds", "agent: best of nine", "greedy episode", "untrained: best of nine", "greedy episode"]
+    heads += ["greedy descent", "beam", "acting s"]
     rows = []
     for name, one in figures.items():
         runs = one["runs"]
-        gains = [mean_and_half([run[key] for run in runs]) + " %" for key in ("improvement", "greedy_episode")]
+        both = [runs, [run["untrained"] for run in runs]]
+        gains = [shown([run[key] for run in of]) for of in both for key in ("improvement", "greedy_episode")]
         searches = [f"{one['search'][method]:.2f} %" for method in SEARCHES]
         rows.append([name, len(runs), *gains, *searches, f"{max(run['seconds'] for run in runs):.1f}"])
     return markdown(heads, rows)
+
+
+def shown(values: list[float]) -> str:
+    return f"{mean_and_half(values)} %"
 
 
 def main() -> int:
     arguments = parser(__doc__, "runs/transfer")
     arguments.add_argument("--fold", type=int, choices=range(FOLDS), help="the graphs of this one only")
     arguments.add_argument("--seeds", type=int, default=5, help="how many agents of each fold, from --seed on")
-    arguments.add_argument("--updates", type=int, default=60, help="of an agent, of ten episodes each")
+    arguments.add_argument("--learn-on", action="append", choices=MODELS, help="of these only; repeatable")
+    arguments.add_argument("--no-gains", action="store_true", help="the agent is not shown what candidates gain")
+    arguments.add_argument("--updates", type=int, default=60, help="of an agent")
+    arguments.add_argument("--episodes", type=int, default=10, help="sampled, between two updates")
     arguments.add_argument("--steps", type=int, default=100, help="after which an episode is cut")
     arguments.add_argument("--interactions", type=int, default=60_000, help="of an agent's training, at most")
     arguments.add_argument("--beam", type=int, default=10_000, help="rewrites that the searches may try")

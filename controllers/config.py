@@ -191,6 +191,11 @@ class XRLflowConfig(LearnerConfig):
         choices=("each", "flattened"),
     )
     padding: int = option(500, "flattened: candidates that it can choose, the first ones")
+    gains: bool = option(
+        False,
+        "each: the estimated gain of each candidate is shown, and the policy begins as a draw among those that gain; "
+        "for an agent that acts on models that it never saw",
+    )
     also: tuple[str, ...] = option(
         (), "further models (paths or zoo names) that it learns on, in turn; also train-controller --models"
     )
@@ -212,6 +217,8 @@ class XRLflowConfig(LearnerConfig):
 
     def __post_init__(self):
         check(self, "xrlflow")
+        if self.gains and self.head != "each":
+            raise RLFlowError(f"xrlflow: gains=true needs head=each, not {self.head}")
 
 
 @dataclass(frozen=True)

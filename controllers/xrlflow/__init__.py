@@ -20,5 +20,7 @@ depart from the paper and its code, and why:
   says besides whether it is constant, since what is constant is folded and costs nothing.
 - Rewards are divided by their running deviation, as for our PPO, so that any reward will do; an episode that is cut
   counts what its last state is worth (the code leaves out the value of a batch's last step).
-- After each update a greedy episode is played, and counted; the best policy is kept.
+- *Gains can be shown* (`gains=true`): where the estimate of a candidate is known anyway, nobody need learn it. Then
+  it is greedy descent that it departs from, on models that it never saw, too.
+- Before the first update and after each a greedy episode is played, and counted; the best policy is kept.
 """

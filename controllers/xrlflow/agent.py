@@ -89,6 +89,8 @@ class XRLflow(ActorCritic):
         self.resume(folder, seed)
         env, config = make_env(), self.config
         stop, detail = StopReason.BUDGET, f"{config.updates} updates"
+        if not self.iterations:
+            self.evaluate(env)  # what it is before it learns is not lost
         while self.iterations < config.updates:
             rng, first = np.random.default_rng([seed, self.iterations]), self.iterations * config.episodes
             scalars = self.learn([self.play(env, rng, first + k) for k in range(config.episodes)], rng)

@@ -15,6 +15,7 @@ class MetaGraph(NamedTuple):
     """B observations of `rlflow.env.candidates.CandidateEnv`, whose arrays these are, with rows and candidates numbered
     through.
 
+    gains: float32 [all candidates]; 0 where none are shown.
     counts: int32 [B], how many candidates each observation has, the graph as it is included.
     """
 
@@ -25,11 +26,14 @@ class MetaGraph(NamedTuple):
     owners: tf.Tensor
     replaced: tf.Tensor
     replacers: tf.Tensor
+    gains: tf.Tensor
     counts: tf.Tensor
 
 
 _NUMBERS = tf.TensorSpec([None], tf.int32)
-SPEC = MetaGraph(_NUMBERS, tf.TensorSpec([None, FEATURES], tf.float32), *[_NUMBERS] * 6)  # of any sizes: compiled once
+SPEC = MetaGraph(  # of any sizes: compiled once
+    _NUMBERS, tf.TensorSpec([None, FEATURES], tf.float32), *[_NUMBERS] * 5, tf.TensorSpec([None], tf.float32), _NUMBERS
+)
 
 
 def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
@@ -44,6 +48,7 @@ def joined(observations: Sequence[Mapping[str, np.ndarray]]) -> MetaGraph:
     return MetaGraph(
         together("ops"), together("nodes"), together("senders", rows), together("receivers", rows),
         together("owners", candidates), together("replaced", rows), together("replacers", candidates),
+        np.concatenate([one.get("gains", np.zeros(len(one["actions"]), np.float32)) for one in observations]),
         np.array(counts, np.int32),
     )  # fmt: skip
 

@@ -8,6 +8,10 @@ A sum over hundreds of nodes would hide what a rewrite of three changes. So of t
 its number of nodes; of a candidate it is the *difference* to the graph as it is. Differences are what patches have: the
 rows that a candidate adds, less those that it replaces. Of whole candidates they are the same numbers; NO-OP, the graph
 as it is, differs by 0.
+
+Where gains are shown (`gains`), the policy begins as a draw among what is estimated to gain: its logits are those of
+the head, which begins near 0, and a learned multiple of asinh(gain / GAIN_UNIT), since gains differ by orders of
+magnitude. So what it has to learn is where an estimate misleads: what a rewrite makes possible, and what does not pay.
 """
 
 import numpy as np
@@ -21,6 +25,7 @@ from controllers.xrlflow.meta_graphs import FEATURES, SPEC, MetaGraph
 from rlflow.env.observation.operators import N_OPS
 
 HEAD = (256, 64)  # units of both heads' layers
+GAIN_UNIT, GAIN_WEIGHT = 1e-3, 2.0  # percent; the multiple to begin with
 SLOPE = 0.2  # of the leaky rectifier that attention takes (Veličković et al. 2018)
 
 
@@ -41,13 +46,14 @@ class Network(snt.Module):
         outputs = 1 if self.padding is None else 1 + self.padding
         self.policy_head = _Head(rng, seen, outputs, 0.01, "policy_head")
         self.value_head = _Head(rng, seen, 1, 1.0, "value_head")
+        self.gain_weight = tf.Variable(GAIN_WEIGHT, name="gain_weight") if config.gains else None
         self.compiled = tf.function(self._log_probs_and_values, input_signature=[SPEC])
 
     def __call__(self, graph: MetaGraph) -> tuple[MaskedCategorical, tf.Tensor]:
         """The distribution over the candidates of each observation [B, most of them], and the values float32 [B]."""
         current, changes = self.encoded(graph)
         if self.padding is None:
-            return self._by_candidate(graph.counts, current, changes)
+            return self._by_candidate(graph, current, changes)
         return self._flattened(graph.counts, current, changes)
 
     def encoded(self, graph: MetaGraph) -> tuple[tf.Tensor, tf.Tensor]:
@@ -75,10 +81,13 @@ class Network(snt.Module):
             rows = layer(rows, graph.senders, graph.receivers)
         return rows
 
-    def _by_candidate(self, counts, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
+    def _by_candidate(self, graph: MetaGraph, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
         """One head scores each candidate, whatever its number; the value is of the graph and the mean change."""
+        counts = graph.counts
         graphs = tf.repeat(current, counts, axis=0)
         logits = self.policy_head(tf.concat([graphs, changes], axis=1))[:, 0]
+        if self.gain_weight is not None:
+            logits += self.gain_weight * tf.asinh(graph.gains / GAIN_UNIT)
         of_graphs = tf.RaggedTensor.from_row_lengths(changes, counts)
         values = self.value_head(tf.concat([current, tf.reduce_mean(of_graphs, axis=1)], axis=1))[:, 0]
         logits = tf.RaggedTensor.from_row_lengths(logits, counts).to_tensor()

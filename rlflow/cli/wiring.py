@@ -162,7 +162,7 @@ def with_candidates(env, config):
     """A real environment as a controller with these options sees it that sees candidates."""
     from rlflow.env.candidates import CandidateEnv
 
-    return CandidateEnv(env, config.layers if config.encoding == "local" else None)
+    return CandidateEnv(env, config.layers if config.encoding == "local" else None, config.gains)
 
 
 def make_controller(run, model):

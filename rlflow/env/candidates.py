@@ -7,7 +7,8 @@ graph as it is. A network that passes messages along the edges at most `reach` t
 what it would compute in the whole candidate, and elsewhere nothing changes.
 
 Patches are kept by match: a state has those of the state before, but for matches that the rewrite between them came
-near to.
+near to. So are gains, what each match is estimated to take off the objective by itself; they want each candidate made,
+once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,14 +26,15 @@ from rlflow.rules.match import Match
 
 Nodes = dict[int, tuple[NodeRow, tuple[int, ...]]]  # what is seen of each, and the nodes that it reads from
 Patches = dict[int, tuple[Match, Patch]]  # by id of the match, which lives as long as it is here
+Gains = dict[int, tuple[Match, float]]  # the same; percent of the initial objective
 
 
 class CandidateTable:
     """The graph of a state as rows, and the patch of each of its matches."""
 
-    def __init__(self, state: RewriteState, reach: int | None, nodes: Nodes, known: Patches):
+    def __init__(self, state: RewriteState, reach: int | None, nodes: Nodes, known: Patches, gains: Gains):
         self.state, self.reach = state, reach
-        self._nodes, self._patches = nodes, {}
+        self._nodes, self._patches, self._gains = nodes, {}, gains
         for match in state.matches:
             self._patches[id(match)] = known.get(id(match)) or (match, self._patch(match))
 
@@ -44,13 +46,24 @@ class CandidateTable:
     @classmethod
     def of(cls, state: RewriteState, reach: int | None) -> "CandidateTable":
         """That of a state that nothing is known of. reach: as of `CandidateEnv`."""
-        return cls(state, reach, _updated({}, state, state.graph.nodes), {})
+        return cls(state, reach, _updated({}, state, state.graph.nodes), {}, {})
 
     def after(self, state: RewriteState) -> "CandidateTable":
         """That of the state after a rewrite of this one's."""
         touched = state.touched
         known = {key: kept for key, kept in self._patches.items() if touched.isdisjoint(kept[1].depends)}
-        return CandidateTable(state, self.reach, _updated(self._nodes, state, touched), known)
+        near = state.near(touched, 1 + state.reach) if self._gains else ()
+        gains = {key: kept for key, kept in self._gains.items() if near.isdisjoint(kept[0].nodes)}
+        return CandidateTable(state, self.reach, _updated(self._nodes, state, touched), known, gains)
+
+    def gains(self, matches: Sequence[Match]) -> np.ndarray:
+        """float32 [1 + matches]: by how many percent of the initial objective each lowers it; 0 first, for NO-OP."""
+        state, whole = self.state, max(self.state.task.initial.objective, 1)
+        for match in matches:
+            if id(match) not in self._gains:
+                gain = state.objective - state.follow(match).objective
+                self._gains[id(match)] = match, 100.0 * gain / whole
+        return np.array([0.0, *(self._gains[id(match)][1] for match in matches)], np.float32)
 
     def arrays(self, matches: Sequence[Match]) -> dict[str, np.ndarray]:
         """The graph as it is, then a patch for each of these matches; see `CandidateEnv` for what the arrays hold."""
@@ -115,6 +128,7 @@ class CandidateEnv(gymnasium.Wrapper):
     | owners | int32 [n] | whose row it is, ascending |
     | replaced, replacers | int32 [r] | rows of the graph as it is that a candidate does not have, and which one |
     | actions | int64 [C, 2] | the (xfer_id, location) of each; of number 0 it is NO-OP |
+    | gains | float32 [C] | percent of the initial objective that each is estimated to take off it; if asked for |
 
     Actions are those of the environment below. Of a shape, which has at most 4 axes (the last ones), missing axes are 0
     and come first. What its masks leave out is no candidate. Its states are followed by `step` and `reset` alone: one
@@ -125,14 +139,15 @@ class CandidateEnv(gymnasium.Wrapper):
         RLFlowError.
       reach: edges along which a network looks back, at most. None: any number; each candidate is there with all of its
         rows, as in X-RLflow.
+      gains: whether they are shown.
 
     Attributes:
       table: of the state as it is.
     """
 
-    def __init__(self, env: gymnasium.Env, reach: int | None):
+    def __init__(self, env: gymnasium.Env, reach: int | None, gains: bool = False):
         super().__init__(env)
-        initial = env.unwrapped.initial
+        initial, self._gains = env.unwrapped.initial, gains
         if not isinstance(initial, RewriteState):
             raise RLFlowError("candidates are single rewrites of a model: task.name=rewriting, env.moves=single")
         self._initial = self.table = CandidateTable.of(initial, reach)
@@ -143,6 +158,7 @@ class CandidateEnv(gymnasium.Wrapper):
             "nodes": spaces.Sequence(spaces.Box(0, np.inf, (NODE_COLUMNS - 1,), np.float32), stack=True),
             **dict.fromkeys(("senders", "receivers", "owners", "replaced", "replacers"), number),
             "actions": spaces.Sequence(spaces.Box(0, rows, (2,), np.int64), stack=True),
+            **({"gains": spaces.Sequence(spaces.Box(-np.inf, 100.0, (), np.float32), stack=True)} if gains else {}),
         })  # fmt: skip
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
@@ -161,5 +177,6 @@ class CandidateEnv(gymnasium.Wrapper):
         state = self.table.state
         actions = state.valid_actions()
         allowed = observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1
-        candidates = self.table.arrays(list(compress(state.matches, allowed)))
-        return candidates | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}
+        matches = list(compress(state.matches, allowed))
+        candidates = self.table.arrays(matches) | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}
+        return candidates | {"gains": self.table.gains(matches)} if self._gains else candidates

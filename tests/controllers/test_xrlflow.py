@@ -17,6 +17,7 @@ from rlflow.env.candidates import CandidateEnv
 from rlflow.env.in_turn import InTurn
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
+from rlflow.search.greedy import greedy
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 
@@ -126,6 +127,32 @@ def test_where_nothing_is_left_to_rewrite_only_no_op_is():
         assert np.isfinite(values).all()
 
 
+# -- gains -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny_resnet18", "tiny_bert_base", "tiny_squeezenet1_1"])
+def test_an_agent_that_is_shown_gains_begins_as_greedy_descent(name):
+    """Until nothing gains any more; without being shown them it is far from that."""
+    gained = {}
+    for gains in (True, False):
+        env = CandidateEnv(GraphRewriteEnv(tiny_task(name), relative, 60), SMALL.layers, gains)
+        agent = XRLflow(replace(SMALL, gains=gains))
+        (observation, _), objectives, ended = env.reset(), [], False
+        while not ended:
+            action = agent.act({key: value[None] for key, value in observation.items()})[0]
+            observation, _, terminated, truncated, _ = env.step(action)
+            objectives.append(env.unwrapped.state.objective)
+            ended = terminated or truncated
+        gained[gains] = min(objectives)
+    descent = greedy(tiny_task(name).initial, 60).state.objective
+    assert gained[True] <= descent * (1 + 1e-3) < gained[False]
+
+
+def test_the_flattened_head_has_no_place_for_gains():
+    with pytest.raises(RLFlowError, match="head=each"):
+        replace(FLATTENED, gains=True)
+
+
 # -- the agent -------------------------------------------------------------------------------------
 
 
@@ -203,7 +230,8 @@ def test_of_several_models_each_has_its_turn_and_the_greedy_return_is_the_mean(t
 
     agent = XRLflow(replace(SMALL, episodes=3))
     agent.train(several, 0, tmp_path / "whole")
-    assert played == [[0], [1], [0], [0], [1], [1], [0], [1], [0], [1]]  # three sampled, both greedy; and once more
+    # both greedy, before anything is learnt; three sampled, both greedy; and once more
+    assert played == [[0], [1], [0], [1], [0], [0], [1], [1], [0], [1], [0], [1]]
     returns = [sum(step.reward for step in agent.play(environment(name), None, 0)[0]) for name in MODELS]
     assert np.isclose(agent.evaluate(several())["return"], np.mean(returns)) and returns[0] != returns[1]
 

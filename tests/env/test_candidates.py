@@ -113,6 +113,32 @@ def test_patches_that_were_kept_are_those_that_would_be_made_anew(name):
     assert kept
 
 
+@pytest.mark.parametrize("name", [*TINY, 4, -3], ids=str)
+def test_gains_that_were_kept_are_those_that_would_be_counted_anew(name):
+    """And what they say is what the objective falls by."""
+    states = list(walk(start(name), 12, seed=1))
+    table = CandidateTable.of(states[0], REACH)
+    for state in states:
+        if state is not states[0]:
+            table = table.after(state)
+        lowered = [state.objective - state.follow(match).objective for match in state.matches]
+        percent = 100 * np.array([0, *lowered]) / max(state.task.initial.objective, 1)
+        np.testing.assert_allclose(table.gains(state.matches), percent, rtol=1e-5)
+
+
+def test_gains_are_shown_if_asked_for_and_each_is_counted_once(monkeypatch):
+    env = CandidateEnv(GraphRewriteEnv(tiny_task(), relative, 8), REACH, gains=True)
+    observation, _ = env.reset()
+    assert env.observation_space.contains(observation) and "gains" not in environment().reset()[0]
+    best = int(np.argmax(observation["gains"]))
+    _, reward, *_ = env.step(observation["actions"][best])
+    assert reward == pytest.approx(observation["gains"][best], rel=1e-5)
+    followed, follow = [], RewriteState.follow
+    monkeypatch.setattr(RewriteState, "follow", lambda *state_and_match: followed.append(1) or follow(*state_and_match))
+    env.table.gains(env.unwrapped.state.matches)
+    assert not followed
+
+
 def environment(reach: int | None = REACH, max_steps: int = 8, **options) -> CandidateEnv:
     return CandidateEnv(GraphRewriteEnv(tiny_task(), relative, max_steps, **options), reach)
 
