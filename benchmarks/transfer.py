@@ -4,11 +4,12 @@
     python -m benchmarks.transfer --fold 0 --seeds 1   a third of the graphs, one agent
 
 The fifteen graphs are dealt out into folds. For each fold an agent learns on the graphs of the others, each in turn,
-and never on its own: PPO over candidates, on estimated costs, at most --interactions rewrites of all of them together.
-It is shown the gain of each candidate (`controller.xrlflow.gains`), and so begins near greedy descent. Then it acts on
-every graph of its fold: a greedy episode and eight sampled ones, of which the best graph on the way counts. Beside it
-stand the same agent before it learnt anything, greedy descent, and beam search (--beam rewrites); what is best known of
-a graph is the best of all of these. Costs are estimates, improvements percent of the original's.
+and never on its own, on estimated costs: it imitates beam search there (--imitate passes), and then may learn by PPO
+over candidates (--updates). It is shown the gain of each candidate (`controller.xrlflow.gains`), and so begins near
+greedy descent. Then it acts on every graph of its fold: a greedy episode and eight sampled ones, of which the best
+graph on the way counts. Beside it stand the same agent before it learnt anything, greedy descent, and beam search
+(--beam rewrites); what is best known of a graph is the best of all of these. Costs are estimates, improvements percent
+of the original's.
 """
 
 import sys
@@ -57,8 +58,9 @@ def untrained(fold: int, seed: int, parsed):
     prepare_tensorflow(seed, threads=1)
     names = [name for name in parsed.learn_on or MODELS if fold_of(name) != fold]
     config = XRLflowConfig(
-        updates=parsed.updates, episodes=parsed.episodes, also=tuple(names[1:]), gains=not parsed.no_gains
-    )
+        updates=parsed.updates, episodes=parsed.episodes, imitate=parsed.imitate, also=tuple(names[1:]),
+        gains=not parsed.no_gains,
+    )  # fmt: skip
     return XRLflow(config, seed), names
 
 
@@ -172,10 +174,11 @@ def main() -> int:
     arguments.add_argument("--seeds", type=int, default=5, help="how many agents of each fold, from --seed on")
     arguments.add_argument("--learn-on", action="append", choices=MODELS, help="of these only; repeatable")
     arguments.add_argument("--no-gains", action="store_true", help="the agent is not shown what candidates gain")
-    arguments.add_argument("--updates", type=int, default=60, help="of an agent")
+    arguments.add_argument("--imitate", type=int, default=30, help="passes over what beam search did")
+    arguments.add_argument("--updates", type=int, default=0, help="of an agent by PPO, after that")
     arguments.add_argument("--episodes", type=int, default=10, help="sampled, between two updates")
-    arguments.add_argument("--steps", type=int, default=100, help="after which an episode is cut")
-    arguments.add_argument("--interactions", type=int, default=60_000, help="of an agent's training, at most")
+    arguments.add_argument("--steps", type=int, default=250, help="after which an episode is cut")
+    arguments.add_argument("--interactions", type=int, default=10**6, help="of an agent's training, at most")
     arguments.add_argument("--beam", type=int, default=10_000, help="rewrites that the searches may try")
     arguments.add_argument("--cost", default="analytic")
     parsed = arguments.parse_args()

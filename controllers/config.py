@@ -199,7 +199,10 @@ class XRLflowConfig(LearnerConfig):
     also: tuple[str, ...] = option(
         (), "further models (paths or zoo names) that it learns on, in turn; also train-controller --models"
     )
-    updates: int = option(100, "budget")
+    imitate: int = option(
+        0, "passes over what beam search did on the models that it learns on, before it learns from rewards", at_least=0
+    )
+    updates: int = option(100, "budget; 0 for imitation alone", at_least=0)
     episodes: int = option(10, "sampled episodes between two updates; after an update a greedy one judges the policy")
     epochs: int = option(4, "passes over their transitions at most")
     batch: int = option(16, "transitions of a gradient step")

@@ -125,6 +125,10 @@ class CountedEnv(gymnasium.Wrapper):
         self._interactions.use(1)
         return self.env.step(action)
 
+    def spend(self, steps: int) -> None:
+        """Counts steps that a search took on the agent's behalf."""
+        self._interactions.use(steps)
+
 
 class CountedVectorEnv(SyncVectorEnv):
     """n copies side by side, AutoresetMode.SAME_STEP as in the dream; a step of all of them is n interactions."""

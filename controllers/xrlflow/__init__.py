@@ -4,6 +4,7 @@
 | --- | --- |
 | `meta_graphs.py` | observations side by side, as one graph |
 | `network.py` | the graph network, the policy's head and the value's |
+| `imitation.py` | what beam search did, to learn from before that |
 | `agent.py` | PPO over candidates |
 
 What the network sees is made in rlflow/env/candidates.py. The authors' settings are configs/xrlflow.yaml; where we

@@ -16,8 +16,10 @@ from controllers.actor_critic import ActorCritic, clipped, copy, standardised
 from controllers.base import StopReason
 from controllers.config import XRLflowConfig
 from controllers.ppo import RewardScale, gae
+from controllers.xrlflow.imitation import demonstrations
 from controllers.xrlflow.meta_graphs import FEATURES, SPEC, joined
 from controllers.xrlflow.network import Network
+from rlflow.common.progress import progress_bar
 from rlflow.env.observation.operators import N_OPS
 
 
@@ -56,6 +58,7 @@ class XRLflow(ActorCritic):
         self.update = tf.function(
             self._update, input_signature=[SPEC, tf.TensorSpec([None], tf.int32), number, number, number]
         )
+        self.clone = tf.function(self._clone, input_signature=[SPEC, tf.TensorSpec([None], tf.int32)])
 
     # -- acting ------------------------------------------------------------------------------------
 
@@ -89,8 +92,11 @@ class XRLflow(ActorCritic):
         self.resume(folder, seed)
         env, config = make_env(), self.config
         stop, detail = StopReason.BUDGET, f"{config.updates} updates"
-        if not self.iterations:
-            self.evaluate(env)  # what it is before it learns is not lost
+        if self.best_return == -np.inf:
+            if config.imitate:
+                self.imitate(env, np.random.default_rng([seed, config.imitate]))
+            self.evaluate(env)  # what it is before it learns from rewards is not lost
+            self.save(folder)
         while self.iterations < config.updates:
             rng, first = np.random.default_rng([seed, self.iterations]), self.iterations * config.episodes
             scalars = self.learn([self.play(env, rng, first + k) for k in range(config.episodes)], rng)
@@ -135,6 +141,22 @@ class XRLflow(ActorCritic):
             self.best_return = float(result)
             copy(self.learner, self.actor)
         return {"return": result, "best_return": self.best_return}
+
+    def imitate(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
+        """Passes over what beam search did on each model, in steps of `batch`."""
+        shown, interactions = demonstrations(env, self.seed)
+        if env.has_wrapper_attr("spend"):
+            env.get_wrapper_attr("spend")(interactions)
+        self.env_steps += interactions
+        with progress_bar(self.config.imitate, "imitation", "pass") as bar:
+            for _ in range(self.config.imitate):
+                order, alike = rng.permutation(len(shown)), 0.0
+                for first in range(0, len(order), self.config.batch):
+                    batch = [shown[k] for k in order[first : first + self.config.batch]]
+                    choices = np.array([one.choice for one in batch], np.int32)
+                    alike += float(self.clone(joined([one.observation for one in batch]), choices))
+                bar.set_postfix_str(f"{alike / len(order):.0%} chosen alike", refresh=False)
+                bar.update()
 
     def learn(self, episodes: list[tuple[list[Step], float]], rng: np.random.Generator) -> dict:
         """Passes over the transitions of some episodes, in steps of `batch`. Returns the means of what to log."""
@@ -187,3 +209,13 @@ class XRLflow(ActorCritic):
             parts = clipped(self.config.clip, log_probs, log_probs_before, advantages, entropy, value_loss)
             loss = self.loss(parts)
         return self.descend(tape, loss) | parts
+
+    def _clone(self, graph, choices):
+        """One gradient step towards choices [M]. Returns how many of them were the most probable ones before it."""
+        with tf.GradientTape() as tape:
+            distribution, _ = self.learner(graph)
+            log_probs, _ = distribution.log_prob_and_entropy(choices)
+            loss = -tf.reduce_mean(log_probs)
+        self.descend(tape, loss)
+        alike = tf.argmax(distribution.log_probs, axis=1, output_type=tf.int32) == choices
+        return tf.reduce_sum(tf.cast(alike, tf.float32))

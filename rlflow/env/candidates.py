@@ -11,7 +11,7 @@ near to. So are gains, what each match is estimated to take off the objective by
 once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 
 import gymnasium
@@ -173,10 +173,25 @@ class CandidateEnv(gymnasium.Wrapper):
             self.table = self.table.after(state)
         return self._observe(observation), float(reward), terminated, truncated, info
 
+    def replayed(self, actions: Iterable[tuple[int, int]]) -> Iterator[tuple[dict[str, np.ndarray], int]]:
+        """What would be seen where these valid actions were taken one after the other, then NO-OP, and the number of
+        the candidate that each is. Nothing is played: no step, no reward."""
+        table = self._initial
+        for action in (*map(tuple, actions), None):
+            valid = table.state.valid_actions()
+            observation = self._shown(table, np.ones(len(valid) - 1, bool))
+            if action is None:
+                yield observation, 0
+                return
+            yield observation, 1 + int(np.flatnonzero((valid[:-1] == action).all(axis=1))[0])
+            table = table.after(table.state.apply(*map(int, action)))
+
     def _observe(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        state = self.table.state
-        actions = state.valid_actions()
-        allowed = observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1
-        matches = list(compress(state.matches, allowed))
-        candidates = self.table.arrays(matches) | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}
-        return candidates | {"gains": self.table.gains(matches)} if self._gains else candidates
+        actions = self.table.state.valid_actions()
+        return self._shown(self.table, observation["location_masks"][actions[:-1, 0], actions[:-1, 1]] == 1)
+
+    def _shown(self, table: CandidateTable, allowed: np.ndarray) -> dict[str, np.ndarray]:
+        """allowed: bool, of each valid action but NO-OP."""
+        actions, matches = table.state.valid_actions(), list(compress(table.state.matches, allowed))
+        candidates = table.arrays(matches) | {"actions": np.concatenate([actions[-1:], actions[:-1][allowed]])}
+        return candidates | {"gains": table.gains(matches)} if self._gains else candidates

@@ -9,7 +9,9 @@ import pytest
 from controllers.base import StopReason
 from controllers.config import XRLflowConfig
 from controllers.real_env import train_for_real
+from controllers.xrlflow import agent as agents
 from controllers.xrlflow.agent import Step, XRLflow
+from controllers.xrlflow.imitation import demonstrations
 from controllers.xrlflow.meta_graphs import joined
 from controllers.xrlflow.network import Network
 from rlflow.common.errors import RLFlowError
@@ -151,6 +153,46 @@ def test_an_agent_that_is_shown_gains_begins_as_greedy_descent(name):
 def test_the_flattened_head_has_no_place_for_gains():
     with pytest.raises(RLFlowError, match="head=each"):
         replace(FLATTENED, gains=True)
+
+
+# -- imitation -------------------------------------------------------------------------------------
+
+IMITATES = XRLflowConfig(updates=0, imitate=60, gains=True, layers=2, width=32, learning_rate=0.003)
+
+
+def shown(name: str) -> CandidateEnv:
+    return CandidateEnv(GraphRewriteEnv(tiny_task(name), relative, 60), IMITATES.layers, IMITATES.gains)
+
+
+def test_who_imitates_does_what_beam_search_did_and_greedy_descent_does_not(tmp_path):
+    """And it says how many rewrites that took, which are counted as its own."""
+    initial = tiny_task("tiny_squeezenet1_1").initial
+    descent = greedy(initial, 60).state.objective
+    searched, interactions = demonstrations(shown("tiny_squeezenet1_1"), 0)
+    agent = XRLflow(IMITATES)
+    results = train_for_real(agent, lambda: shown("tiny_squeezenet1_1"), 10**6, 0, tmp_path)
+    steps, _ = agent.play(shown("tiny_squeezenet1_1"), None, 0)
+    best = np.cumsum([step.reward for step in steps]).max()
+    assert best > 100 * (1 - descent / initial.objective) + 1
+    chosen = [agent.clone(joined([one.observation]), np.array([one.choice], np.int32)) for one in searched]
+    assert np.mean(chosen) > 0.7  # some candidates are alike
+    assert results["env_steps"] == interactions + len(steps) and results["iterations"] == 0
+
+
+def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path, monkeypatch):
+    imitates = replace(SMALL, imitate=2, updates=0)
+    env = environment()
+    first = XRLflow(imitates)
+    first.train(lambda: env, 0, tmp_path)
+    monkeypatch.setattr(agents, "demonstrations", lambda *_: pytest.fail("searched again"))
+    again = XRLflow(replace(imitates, updates=1))
+    again.train(lambda: env, 0, tmp_path)
+    assert first.iterations == 0 and again.iterations == 1
+
+
+def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_learnt(tmp_path):
+    with pytest.raises(RLFlowError, match="do not last until the first checkpoint"):
+        train_for_real(XRLflow(replace(SMALL, imitate=1)), environment, 10, 0, tmp_path)
 
 
 # -- the agent -------------------------------------------------------------------------------------

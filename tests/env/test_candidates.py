@@ -159,6 +159,23 @@ def test_no_op_is_always_the_first_candidate_and_the_others_are_the_valid_action
     assert terminated and reward == 0
 
 
+def test_a_replay_shows_what_playing_shows():
+    env, rng = environment(max_steps=20), np.random.default_rng(2)
+    observation, _ = env.reset()
+    observations, choices = [observation], []
+    for _ in range(5):
+        choices.append(int(rng.integers(1, len(observation["actions"]))))
+        observation, *_ = env.step(observation["actions"][choices[-1]])
+        observations.append(observation)
+    actions = [observations[k]["actions"][choice].tolist() for k, choice in enumerate(choices)]
+    shown = list(environment(max_steps=1).replayed(actions))  # which no limit of steps ends
+    assert [choice for _, choice in shown] == [*choices, 0]
+    for (mine, _), theirs in zip(shown, observations, strict=True):
+        assert mine.keys() == theirs.keys()
+        for key in mine:
+            np.testing.assert_array_equal(mine[key], theirs[key], key)
+
+
 def test_an_action_that_masks_leave_out_is_no_candidate():
     env = environment(max_nodes=len(tiny_task().initial.arrays().ops))
     observation, _ = env.reset()

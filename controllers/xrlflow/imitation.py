@@ -1,0 +1,35 @@
+"""What beam search did, as the agent would have seen it: what it can learn from before it learns from rewards.
+
+A search tries thousands of rewrites for each that it keeps; what it keeps can be imitated, on graphs that it never
+searched. So the agent is shown beam search's chains on the models that it learns on, one state after another, and made
+to think each choice probable (behavioural cloning: Pomerleau 1991).
+"""
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+
+from rlflow.search.options import BeamOptions
+from rlflow.search.search import Limits, run_search
+
+INTERACTIONS = 10_000  # rewrites that beam search may try, of each model
+
+
+class Demonstration(NamedTuple):
+    """observation: of `rlflow.env.candidates.CandidateEnv`.  choice: the candidate that beam search took, or NO-OP."""
+
+    observation: dict[str, np.ndarray]
+    choice: int
+
+
+def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], int]:
+    """(of each model of the environment what beam search did; the rewrites that it tried)."""
+    result, interactions = [], 0
+    for one in env.get_wrapper_attr("envs") if env.has_wrapper_attr("envs") else [env]:
+        limits = Limits(interactions=INTERACTIONS)
+        search = run_search("beam", one.unwrapped.task.initial, limits, seed, **asdict(BeamOptions()))
+        interactions += search.interactions
+        result += [Demonstration(*seen) for seen in one.get_wrapper_attr("replayed")(search.actions)]
+    return result, interactions
