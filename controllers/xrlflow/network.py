@@ -25,7 +25,7 @@ from controllers.xrlflow.meta_graphs import FEATURES, SPEC, MetaGraph
 from rlflow.env.observation.operators import N_OPS
 
 HEAD = (256, 64)  # units of both heads' layers
-GAIN_UNIT, GAIN_WEIGHT = 1e-3, 2.0  # percent; the multiple to begin with
+GAIN_UNIT, GAIN_WEIGHT = 1e-3, 1.0  # percent; the multiple to begin with
 SLOPE = 0.2  # of the leaky rectifier that attention takes (Veličković et al. 2018)
 
 
