@@ -31,5 +31,11 @@ def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], 
         limits = Limits(interactions=INTERACTIONS)
         search = run_search("beam", one.unwrapped.task.initial, limits, seed, **asdict(BeamOptions()))
         interactions += search.interactions
-        result += [Demonstration(*seen) for seen in one.get_wrapper_attr("replayed")(search.actions)]
+        shown = [Demonstration(*seen) for seen in one.get_wrapper_attr("replayed")(search.actions)]
+        result += shown if may_stop(shown[-1].observation) else shown[:-1]
     return result, interactions
+
+
+def may_stop(observation: dict[str, np.ndarray]) -> bool:
+    """Whether NO-OP is a choice: a search that was cut short may have stopped while something gains."""
+    return not (observation.get("gains", np.zeros(1)) > 0).any()

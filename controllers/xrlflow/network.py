@@ -12,6 +12,7 @@ as it is, differs by 0.
 Where gains are shown (`gains`), the policy begins as a draw among what is estimated to gain: its logits are those of
 the head, which begins near 0, and a learned multiple of asinh(gain / GAIN_UNIT), since gains differ by orders of
 magnitude. So what it has to learn is where an estimate misleads: what a rewrite makes possible, and what does not pay.
+While something gains, NO-OP is no choice.
 """
 
 import numpy as np
@@ -86,12 +87,17 @@ class Network(snt.Module):
         counts = graph.counts
         graphs = tf.repeat(current, counts, axis=0)
         logits = self.policy_head(tf.concat([graphs, changes], axis=1))[:, 0]
-        if self.gain_weight is not None:
-            logits += self.gain_weight * tf.asinh(graph.gains / GAIN_UNIT)
         of_graphs = tf.RaggedTensor.from_row_lengths(changes, counts)
         values = self.value_head(tf.concat([current, tf.reduce_mean(of_graphs, axis=1)], axis=1))[:, 0]
+        if self.gain_weight is not None:
+            logits += self.gain_weight * tf.asinh(graph.gains / GAIN_UNIT)
         logits = tf.RaggedTensor.from_row_lengths(logits, counts).to_tensor()
-        return MaskedCategorical(logits, tf.sequence_mask(counts, tf.shape(logits)[1])), values
+        mask = tf.sequence_mask(counts, tf.shape(logits)[1])
+        if self.gain_weight is not None:
+            gains = tf.RaggedTensor.from_row_lengths(graph.gains, counts)
+            ends = tf.reduce_max(gains, axis=1, keepdims=True) <= 0
+            mask = tf.concat([tf.logical_and(mask[:, :1], ends), mask[:, 1:]], axis=1)
+        return MaskedCategorical(logits, mask), values
 
     def _flattened(self, counts, current, changes) -> tuple[MaskedCategorical, tf.Tensor]:
         """X-RLflow's: the first `padding` candidates and NO-OP laid end to end into a dense layer."""

@@ -10,6 +10,7 @@ from controllers.base import StopReason
 from controllers.config import XRLflowConfig
 from controllers.real_env import train_for_real
 from controllers.xrlflow import agent as agents
+from controllers.xrlflow import imitation
 from controllers.xrlflow.agent import Step, XRLflow
 from controllers.xrlflow.imitation import demonstrations
 from controllers.xrlflow.meta_graphs import joined
@@ -150,6 +151,16 @@ def test_an_agent_that_is_shown_gains_begins_as_greedy_descent(name):
     assert gained[True] <= descent * (1 + 1e-3) < gained[False]
 
 
+def test_while_something_gains_no_op_is_no_choice():
+    env = CandidateEnv(GraphRewriteEnv(tiny_task(), relative, 60), SMALL.layers, gains=True)
+    of = Network(replace(SMALL, gains=True), np.random.default_rng(3))
+    observation = env.reset()[0]
+    spent = observation | {"gains": -np.abs(observation["gains"])}
+    distribution, _ = of(joined([observation, spent]))
+    assert np.isfinite(distribution.log_probs.numpy()[:, 0]).tolist() == [False, True]
+    assert np.isfinite(distribution.log_probs.numpy()[:, 1:]).all()
+
+
 def test_the_flattened_head_has_no_place_for_gains():
     with pytest.raises(RLFlowError, match="head=each"):
         replace(FLATTENED, gains=True)
@@ -188,6 +199,13 @@ def test_imitation_is_not_repeated_and_a_kill_after_it_changes_nothing(tmp_path,
     again = XRLflow(replace(imitates, updates=1))
     again.train(lambda: env, 0, tmp_path)
     assert first.iterations == 0 and again.iterations == 1
+
+
+def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
+    whole, _ = demonstrations(shown("tiny_squeezenet1_1"), 0)
+    monkeypatch.setattr(imitation, "INTERACTIONS", 3)
+    cut, interactions = demonstrations(shown("tiny_squeezenet1_1"), 0)
+    assert interactions == 3 and whole[-1].choice == 0 and all(one.choice for one in cut)
 
 
 def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_learnt(tmp_path):
