@@ -9,7 +9,7 @@ For every model and seed each method may measure whole graphs for so many second
 - *estimate*: what searches on the profiled cost came to and its variants, by successive halving, as `optimise` does
 - *annealing*: a random walk from the original, which a graph is kept in by its measured latency
 - *xrlflow*: the paper's agent on measured rewards: one layer over all candidates, 0.1 for a step that is not measured
-- *xrlflow-local*: ours: one head for each candidate, nothing for such a step
+- *xrlflow-local*: ours: one head for each candidate, which is shown its estimated gain; nothing for such a step
 - *dream*: where a planner in the dream of `edits` led to on the real graph, its latency learned from other models
 - *expected*: of the candidates of *estimate*, and of what lies on the ways of these searches, what most improvement is
   expected of by a latency that was learned from other models, and learns from each measurement
@@ -180,7 +180,8 @@ class Bench:
         from worldmodel.training import prepare_tensorflow
 
         prepare_tensorflow(self.seed, threads=1)
-        config = XRLflowConfig(updates=sys.maxsize, head=head, episodes=self.parsed.episodes)
+        local = head == "each"
+        config = XRLflowConfig(updates=sys.maxsize, head=head, gains=local, episodes=self.parsed.episodes)
         spec = replace(
             self.spec, reward="measured", unmeasured_reward=unmeasured, measure_seconds=self.parsed.probe_seconds
         )
@@ -189,7 +190,7 @@ class Bench:
 
         def make() -> CandidateEnv:
             env = GraphRewriteEnv(spec.make_task(), spec.make_reward(), self.parsed.steps)
-            return CandidateEnv(ChargedEnv(env, measurements), config.layers)
+            return CandidateEnv(ChargedEnv(env, measurements), config.layers, config.gains)
 
         agent = XRLflow(config, self.seed)
         try:
