@@ -143,7 +143,8 @@ def bars_of(figures: dict) -> list[dict]:
     bars, not_below = [], 0
     for name, one in figures.items():
         gain = mean_gain(one)
-        best = max(*one["search"].values(), *(run["improvement"] for run in one["runs"]))
+        agents = [agent for run in one["runs"] for agent in (run, run["untrained"])]
+        best = max(*one["search"].values(), *(agent["improvement"] for agent in agents))
         share = gain / best if best > 0 else 1.0
         bars.append(bar(f"{name}: of the best known", share, "", f"≥ {OF_BEST:g}", share >= OF_BEST))
         not_below += gain >= one["search"]["greedy"] * (1 - TIE)
@@ -182,7 +183,7 @@ def main() -> int:
     arguments.add_argument("--imitate", type=int, default=30, help="passes over what beam search did")
     arguments.add_argument("--updates", type=int, default=0, help="of an agent by PPO, after that")
     arguments.add_argument("--episodes", type=int, default=10, help="sampled, between two updates")
-    arguments.add_argument("--steps", type=int, default=250, help="after which an episode is cut")
+    arguments.add_argument("--steps", type=int, default=400, help="after which an episode is cut")
     arguments.add_argument("--interactions", type=int, default=10**6, help="of an agent's training, at most")
     arguments.add_argument("--beam", type=int, default=10_000, help="rewrites that the searches may try")
     arguments.add_argument("--cost", default="analytic")

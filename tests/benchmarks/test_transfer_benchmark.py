@@ -30,6 +30,13 @@ def test_what_the_agent_itself_found_counts_as_known():
     assert first["value"] == 1
 
 
+def test_what_it_found_before_it_learnt_counts_as_known_too():
+    of = figures(10.0)
+    for run in of[MODELS[0]]["runs"]:
+        run["untrained"]["improvement"] = 20.0
+    assert bars_of(of)[0]["value"] == 0.5
+
+
 def test_greedy_descent_is_to_be_met_on_twelve_graphs():
     assert bars_of(figures(*[10.0] * 12, *[9.0] * 3))[-1]["holds"]
     assert not bars_of(figures(*[10.0] * 11, *[9.9] * 4))[-1]["holds"]
