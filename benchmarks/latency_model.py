@@ -41,6 +41,7 @@ MODELS = (
     "light_bvlc_alexnet",
 )  # fmt: skip
 MOST_ERROR, LEAST_OF_CEILING, LEAST_MODELS = 0.05, 0.8, 10
+LEAST_CEILING = 0.2
 CHOSEN = 5  # measurements
 MADE = "variants"  # the file in --folder that says which there are
 
@@ -144,8 +145,9 @@ def bars_of(models: dict[str, dict]) -> list[dict]:
 
 
 def is_ranked(one: dict) -> bool:
-    rank = one["learned"]["rank_correlation"]
-    return rank is not None and rank >= LEAST_OF_CEILING * one["noise_ceiling"]
+    """Not of variants that measuring twice cannot tell apart either: any rank is a share of nothing."""
+    rank, ceiling = one["learned"]["rank_correlation"], one["noise_ceiling"]
+    return rank is not None and ceiling >= LEAST_CEILING and rank >= LEAST_OF_CEILING * ceiling
 
 
 def table(figures: dict) -> str:
