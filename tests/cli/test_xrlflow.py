@@ -21,7 +21,7 @@ def test_it_learns_and_acts_on_the_real_graph_without_a_world_model(tmp_path, ca
     measured = json.loads((run / "controller" / "xrlflow-real" / "measurements.json").read_text())
     assert training["measurement_seconds"] == max(measured["until"].values()) > 0
     assert training["measured"] == measured["best"] and measured["best"]["latency"] > 0
-    assert 0 < training["env_steps"] <= 2 * 3  # a sampled episode and a greedy one
+    assert 0 < training["env_steps"] <= 3 * 3  # a greedy episode, a sampled one, a greedy one
 
     assert in_process(capsys, "eval", "--run", run, "eval.samples=1").code == 0
     outcome = json.loads((run / "eval.json").read_text())
@@ -49,7 +49,7 @@ def test_what_learnt_on_several_models_acts_on_one_that_it_never_saw(tmp_path, c
     done = in_process(capsys, "train-controller", "--run", trained, *models, *options)
     assert done.code == 0, done.err
     (training,) = json.loads((trained / "train-controller.json").read_text())["trainings"]
-    assert 3 < training["env_steps"] <= 4 * 3  # a sampled episode of one, greedy ones of three
+    assert 3 < training["env_steps"] <= 7 * 3  # greedy episodes of three, a sampled one of one, greedy ones of three
     controller, out = trained / "controller" / "xrlflow-real", tmp_path / "faster.onnx"
     before = (controller / "controller.npz").read_bytes()
     done = in_process(
