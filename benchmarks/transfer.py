@@ -6,10 +6,11 @@
 The fifteen graphs are dealt out into folds. For each fold an agent learns on the graphs of the others, each in turn,
 and never on its own, on estimated costs: it imitates beam search there (--imitate passes), and then may learn by PPO
 over candidates (--updates). It is shown the gain of each candidate (`controller.xrlflow.gains`), and so begins near
-greedy descent. Then it acts on every graph of its fold: a greedy episode and eight sampled ones, of which the best
-graph on the way counts. Beside it stand the same agent before it learnt anything, greedy descent, and beam search
-(--beam rewrites); what is best known of a graph is the best of all of these. Costs are estimates, improvements percent
-of the original's.
+greedy descent. Then it acts on every graph of its fold, as `optimise --controller` has it: a greedy episode of what it
+learnt and one of what it was before, and eight sampled ones of both in turn, of which the best graph on the way counts.
+Beside it stand what it learnt alone (its five of these ten), the agent before it learnt anything (a greedy episode and
+eight sampled ones), greedy descent, and beam search (--beam rewrites); what is best known of a graph is the best of all
+of these. Costs are estimates, improvements percent of the original's.
 """
 
 import sys
@@ -95,22 +96,23 @@ def acts(name: str, seed: int, agents: dict, parsed) -> dict:
     agent, results = agents[fold, seed]
     before, _ = untrained(fold, seed, parsed)
     return {
-        **acted(agent, name, seed, parsed), "untrained": acted(before, name, seed, parsed),
+        **acted(agent.players(), name, seed, parsed), "untrained": acted([before], name, seed, parsed),
         "training_return": results["best_return"], "interactions": results["env_steps"],
     }  # fmt: skip
 
 
-def acted(agent, name: str, seed: int, parsed) -> dict:
-    """What an agent comes to on a graph."""
+def acted(players: list, name: str, seed: int, parsed) -> dict:
+    """What agents come to together on a graph, and what the first of them does alone."""
     from controllers.evaluation import best_of
 
-    env, began = environment(name, agent.config, parsed), time.perf_counter()
-    tried = best_of(agent, env, SAMPLES, seed)
+    env, began = environment(name, players[0].config, parsed), time.perf_counter()
+    tried = best_of(players, env, SAMPLES, seed)
     seconds = (time.perf_counter() - began) / len(tried.trajectories)
     first = tried.trajectories[0]
+    alone = min(min(trajectory.costs) for trajectory in tried.trajectories[:: len(players)])
     return {
         "improvement": improvement(first.costs[0], tried.cost), "greedy_episode": sum(first.rewards),
-        "seconds": seconds,
+        "alone": improvement(first.costs[0], alone), "seconds": seconds,
     }  # fmt: skip
 
 
@@ -158,13 +160,13 @@ def mean_gain(one: dict) -> float:
 
 
 def table(figures: dict) -> str:
-    heads = ["graph", "seeds", "agent: best of nine", "greedy episode", "untrained: best of nine", "greedy episode"]
-    heads += ["greedy descent", "beam", "acting s"]
+    heads = ["graph", "seeds", "agent: best of ten", "what it learnt: best of five", "greedy episode"]
+    heads += ["untrained: best of nine", "greedy episode", "greedy descent", "beam", "acting s"]
     rows = []
     for name, one in figures.items():
         runs = one["runs"]
-        both = [runs, [run["untrained"] for run in runs]]
-        gains = [shown([run[key] for run in of]) for of in both for key in ("improvement", "greedy_episode")]
+        gains = [shown([run[key] for run in runs]) for key in ("improvement", "alone", "greedy_episode")]
+        gains += [shown([run["untrained"][key] for run in runs]) for key in ("improvement", "greedy_episode")]
         searches = [f"{one['search'][method]:.2f} %" for method in SEARCHES]
         rows.append([name, len(runs), *gains, *searches, f"{max(run['seconds'] for run in runs):.1f}"])
     return markdown(heads, rows)

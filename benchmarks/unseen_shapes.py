@@ -84,7 +84,7 @@ def acts(name: str, learnt_at: int, size: int, seed: int, parsed) -> dict:
     began = time.monotonic()
     env = environment(str(file_of(name, size, parsed)), agent.config, parsed)
     opened = time.monotonic()
-    tried = best_of(agent, env, SAMPLES, seed, opened + parsed.seconds / 2)
+    tried = best_of(agent.players(), env, SAMPLES, seed, opened + parsed.seconds / 2)
     first = tried.trajectories[0].costs[0]
     return {
         "improvement": improvement(first, tried.cost), "episodes": len(tried.trajectories),

@@ -79,7 +79,7 @@ def learnt(name: str, variant: Variant, seed: int, parsed) -> dict:
 
     folder = parsed.folder / "agents" / f"{name}-{'-'.join(map(str, variant))}-{seed}"
     results, measured = train_for_real(agent, make, sys.maxsize, seed, folder), latencies.seconds
-    tried = best_of(agent, make(), SAMPLES, seed)
+    tried = best_of(agent.players(), make(), SAMPLES, seed)
     costs = tried.trajectories[0].costs
     return {
         "improvement": improvement(costs[0], tried.cost), "greedy_episode": improvement(costs[0], costs[-1]),

@@ -108,6 +108,10 @@ class Learner:
         self.rng = np.random.default_rng(seed)  # what `act` draws from when it is given no other
         self.training_seed: int | None = None
 
+    def players(self) -> list["Learner"]:
+        """Who plays when it acts on a real graph, each in turn."""
+        return [self]
+
     def arrays(self) -> dict[str, np.ndarray]:
         """All that was learnt, and all that is needed to go on learning bit for bit."""
         raise NotImplementedError("arrays() -> {name: array}")

@@ -6,7 +6,7 @@ No TensorFlow here, and nothing of the environment is known but its latent space
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import gymnasium as gym
@@ -73,7 +73,7 @@ def rollout(controller, env: gym.Env, greedy: bool, seed: int) -> Trajectory:
 class BestOf:
     """Several trajectories and the cheapest state among all that they visited."""
 
-    trajectories: list[Trajectory]  # the greedy one first, then the sampled ones
+    trajectories: list[Trajectory]  # the greedy ones first, one a player, then sampled ones, of each in turn
     index: int  # the trajectory that visits the cheapest state
     prefix: int  # how many of its actions lead there; 0 is the initial state
     cost: float  # ms
@@ -84,14 +84,18 @@ class BestOf:
         return self.trajectories[self.index].actions[: self.prefix]
 
 
-def best_of(controller, env: gym.Env, samples: int, seed: int, deadline: float = math.inf) -> BestOf:
-    """Greedy decoding and `samples` sampled episodes. Of equal costs the earlier trajectory and shorter prefix win.
+def best_of(players: Sequence, env: gym.Env, samples: int, seed: int, deadline: float = math.inf) -> BestOf:
+    """A greedy episode of each player, and `samples` sampled ones of all in turn. Of equal costs the earlier trajectory
+    and the shorter prefix win.
 
-    deadline: of time.monotonic(), after which no sampled episode begins.
+    players: controllers that see the same, as `Learner.players` has them.
+    deadline: of time.monotonic(), after which no further episode begins; the first is always played.
     """
-    trajectories = [rollout(controller, env, greedy=True, seed=seed)]
-    while len(trajectories) <= samples and time.monotonic() < deadline:
-        trajectories.append(rollout(controller, env, greedy=False, seed=seed + len(trajectories)))
+    trajectories, n = [], len(players)
+    while len(trajectories) < n + samples and (not trajectories or time.monotonic() < deadline):
+        number = len(trajectories)
+        sampled = max(number - n + 1, 0)  # which of them it is; 0: a greedy one
+        trajectories.append(rollout(players[number % n], env, greedy=not sampled, seed=seed + sampled))
     cost, index, prefix = min(
         (cost, index, prefix)
         for index, trajectory in enumerate(trajectories)

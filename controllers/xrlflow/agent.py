@@ -71,6 +71,11 @@ class XRLflow(ActorCritic):
         choice, *_ = self._choose(self.actor, single, None if greedy else rng or self.rng)
         return single["actions"][choice][None]
 
+    def players(self) -> list["XRLflow"]:
+        """Itself; where it is shown gains also what it was before it learnt, which is near greedy descent: on a model
+        that it never saw what it learnt may mislead (docs/results/transfer.md)."""
+        return [self, XRLflow(self.config, self.seed)] if self.config.gains else [self]
+
     @staticmethod
     def _choose(network: Network, observation: dict, rng: np.random.Generator | None) -> tuple[int, float, float]:
         """(a candidate, the logarithm of its probability, the value of the observation). rng: None to be greedy."""

@@ -144,7 +144,7 @@ def evaluate(run, result=None) -> dict:
     def work() -> dict:
         environment, started = as_seen(run, controllers_environment(run), model), time.monotonic()
         actors[:] = [trained_controller(run, model, temperature) for temperature in config.dream.temperatures]
-        tries[:] = [best_of(actor, environment, config.eval.samples, config.seed) for actor in actors]
+        tries[:] = [best_of(actor.players(), environment, config.eval.samples, config.seed) for actor in actors]
         controller = _controllers_candidate(run, trained, tries, started)
         candidates = [controller, *_measured(run, trained, controller)]
         if isinstance(run.task.initial, LocalState):

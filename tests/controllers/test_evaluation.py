@@ -33,19 +33,26 @@ def test_a_rollout_keeps_actions_rewards_and_every_info():
 
 
 def test_the_best_of_several_is_the_cheapest_state_ever_visited():
-    best = best_of(controller := Fixed(LOSE, QUIT, WIN, WIN), Sacrifice(), samples=3, seed=0)
+    best = best_of([controller := Fixed(LOSE, QUIT, WIN, WIN)], Sacrifice(), samples=3, seed=0)
     assert (best.index, best.prefix, best.cost, best.actions) == (2, 2, 8.0, WIN)  # the earlier of two equal ones
     assert [len(t.actions) for t in best.trajectories] == [2, 1, 2, 2]
     assert controller.greedy == [True, True, False, False, False, False, False]
 
 
+def test_several_play_in_turn_each_greedily_first():
+    players = first, second = Fixed(LOSE, QUIT, QUIT), Fixed(QUIT, WIN)
+    best = best_of(players, Sacrifice(), samples=3, seed=0)
+    assert [t.actions for t in best.trajectories] == [LOSE, QUIT, QUIT, WIN, QUIT] and best.index == 3
+    assert first.greedy == [True, True, False, False] and second.greedy == [True, False, False]
+
+
 def test_the_initial_state_is_best_when_nothing_gains():
-    best = best_of(Fixed(LOSE, QUIT), Sacrifice(), samples=1, seed=0)
+    best = best_of([Fixed(LOSE, QUIT)], Sacrifice(), samples=1, seed=0)
     assert (best.prefix, best.cost, best.actions) == (0, 10.0, [])
 
 
 def test_the_same_seed_repeats_all_trajectories():
-    runs = [best_of(make(RandomController, RandomConfig(), Identity), Identity(), 3, seed=4) for _ in range(2)]
+    runs = [best_of([make(RandomController, RandomConfig(), Identity)], Identity(), 3, seed=4) for _ in range(2)]
     assert runs[0] == runs[1]
     assert len({str(t.actions) for t in runs[0].trajectories}) == 4
 

@@ -114,6 +114,6 @@ def test_the_best_of_several_leads_to_its_cost_on_the_real_graph_however_the_mod
     """What is delivered is made anew from these actions."""
     model = Backwards(task)
     controller = RandomController(RandomConfig(), spaces.observation_space(model), spaces.action_space(model.spec))
-    best = best_of(controller, LatentEnv(environment(task), model), samples=20, seed=3)
+    best = best_of([controller], LatentEnv(environment(task), model), samples=20, seed=3)
     assert best.prefix > 1
     assert follow(task, best.actions).runtime_ms == best.cost < task.initial.runtime_ms

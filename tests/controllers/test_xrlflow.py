@@ -208,6 +208,19 @@ def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
     assert interactions == 3 and whole[-1].choice == 0 and all(one.choice for one in cut)
 
 
+def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
+    """Another, that did not learn; without gains nobody knows anything before it learns, and the agent plays alone."""
+    agent = XRLflow(replace(SMALL, imitate=2, updates=0, gains=True))
+    begun = agent.arrays()
+    train_for_real(agent, lambda: CandidateEnv(environment().env, SMALL.layers, gains=True), 10**6, 0, tmp_path)
+    itself, before = agent.players()
+    assert itself is agent and before.arrays().keys() == begun.keys()
+    assert all(np.array_equal(before.arrays()[key], begun[key]) for key in begun)
+    assert any(not np.array_equal(agent.arrays()[key], begun[key]) for key in begun)
+    alone = XRLflow(SMALL)
+    assert alone.players() == [alone]
+
+
 def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_learnt(tmp_path):
     with pytest.raises(RLFlowError, match="do not last until the first checkpoint"):
         train_for_real(XRLflow(replace(SMALL, imitate=1)), environment, 10, 0, tmp_path)
