@@ -11,13 +11,15 @@ from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.node_costs import REACH
 
 AT_ONCE = 4096  # waiting matches, and nodes, that are asked about at once
+SPARE = 4  # arrays grow by this part of what they are, at least, so that growing is rare
 
 
 class DreamStates:
     """n states of one grounding. producer: int32 [n, T], the node that is there under a tensor, −1 for none.
     n_consumers: int16 [n, T].
 
-    open: int16 [n, J], conditions of a match that are not met; it is there where that is 0.
+    open: int16 [n, ≥ J], conditions of a match that are not met; it is there where that is 0. Columns of matches to
+    come are 1.
     counts: int32 [n, N], by rule. class_counts: int32 [n, K].
     What others note here where a node's cost depends on its neighbourhood: paid, float64 [n, T], its runtime (ps);
     keys, uint32 [n, T, REACH], what was around it then (see neighbourhood.py).
@@ -31,7 +33,7 @@ class DreamStates:
         self.producer = np.full((self.n, tensors), -1, np.int32)
         self.n_consumers = np.zeros((self.n, tensors), np.int16)
         self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, REACH), np.uint32)
-        self.open = np.zeros((self.n, 0), np.int16)
+        self.open, self.n_matches = np.ones((self.n, 0), np.int16), 0
         self.counts = np.zeros((self.n, n_rules), np.int32)
         self.class_counts = np.zeros((self.n, len(index.match_classes)), np.int32)
         rows, nodes = np.repeat(np.arange(self.n), [len(there) for there in nodes]), np.concatenate(nodes)
@@ -57,14 +59,18 @@ class DreamStates:
         index.update()
         more = len(index.grounding.order_keys) - self.producer.shape[1]
         if more > 0:
-            room = max(more, self.producer.shape[1] // 4)  # so that growing is rare
+            room = max(more, self.producer.shape[1] // SPARE)
             self.producer = np.concatenate([self.producer, np.full((self.n, room), -1, np.int32)], axis=1)
             self.n_consumers = np.concatenate([self.n_consumers, np.zeros((self.n, room), np.int16)], axis=1)
             self.paid = np.concatenate([self.paid, np.zeros((self.n, room))], axis=1)
             self.keys = np.concatenate([self.keys, np.zeros((self.n, room, REACH), np.uint32)], axis=1)
-        known = self.open.shape[1]
-        if index.rule.size > known:
-            self._add_matches(np.arange(known, index.rule.size))
+        more = index.rule.size - self.open.shape[1]
+        if more > 0:
+            room = max(more, self.open.shape[1] // SPARE)
+            self.open = np.concatenate([self.open, np.ones((self.n, room), np.int16)], axis=1)
+        if index.rule.size > self.n_matches:
+            self._add_matches(np.arange(self.n_matches, index.rule.size))
+            self.n_matches = index.rule.size
 
     def _add_matches(self, new: np.ndarray) -> None:
         index = self.index
@@ -73,7 +79,7 @@ class DreamStates:
         np.subtract.at(still, (slice(None), which), self._present(nodes))
         which, tensors = index.single_consumers.take(new)
         np.subtract.at(still, (slice(None), which), self._single(tensors))
-        self.open = np.concatenate([self.open, still], axis=1)
+        self.open[:, new] = still
         np.add.at(self.counts, (slice(None), index.rule.values[new]), still == 0)
         np.add.at(self.class_counts, (slice(None), index.match_class.values[new]), still == 0)
 
@@ -127,7 +133,7 @@ class DreamStates:
     def taken(self, rows: np.ndarray) -> "DreamStates":
         """Copies of the states in rows, int [k], which may be the same."""
         other = DreamStates.__new__(DreamStates)
-        other.index, other.n = self.index, len(rows)
+        other.index, other.n, other.n_matches = self.index, len(rows), self.n_matches
         for name in ("producer", "n_consumers", "paid", "keys", "open", "counts", "class_counts"):
             setattr(other, name, getattr(self, name)[rows])
         return other
@@ -136,12 +142,12 @@ class DreamStates:
         """Puts the states in rows, int [k], to the first state of `source`, which may be of a smaller grounding."""
         source.grow()
         self.grow()
-        width = min(self.producer.shape[1], source.producer.shape[1])
-        for name, empty in (("producer", -1), ("n_consumers", 0), ("paid", 0), ("keys", 0)):
-            values = getattr(self, name)
+        for name, empty in (("producer", -1), ("n_consumers", 0), ("paid", 0), ("keys", 0), ("open", 1)):
+            values, begun = getattr(self, name), getattr(source, name)[0]
+            width = min(values.shape[1], len(begun))
             values[rows] = empty
-            values[rows, :width] = getattr(source, name)[0, :width]
-        for name in ("open", "counts", "class_counts"):
+            values[rows, :width] = begun[:width]
+        for name in ("counts", "class_counts"):
             getattr(self, name)[rows] = getattr(source, name)[0]
 
     # -- questions ---------------------------------------------------------------------------------

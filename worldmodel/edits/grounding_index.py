@@ -1,6 +1,6 @@
 """A grounding as arrays, so that many states of it can be stepped at once."""
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Iterable
 
 import numpy as np
@@ -45,7 +45,7 @@ class GroundingIndex:
         self.seen = GrowingArray(bool)
         self.removed, self.added, self.rewired, self.made = RaggedLists(), RaggedLists(), RaggedLists(), RaggedLists()
         self._rows_of_copies: dict[tuple[int, int], int] = {}
-        self._sorted: dict[int, tuple[list[tuple], np.ndarray]] = {}  # rule → (orders, matches), ascending
+        self._sorted: dict[int, tuple[list[tuple], GrowingArray]] = {}  # rule → (orders, matches), ascending
         self.update()
 
     def update(self) -> None:
@@ -132,26 +132,32 @@ class GroundingIndex:
         symmetric = self.grounding.symmetric_match.get(match, match)
         if symmetric > match:
             return  # it comes with its symmetric match
-        orders, matches = self._sorted.get(xfer_id, ([], np.zeros(0, np.int32)))
-        for at in np.flatnonzero(matches == symmetric).tolist():  # it was there before its symmetric match
-            orders, matches = orders[:at] + orders[at + 1 :], np.delete(matches, at)
+        orders, matches = self._sorted.setdefault(xfer_id, ([], GrowingArray(np.int32)))
+        if symmetric < match:  # it may have been there before its symmetric match
+            before = int(self.match_class.values[symmetric]), self._order_as_named(symmetric)
+            at = bisect_left(orders, before)
+            while at < len(orders) and orders[at] == before and matches.values[at] != symmetric:
+                at += 1
+            if at < len(orders) and orders[at] == before:
+                del orders[at]
+                matches.delete(at)
         order = self.order_of(symmetric)
         at = bisect(orders, order)
         orders.insert(at, order)
-        self._sorted[xfer_id] = orders, np.insert(matches, at, symmetric)
+        matches.insert(at, symmetric)
 
     def order_of(self, match: int) -> tuple:
         """By this the locations of a rule are numbered: first by class."""
-        grounding = self.grounding
-        orders = []
-        for naming in (match, grounding.symmetric_match.get(match, match)):
-            ground = grounding.matches[naming]
-            orders.append(grounding.order_of(ground.nodes, ground.operands))
-        return int(self.match_class.values[match]), min(orders)
+        symmetric = self.grounding.symmetric_match.get(match, match)
+        return int(self.match_class.values[match]), min(self._order_as_named(match), self._order_as_named(symmetric))
+
+    def _order_as_named(self, match: int) -> tuple:
+        ground = self.grounding.matches[match]
+        return self.grounding.order_of(ground.nodes, ground.operands)
 
     def matches_of_rule(self, xfer_id: int) -> np.ndarray:
         """The rule's matches in their order, int32 [k]."""
-        return self._sorted[xfer_id][1]
+        return self._sorted[xfer_id][1].values
 
     def representative(self, match: int) -> int:
         """The match that stands for this one: of two that name the same nodes in another order, the first known."""

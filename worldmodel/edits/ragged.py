@@ -22,6 +22,15 @@ class GrowingArray:
             self.data = np.concatenate([self.data, np.zeros_like(self.data)])
         return self.size - rows
 
+    def insert(self, at: int, value) -> None:
+        self.reserve(1)
+        self.data[at + 1 : self.size] = self.data[at : self.size - 1]
+        self.data[at] = value
+
+    def delete(self, at: int) -> None:
+        self.data[at : self.size - 1] = self.data[at + 1 : self.size]
+        self.size -= 1
+
     @property
     def values(self) -> np.ndarray:
         return self.data[: self.size]
