@@ -7,19 +7,21 @@ import numpy as np
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.latents import Latents
 from worldmodel.edits.node_costs import NodeCosts
+from worldmodel.edits.ragged import GrowingArray
 
 
 class NodeValues:
     """Values [A, …] of nodes, by number; asked for once a node."""
 
     def __init__(self, of_nodes: Callable[[range], np.ndarray], width: tuple[int, ...] = ()):
-        self.of_nodes, self.values = of_nodes, np.zeros((0, *width))
+        self.of_nodes, self._known = of_nodes, GrowingArray(np.float64, *width)
 
     def __call__(self, nodes: np.ndarray) -> np.ndarray:
-        known, needed = len(self.values), int(nodes.max(initial=-1)) + 1
+        known, needed = self._known.size, int(nodes.max(initial=-1)) + 1
         if known < needed:
-            self.values = np.concatenate([self.values, self.of_nodes(range(known, needed))])
-        return self.values[nodes]
+            self._known.reserve(needed - known)
+            self._known.data[known:needed] = self.of_nodes(range(known, needed))
+        return self._known.values[nodes]
 
 
 def single_node_costs(index: GroundingIndex, costs: NodeCosts) -> NodeValues:
