@@ -109,10 +109,10 @@ def acted(players: list, name: str, seed: int, parsed) -> dict:
     tried = best_of(players, env, SAMPLES, seed)
     seconds = (time.perf_counter() - began) / len(tried.trajectories)
     first = tried.trajectories[0]
-    alone = min(min(trajectory.costs) for trajectory in tried.trajectories[:: len(players)])
+    of_learnt = min(min(trajectory.costs) for trajectory in tried.trajectories[:: len(players)])
     return {
         "improvement": improvement(first.costs[0], tried.cost), "greedy_episode": sum(first.rewards),
-        "alone": improvement(first.costs[0], alone), "seconds": seconds,
+        "of_learnt": improvement(first.costs[0], of_learnt), "seconds": seconds,
     }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def table(figures: dict) -> str:
     rows = []
     for name, one in figures.items():
         runs = one["runs"]
-        gains = [shown([run[key] for run in runs]) for key in ("improvement", "alone", "greedy_episode")]
+        gains = [shown([run[key] for run in runs]) for key in ("improvement", "of_learnt", "greedy_episode")]
         gains += [shown([run["untrained"][key] for run in runs]) for key in ("improvement", "greedy_episode")]
         searches = [f"{one['search'][method]:.2f} %" for method in SEARCHES]
         rows.append([name, len(runs), *gains, *searches, f"{max(run['seconds'] for run in runs):.1f}"])

@@ -217,8 +217,8 @@ def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
     assert itself is agent and before.arrays().keys() == begun.keys()
     assert all(np.array_equal(before.arrays()[key], begun[key]) for key in begun)
     assert any(not np.array_equal(agent.arrays()[key], begun[key]) for key in begun)
-    alone = XRLflow(SMALL)
-    assert alone.players() == [alone]
+    ignorant = XRLflow(SMALL)
+    assert ignorant.players() == [ignorant]
 
 
 def test_a_search_that_exceeds_the_interactions_is_refused_before_anything_is_learnt(tmp_path):
