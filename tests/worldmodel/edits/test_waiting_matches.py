@@ -1,5 +1,7 @@
 """Matches whose nodes no state has had together wait, and nobody sees a difference."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,10 @@ from tests.toys.systems import random_episodes
 from tests.toys.tiny import tiny_task
 from worldmodel.edits.dream_states import DreamStates
 from worldmodel.edits.episode_follower import EpisodeFollower
-from worldmodel.edits.grounding import Grounding
+from worldmodel.edits.grounding import Grounding, GroundMatch
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.match_classes import MatchClasses
+from worldmodel.edits.ragged import GrowingArray
 from worldmodel.edits.state_change import rewrite
 from worldmodel.edits.training_set import TrainingSet
 
@@ -60,3 +63,38 @@ def test_the_same_matches_are_there_as_if_none_waited(rules_and_task):
             rewrite(states, np.array(rows), np.array(matches))
     waiting, eager = (states.index.grounding for states in both)
     assert len(waiting.matches) < len(eager.matches) and len(waiting.waiting) > 0 and not eager.waiting
+
+
+def test_what_dreams_met_is_not_there_when_they_begin_again_and_keeps_its_order(rules_and_task):
+    """A walk far enough that arrays grow by more than they need; the start is taken over from one that did not grow."""
+    rules, task = rules_and_task
+    random, n = np.random.default_rng(1), 6
+    states = states_of(rules, task, True, n)
+    start = states.taken(np.zeros(1, np.int64))
+    begun = there(start, 0)
+    for _ in range(25):
+        matches = [list(there(states, row).values()) for row in range(n)]
+        states.index.effects(np.concatenate(matches))
+        known = states.index.effect_row.values
+        chosen = [random.choice([match for match in of_row if known[match] >= 0]) for of_row in matches]
+        rewrite(states, np.arange(n), np.array(chosen))
+    assert states.open.shape[1] > states.n_matches > start.n_matches
+    states.copy_rows(np.arange(n), start)
+    assert all(there(states, row).keys() == begun.keys() for row in range(n))
+    for xfer_id in np.unique(states.index.rule.values).tolist():
+        numbers = states.index.matches_of_rule(xfer_id).tolist()
+        orders = [states.index.order_of(number) for number in numbers]
+        assert orders == sorted(orders) and len(set(numbers)) == len(numbers)
+
+
+def test_a_match_moves_to_its_place_when_its_symmetric_match_comes():
+    index = GroundingIndex.__new__(GroundingIndex)
+    index._sorted, index.match_class = {}, GrowingArray(np.int32)
+    index.match_class.reserve(7)
+    index.grounding = SimpleNamespace(symmetric_match={}, order_of=lambda nodes, operands: (nodes, operands))
+    index.grounding.matches = [GroundMatch(0, (node,), (node,), ()) for node in (10, 20, 20, 20, 50, 60, 5)]
+    for match in range(6):
+        index._sort(0, match)
+    index.grounding.symmetric_match = {2: 6, 6: 2}
+    index._sort(0, 6)
+    assert index.matches_of_rule(0).tolist() == [2, 0, 1, 3, 4, 5]
