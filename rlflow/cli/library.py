@@ -137,6 +137,7 @@ def optimise(
     fix: bool = False,
     exact: bool = False,
     standard_operators_only: bool = False,
+    receipt: str | PathLike[str] | None = None,
     controller: str | PathLike[str] | None = None,
     learn: bool = False,
     accept: str | None = None,
@@ -163,6 +164,8 @@ def optimise(
       fix: freezes these sizes: the result may take no others then, and more rules apply.
       exact: only rules that change no rounding, so that the result is equal bit for bit.
       standard_operators_only: no operators of ONNX Runtime's own, so that the model stays portable.
+      receipt: the file of one of the same model at another size, or with other weights: its rewrites are carried out
+        before the searches, those that have no place here left out.
       controller: the folder of a controller that learnt on other models: before the searches it acts on this one.
         Needs the extra `learn`.
       learn: after the searches a world model learns from random episodes, and a controller in its dream. Those that
@@ -182,7 +185,7 @@ def optimise(
     overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in (options or {}).items()]
     said = Namespace(
         config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
-        controller=controller, standard_operators_only=standard_operators_only, fix=fix, accept=accept,
+        receipt=receipt, controller=controller, standard_operators_only=standard_operators_only, fix=fix, accept=accept,
     )  # fmt: skip
     try:
         with silence() if quiet else nullcontext():

@@ -7,18 +7,22 @@ from controllers.config import controller_config
 from rlflow.cli.ending import ending
 from rlflow.cli.outcome import copy_delivery, following, write_up
 from rlflow.cli.wiring import check_apart, check_rewriting
+from rlflow.common.files import read_json
 from rlflow.common.progress import say
+from rlflow.costs import timing_until
 from rlflow.costs.database import TimingDatabase
 from rlflow.costs.measurements import Measurements
 from rlflow.costs.target import target_of
 from rlflow.deliver import anytime, best_so_far
 from rlflow.deliver.budget import Budget, stoppable
 from rlflow.deliver.candidates import Candidate
+from rlflow.deliver.carried_over import carried_over
 from rlflow.deliver.contenders import Contender, contenders, different, tidied, without_what_does_not_pay
 from rlflow.deliver.contest import Contest, compete
 from rlflow.deliver.delivery import sizes_to_measure
 from rlflow.deliver.expected import by_expected_improvement
 from rlflow.deliver.kept import keep_contest
+from rlflow.deliver.receipt import rewrites_of
 from rlflow.deliver.shares import measured_families
 
 ACTING = 1 / 4  # of the seconds of the searches, for a controller that was trained elsewhere
@@ -60,9 +64,16 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
     budget = Budget.of(options.seconds, options.learn, started)
     best = best_so_far.BestSoFar(run.task, run.path / best_so_far.FILE)
 
+    rewrites = rewrites_of(read_json(options.receipt)) if options.receipt else None
+
     def search() -> dict:
-        acted = _act(run, best, ACTING * budget.searches) if options.controller else 0.0
-        return anytime.search_all(best, config.search, budget.searches - acted, config.seed, budget.end)
+        began = time.monotonic()
+        if rewrites is not None:
+            _carry_out(run, best, rewrites, budget)
+        if options.controller:
+            _act(run, best, ACTING * budget.searches)
+        left = budget.searches - (time.monotonic() - began)
+        return anytime.search_all(best, config.search, left, config.seed, budget.end)
 
     try:
         with stoppable(budget.looking):
@@ -85,8 +96,18 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
     return results, go_on
 
 
-def _act(run, best, seconds: float) -> float:
-    """Offers the best that a controller from elsewhere comes to; the seconds that it took.
+def _carry_out(run, best, rewrites: list[tuple[str, int]], budget: Budget) -> None:
+    """Offers what the rewrites of an earlier receipt come to."""
+    anytime.count_cost(run.task, budget.end)
+    began = time.monotonic()
+    with timing_until(run.task.cost, began + budget.searches):
+        result = carried_over(run.task, rewrites)
+    best.offer(result.candidate(time.monotonic() - began), "seconds" if result.interrupted else "carried out")
+    say(f"receipt: {result.carried_out} rewrites carried out, {result.left_out} have no place here: {best}")
+
+
+def _act(run, best, seconds: float) -> None:
+    """Offers the best that a controller from elsewhere comes to.
 
     seconds: after which it begins no further episode.
     """
@@ -95,7 +116,6 @@ def _act(run, best, seconds: float) -> float:
     candidate = acted(run, run.config.optimise.controller, seconds)
     best.offer(candidate, "episodes")
     say(f"{candidate.name} acted: {best}")
-    return candidate.seconds
 
 
 def pages(run, outcome: dict) -> dict[str, object]:

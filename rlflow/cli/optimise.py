@@ -32,6 +32,9 @@ have begun are finished. Ctrl-C or SIGTERM writes the best so far, checked and m
 once. What is known lies in DIR/best-so-far.json, so that the same command goes on after whatever happened, and with
 more seconds looks further.
 
+--receipt FILE.receipt.json: first the rewrites of an earlier result are carried out, of the same model at another size
+or with other weights, those that have no place here left out; what they come to competes with what the searches find.
+
 --controller DIR: first a controller acts that learnt on other models (train-controller --models with
 controller.name=xrlflow; DIR holds its controller.json), for a quarter of the searches' seconds at most once it has
 played its greedy episode; what it found competes with what the searches find.
@@ -52,6 +55,8 @@ def add(commands) -> None:
     add_threads(command, "; say as many as the model will run with (cost.threads)")
     learn = "a controller learns in the dream, too (optimise.learn=true)"
     command.add_argument("--learn", action="store_true", help=learn)
+    earlier = "rewrites of an earlier result, at another size or with other weights, are tried first (optimise.receipt)"
+    command.add_argument("--receipt", metavar="FILE", help=earlier)
     trained = "a controller trained elsewhere acts on the model before the searches (optimise.controller)"
     command.add_argument("--controller", metavar="DIR", help=trained)
     add_accept(command)
@@ -83,6 +88,8 @@ def chosen_options(parsed) -> list[str]:
         chosen.append(f"optimise.seconds={parsed.seconds}")
     if parsed.threads is not None:
         chosen.append(f"cost.threads={parsed.threads}")
+    if parsed.receipt is not None:
+        chosen.append(f"optimise.receipt={parsed.receipt}")
     if parsed.controller is not None:
         chosen.append(f"optimise.controller={parsed.controller}")
     if learns:

@@ -95,7 +95,7 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
     end, names = time.monotonic() + seconds, methods(best.task.cost)
     limits = {"interactions": options["interactions"], "memory_mb": options["memory_mb"]}
     with progress_bar(None, "optimise", " rewrites") as bar:
-        _count_cost(best.task, deadline)
+        count_cost(best.task, deadline)
         for k, name in enumerate(names):
             asked = {"seconds": seconds, **limits, "moves": options["moves"], **options[name]}
             if not best.ended(name, asked):
@@ -113,7 +113,8 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
     return {"methods": records}
 
 
-def _count_cost(task: Task, deadline: float) -> None:
+def count_cost(task: Task, deadline: float) -> None:
+    """Times what the original needs. Raises Stop if that takes longer than to the deadline (time.monotonic())."""
     try:
         with timing_until(task.cost, deadline):
             _ = task.initial

@@ -13,8 +13,9 @@ class Candidate:
     """Step by step: a state (a rewritten graph), and who came to it.
 
     Attributes:
-      name: "controller", "transfer" (one that learnt on other models), "measured" (the fastest graph that its training
-        measured), "random" or the name of a search; the order of candidates breaks ties.
+      name: "controller", "transfer" (one that learnt on other models), "receipt" (the rewrites of an earlier one),
+        "measured" (the fastest graph that its training measured), "random" or the name of a search; the order of
+        candidates breaks ties.
       actions: (xfer_id, location) pairs that lead from the initial state to `state`.
       interactions: steps of the real environment that were spent on it.
       seconds: time that was spent on it.

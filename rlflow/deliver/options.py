@@ -13,6 +13,9 @@ class OptimiseOptions:
 
     seconds: float | None = option(None, "for the whole command; null: 120, and 900 where it learns")
     learn: bool = option(False, "after the searches a controller learns in the dream and acts on the real graph")
+    receipt: str | None = option(
+        None, "receipt of the same model at another size or with other weights: its rewrites are carried out first"
+    )
     controller: str | None = option(
         None, "folder of a trained controller that sees candidates, whatever model it learnt on: it acts first"
     )

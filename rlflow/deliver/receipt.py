@@ -88,6 +88,14 @@ def sizes_of(receipt: dict) -> dict[str, tuple[int, ...]]:
     return {name: tuple(several) for name, several in sizes.items()}
 
 
+def rewrites_of(receipt: dict) -> list[tuple[str, int]]:
+    """(name of the rule, location) of each action. Raises RLFlowError if the receipt is none."""
+    try:
+        return [(str(action["rule"]), int(action["location"])) for action in receipt["actions"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _malformed(error) from error
+
+
 def _malformed(error: Exception) -> RLFlowError:
     return RLFlowError(f"not a receipt: {error!r} is missing or malformed")
 
@@ -108,9 +116,8 @@ def retrace(receipt: dict, source: Path | str | onnx.ModelProto, rules: RuleSet 
     Args:
       rules: the set that the receipt was made with, where it is not of the shipped families.
     """
+    shapes, actions = shapes_of(receipt), rewrites_of(receipt)
     try:
-        shapes = shapes_of(receipt)
-        actions = [(action["rule"], int(action["location"])) for action in receipt["actions"]]
         families, exact = receipt["rule_families"], receipt.get("exact_rules_only", False)  # the first receipts lack it
         rules_hash, original_hash, format_ = (receipt[key] for key in ("rules_hash", "original_hash", "format"))
         _ = receipt["result_hash"], receipt["model_sha256"]

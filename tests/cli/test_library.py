@@ -12,6 +12,7 @@ from rlflow.common.files import read_json
 from rlflow.deliver.receipt import replay
 from rlflow.graph.onnx_writer import to_model
 from rlflow.zoo import load
+from tests.toys.weights import with_other_weights
 
 QUICK = {"cost.name": "analytic", "eval.measure_seconds": 0, "eval.seeds": [0], "search.annealing.restarts": 1}
 
@@ -130,9 +131,10 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     def config(**arguments):
         return rlflow.optimise("tiny_resnet18", **arguments).reason
 
-    chosen = config(seconds=7, threads=2, seed=3, exact=True, standard_operators_only=True, accept="equal")
+    chosen = config(seconds=7, threads=2, seed=3, exact=True, standard_operators_only=True, accept="equal", receipt="r")
     assert (chosen.optimise.seconds, chosen.cost.threads, chosen.seed) == (7, 2, 3)
     assert chosen.env.exact and chosen.env.standard_operators_only and not chosen.optimise.learn
+    assert chosen.optimise.receipt == "r" and config().optimise.receipt is None
     assert chosen.eval.accept == "equal" and config().eval.accept == "faster"
     assert config(learn=True).optimise.learn and config(options={"iterations.count": 2}).optimise.learn
     said = config(options={"search.beam.width": 4, "eval.seeds": (1, 2), "cost.database": tmp_path / "d.db"})
@@ -154,6 +156,7 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
         ("tiny_resnet18", {"shapes": {"x": None}}, "not None"),
         ("tiny_resnet18", {"shapes": {"x": 1.5}}, "not 1.5"),
         ("tiny_resnet18", {"shapes": [1, 2]}, "shapes map names to sizes"),
+        ("tiny_resnet18", {"receipt": "none.json"}, "none.json"),
         ("tiny_resnet18", {"options": {"search.bem": 1}}, "did you mean 'search.beam'"),
         ("tiny_resnet18", {"options": {"cost.name": "analytik"}}, "did you mean 'analytic'"),
     ],
@@ -163,6 +166,17 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(model, arguments, message,
     with pytest.raises(rlflow.RLFlowError, match=message) as caught:
         rlflow.optimise(model, **arguments)
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_an_earlier_receipt_is_carried_out_first_on_a_model_with_other_weights(result, tmp_path):
+    result.save(tmp_path / "faster.onnx")
+    retrained = with_other_weights(load("tiny_resnet18"))
+    again = quick(retrained, run=tmp_path / "run", receipt=tmp_path / "faster.receipt.json")
+    record = read_json(tmp_path / "run" / "best-so-far.json")["receipt"]
+    assert record["actions"] == [[one["xfer_id"], one["location"]] for one in result.receipt["actions"]]
+    assert record["stop"] == "carried out" and "receipt" in again.outcome["candidates"]
+    assert record["estimated_improvement_percent"] == pytest.approx(result.estimated_gain_percent)
+    assert again.receipt["original_hash"] != result.receipt["original_hash"]
 
 
 def test_another_thread_may_call_it():

@@ -28,6 +28,7 @@ from rlflow.zoo import load
 from tests.commands import TINY
 from tests.docs.steps import PAGES, ROOT, Step, inline_of, steps_of
 from tests.toys import template
+from tests.toys.weights import with_other_weights
 from worldmodel.curves import read_curves
 
 ELSEWHERE = {  # a command → the file that runs it, and what of the command stands there
@@ -63,6 +64,7 @@ def reader(tmp_path, monkeypatch):
     """The folder that a reader works in: models of theirs, what pages call by name, and everything short."""
     models = {"MODEL.onnx": load("tiny_resnet18"), "DYNAMIC.onnx": with_open_batch(load("tiny_resnet18"))}
     models["model.onnx"] = models["MODEL.onnx"]
+    models["RETRAINED.onnx"] = with_other_weights(models["MODEL.onnx"])
     for name, model in models.items():
         save_model(model, tmp_path / name)
     short = yaml.safe_load(Path(TINY[1]).read_text(encoding="utf-8"))
