@@ -6,7 +6,8 @@
 
 For every model and seed each method may measure whole graphs for so many seconds, with making their sessions:
 
-- *estimate*: what searches on the profiled cost came to and its variants, by successive halving, as `optimise` does
+- *estimate*: what the searches of `optimise` on the profiled cost came to and its variants, by successive halving, as
+  there
 - *annealing*: a random walk from the original, which a graph is kept in by its measured latency
 - *xrlflow*: the paper's agent on measured rewards: one layer over all candidates, 0.1 for a step that is not measured
 - *xrlflow-local*: ours: one head for each candidate, which is shown its estimated gain; nothing for such a step
@@ -25,7 +26,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -42,6 +43,8 @@ from rlflow.costs.learning import learn
 from rlflow.costs.measured import NORMAL, measure
 from rlflow.costs.measurements import Known
 from rlflow.costs.probe import Latency, LostMeasurement, Probe
+from rlflow.deliver.anytime import search_all
+from rlflow.deliver.best_so_far import FILE, BestSoFar
 from rlflow.deliver.candidates import Candidate, follow, states_along
 from rlflow.deliver.contenders import Contender, contenders, different
 from rlflow.deliver.contest import compete
@@ -52,13 +55,13 @@ from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.graph.onnx_writer import save_graph
-from rlflow.search.options import AnnealingOptions, BeamOptions, GreedyOptions
-from rlflow.search.search import Limits, run_search
+from rlflow.runs.config import load_config
 
 JUDGES = (
-    "controllers/real_env.py", "controllers/xrlflow", "rlflow/costs", "rlflow/deliver/contenders.py",
-    "rlflow/deliver/contest.py", "rlflow/deliver/expected.py", "rlflow/deliver/halving.py",
-    "rlflow/env/candidates.py", "rlflow/env/measured_reward.py", "rlflow/search", "worldmodel/edits",
+    "controllers/real_env.py", "controllers/xrlflow", "rlflow/costs", "rlflow/deliver/anytime.py",
+    "rlflow/deliver/contenders.py", "rlflow/deliver/contest.py", "rlflow/deliver/expected.py",
+    "rlflow/deliver/halving.py", "rlflow/env/candidates.py", "rlflow/env/measured_reward.py", "rlflow/search",
+    "worldmodel/edits",
 )  # fmt: skip
 
 MODELS = (
@@ -66,7 +69,6 @@ MODELS = (
     "light_inception_v2", "light_densenet121", "light_shufflenet",
 )  # fmt: skip
 FIRST = "estimate"
-SEARCHES = {"beam": BeamOptions(), "annealing": AnnealingOptions(), "greedy": GreedyOptions()}
 LAST_SHARE, LAST = 0.2, 8  # of the seconds, for a contest of so many
 HOT, COLD, REWRITES = 0.02, 0.001, 4  # of annealing: temperatures, of log latencies; rewrites of a proposal, at most
 FASTER, LEAST_MODELS = 0.98, 3
@@ -123,14 +125,12 @@ class Bench:
     @cached_property
     def pool(self) -> list[Contender]:
         """Different graphs that are estimated to gain: first those that `optimise` would have compete."""
-        ends, on_the_way = [], []
-        for method, options in SEARCHES.items():
-            limits = Limits(seconds=self.parsed.search_seconds)
-            result = run_search(method, self.task.initial, limits, self.seed, **asdict(options))
-            actions = [(int(x), int(k)) for x, k in result.actions]
-            ends.append(Candidate(method, result.state, actions, result.interactions, result.seconds))
-            states = states_along(self.task, actions)
-            on_the_way += [Candidate(method, state, actions[:k], k, 0.0) for k, state in enumerate(states)]
+        best = BestSoFar(self.task, self.folder / FILE)
+        search_all(best, load_config().search, self.parsed.search_seconds, self.seed)
+        ends, on_the_way = best.candidates(), []
+        for end in ends:
+            states = states_along(self.task, end.actions)
+            on_the_way += [Candidate(end.name, state, end.actions[:k], k, 0.0) for k, state in enumerate(states)]
         ends = sorted(different(ends), key=lambda one: one.state.objective)
         first = contenders(self.task, ends, ends, {})
         known = {one.candidate.state.hash for one in first}
@@ -389,7 +389,7 @@ def main() -> int:
     arguments.add_argument("--method", action="append", choices=METHODS, help=f"{FIRST} and this one; repeatable")
     arguments.add_argument("--seeds", type=int, default=5, help="how many, from --seed on")
     arguments.add_argument("--measurement-seconds", type=float, default=900.0, help="of each method")
-    arguments.add_argument("--search-seconds", type=float, default=60.0, help="of each search on the profiled cost")
+    arguments.add_argument("--search-seconds", type=float, default=60.0, help="of the searches on the profiled cost")
     arguments.add_argument("--judge-seconds", type=float, default=20.0, help="of measuring what a method came to")
     seconds = EnvOptions.measure_seconds
     arguments.add_argument("--probe-seconds", type=float, default=seconds, help="of the runs of one measurement")
