@@ -17,11 +17,11 @@ from rlflow.cli.wiring import open_run
 
 TEXT = "a model in, a faster one out: searches, with --learn all four stages too"
 PAGE = """\
-Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, then greedy,
-beam and annealing), takes back what does not pay, lets what differs compete, checks that the result is equal, measures
-it against the original and writes what is shown to be faster. Where nothing is shown either way it writes the original,
-unless another figure is shown to be better (memory, file size) or --accept equal takes the result as it is; a file that
-is measured to be slower than the original never.
+Makes a model faster: searches on the real graph (a descent that tries first what a roofline promises, random descents
+by that, then greedy, beam and annealing), takes back what does not pay, lets what differs compete, checks that the
+result is equal, measures it against the original and writes what is shown to be faster. Where nothing is shown either
+way it writes the original, unless another figure is shown to be better (memory, file size) or --accept equal takes the
+result as it is; a file that is measured to be slower than the original never.
 
 All of that holds with --threads N threads. How the delivered file does with one thread is measured too, more shortly,
 and said; it decides nothing.

@@ -18,6 +18,7 @@ Looks for a cheaper graph with one search, without learning: a model in, a faste
   annealing    random rewrites near by, losses accepted less and less; goes on as long as it may
   greedy       always the rewrite that gains most; ends within seconds
   descent      what a roofline promises most is tried first; has something after fewer timings than the others
+  grasp        random descents by a roofline, which times nothing; the best of them by the cost: finds what others block
   best-first   first the graph that could become the cheapest
   taso         the backtracking search of TASO, the control
   random       random play, the other control
@@ -30,7 +31,7 @@ checked to be equal to the original; FASTER.receipt.json repeats it with the com
 def add(commands) -> None:
     command = add_command(commands, "search", run, TEXT, PAGE)
     add_options(command)
-    methods = "random, greedy, taso, best-first, beam, annealing or descent"
+    methods = "random, greedy, taso, best-first, beam, annealing, descent or grasp"
     command.add_argument("--method", required=True, metavar="NAME", help=methods)
     command.add_argument("--model", required=True, help="a zoo name or the path of an ONNX file")
     out = "where the model goes; its receipt lies beside it"

@@ -6,7 +6,8 @@ into timing, as each knows all neighbours before its first step. So a first-impr
 tries matches in the order in which the analytic cost, which times nothing, promises gains, and takes the first that
 gains by the configured one: as long as the promises hold it times only what lies on the way of the analytic descent,
 and a match that loses is left out. It may take all the time: where it does not end, no other one would come to its
-first step.
+first step. GRASP draws descents by the analytic cost alone and times only what lies on the way to the best of them, so
+that it ends within seconds, and finds what opens only by rewrites that gain nothing at first.
 
 A cost that times has a deadline, so that a budget holds while operators are timed, too: at most the timing that has
 begun is finished. Each search begins at the original, as annealing from an optimum mostly gains less. What is known
@@ -37,7 +38,7 @@ from rlflow.env.state import Task
 from rlflow.search import SEARCHES
 from rlflow.search.search import Limits, Search, numbered, run_search
 
-METHODS = ("descent", "greedy", "beam", "annealing")  # in the order in which they find most a second
+METHODS = ("descent", "greedy", "grasp", "beam", "annealing")  # in the order in which they find most a second
 SHORT_MEASUREMENT = 3.0  # seconds, where somebody waits
 LOOK_EVERY = 1.0  # seconds between two looks at a running search, at least,
 SPARE = 20.0  # and so many times what a look takes: a path is followed again to number its rewrites

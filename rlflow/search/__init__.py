@@ -38,5 +38,6 @@ SEARCHES = Registry(
         "beam": "rlflow.search.beam:beam",
         "annealing": "rlflow.search.annealing:annealing",
         "descent": "rlflow.search.descent:first_improvement",
+        "grasp": "rlflow.search.grasp:grasp",
     },
 )

@@ -65,6 +65,15 @@ class DescentOptions:
 
 
 @dataclass(frozen=True)
+class GraspOptions:
+    """Greedy randomised descents."""
+
+    unit: float = option(1e-5, "a gain drawn a few times as often as none; a share of the start's estimate")
+    max_steps: int = option(2000, "rewrites of a descent that are drawn")
+    patience: int = option(50, "descents in a row that end no cheaper, after which it ends")
+
+
+@dataclass(frozen=True)
 class SearchOptions:
     """`python run.py search`, and the searches of `optimise`."""
 
@@ -76,6 +85,7 @@ class SearchOptions:
         "beam": BeamOptions,
         "annealing": AnnealingOptions,
         "descent": DescentOptions,
+        "grasp": GraspOptions,
     }
 
     seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")

@@ -191,7 +191,7 @@ def test_interrupted_it_keeps_the_best_says_so_and_goes_on(task, whole, tmp_path
         search_all(result, SEARCH, 600.0, 0)
     stops = {name: record["stop"] for name, record in result.records.items()}
     assert stops == (
-        {"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "beam": "interrupted"}
+        {"descent": "interrupted"} if "descent" in whole else {"greedy": "local optimum", "grasp": "interrupted"}
     )
     assert result.gain(result.candidates()[0]) > 0
     search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0)
@@ -223,7 +223,7 @@ def test_the_searches_share_the_time(task, tmp_path, monkeypatch):
         name: "local optimum" if name in ("descent", "greedy") else "seconds" for name in methods(task.cost)
     }
     beam, annealing = (result.records[name]["seconds"] for name in ("beam", "annealing"))
-    assert beam == pytest.approx(annealing, abs=20) and beam > 3000 / 3
+    assert beam == pytest.approx(annealing, abs=20) and beam > 3000 / 4
 
 
 def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(task, tmp_path, monkeypatch):
@@ -236,17 +236,17 @@ def test_the_descent_may_take_all_the_time_and_the_others_share_what_it_left(tas
 
     monkeypatch.setattr(anytime, "_search", ends_at_once)
     search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0)
-    wanted = {"descent": 600, "greedy": 200, "beam": 300, "annealing": 600}
+    wanted = {"descent": 600, "greedy": 150, "grasp": 200, "beam": 300, "annealing": 600}
     assert shares == {name: pytest.approx(wanted[name], abs=5) for name in methods(task.cost)}
 
 
 def test_the_analytic_cost_needs_no_descent_before_greedy(tmp_path):
-    assert methods(tiny_task().cost) == methods(RooflineCost()) == ("greedy", "beam", "annealing")
-    assert methods(timed_task().cost) == ("descent", "greedy", "beam", "annealing")
+    assert methods(tiny_task().cost) == methods(RooflineCost()) == ("greedy", "grasp", "beam", "annealing")
+    assert methods(timed_task().cost) == ("descent", "greedy", "grasp", "beam", "annealing")
 
 
 @pytest.mark.parametrize("name", ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_inception_v3"])
-def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tmp_path, name):
+def test_on_first_use_the_descent_has_something_where_those_that_time_all_neighbours_have_nothing(tmp_path, name):
     """With time for no more operators than those on the way of the analytic descent."""
     wanted, on_the_way = greedy(start_of(tiny_task(name), SEARCH.moves), 1000), timed_task(name)
     follow(on_the_way, wanted.actions)
@@ -255,7 +255,7 @@ def test_on_first_use_the_descent_has_something_where_the_others_have_nothing(tm
     search_all(result, SEARCH, 600.0, 0)
     assert {record["stop"] for record in result.records.values()} == {"seconds"}
     assert [tuple(action) for action in result.records["descent"]["actions"]] == wanted.actions
-    assert all(result.records[other]["actions"] == [] for other in ANALYTIC)
+    assert all(result.records[other]["actions"] == [] for other in ANALYTIC if other != "grasp")
     assert result.candidates()[0].name == "descent"
 
 

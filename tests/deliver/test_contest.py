@@ -73,6 +73,17 @@ def test_before_it_is_pruned_a_candidate_competes_too(task):
     assert names[:2] == ["beam", "beam-whole"]
 
 
+def test_the_cheapest_by_the_roofline_comes_second():
+    """One operator less is less by the roofline, whatever the timings say of it."""
+    toy = toy_task(["Relu", "Exp", "Ceil", "Exp"], "Relu(x) => Abs(x)\nCeil(Exp(x)) => Tanh(x)\nRelu(x) => Neg(x)",
+                   {"Relu": 100, "Abs": 10, "Neg": 20, "Exp": 50, "Ceil": 50, "Tanh": 99})  # fmt: skip
+    ranked = [candidate(toy, name, [xfer_id]) for name, xfer_id in (("beam", 0), ("annealing", 2), ("grasp", 1))]
+    names = [one.candidate.name for one in contenders(toy, ranked, ranked, {})]
+    assert names == ["beam", "grasp", "annealing"]
+    names = [one.candidate.name for one in contenders(toy, ranked[::-1], ranked, {})]
+    assert names[0] == "grasp" and sorted(names) == ["annealing", "beam", "grasp"]
+
+
 def test_searches_that_came_to_the_same_are_one_and_the_best_are_pruned(task, tmp_path):
     task.cost.off.update(Ceil=5)
     best = BestSoFar(task, tmp_path / FILE)

@@ -170,6 +170,7 @@ def test_what_is_not_there_is_refused():
 OPTIONS = {
     "greedy": {"max_steps": 100},
     "descent": {"max_steps": 100},
+    "grasp": {"unit": 1e-5, "max_steps": 100, "patience": 3},
     "beam": {"width": 2, "depth": 2, "radius": 1},
     "annealing": {"restarts": 3, "steps": 20, "hot": 0.5, "cold": 0.01, "focus": 0.9},
     "best-first": {"budget": 10},

@@ -1,0 +1,85 @@
+"""GRASP: it finds what opens by a rewrite that gains nothing, times only what lies on its way, and ends when nothing
+comes of it any more."""
+
+import onnx
+import pytest
+
+from rlflow.env.alike import start_of
+from rlflow.env.spec import EnvSpec
+from rlflow.env.state import Task
+from rlflow.search.greedy import greedy
+from rlflow.search.search import Limits, run_search
+from tests.toys.chains import toy_task
+from tests.toys.timed import timed_task
+from tests.toys.tiny import tiny_task
+
+OPTIONS = {"unit": 1e-5, "max_steps": 100, "patience": 20}
+ONE_ROW = """<ir_version: 8, opset_import: ["": 17]>
+one_row (float[64,128] x, float[128,256] w, float[256,512] v) => (float[512] y) <int64 first = {0}> {
+  a = MatMul(x, w)
+  b = Erf(a)
+  c = MatMul(b, v)
+  y = Gather<axis = 0>(c, first)
+}"""
+
+
+def searched(start, seed: int = 0, limits: Limits = Limits(), **changes):
+    return run_search("grasp", start, limits, seed, **(OPTIONS | changes))
+
+
+def one_row() -> Task:
+    """Of 64 rows that two products compute the first one is read; that it is a slice gains nothing by itself."""
+    return EnvSpec("", cost="analytic", threads=1).open(onnx.parser.parse_model(ONE_ROW))
+
+
+@pytest.mark.parametrize("moves", ["single", "alike"])
+def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
+    start = start_of(one_row(), moves)
+    assert greedy(start, 100).actions == []
+    result = searched(start)
+    assert result.state.objective < start.objective / 2
+    (sliced, *_) = (result.state.task.rules[xfer_id].name for xfer_id, _ in result.actions)
+    assert sliced == "gather-as-slice"
+
+
+def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
+    """Every rule takes away a launch, which the analytic cost likes; by these costs none of them gains."""
+    rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)"
+    dear = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 40})
+    assert searched(dear.initial).actions == []
+    cheap = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1})
+    result = searched(cheap.initial)
+    assert (result.state.objective, [x for x, _ in result.actions]) == (10 + 10 + 1, [1])
+
+
+@pytest.mark.parametrize("name", ["tiny_bert_base_fused", "tiny_inception_v3"])
+def test_it_times_only_what_lies_on_the_way_to_what_it_follows(name):
+    task, steepest = timed_task(name), timed_task(name)
+    result = searched(task.initial, patience=1, seed=1)
+    greedy(steepest.initial, 1000)
+    assert result.state.objective < task.initial.objective
+    assert len(task.cost.timed) < 2 / 3 * len(steepest.cost.timed)
+
+
+def test_its_draws_do_not_depend_on_the_cost_that_judges():
+    by_itself, timed = searched(tiny_task().initial), searched(timed_task().initial)
+    assert (by_itself.actions, by_itself.interactions) == (timed.actions, timed.interactions)
+
+
+def test_it_begins_where_the_search_begins():
+    start = tiny_task().initial.apply(*map(int, tiny_task().initial.valid_actions()[0]))
+    result = searched(start)
+    assert result.trace[0][2] == start.objective > result.state.objective
+
+
+def test_it_ends_after_so_many_descents_that_come_to_nothing():
+    start = tiny_task().initial
+    few, many = searched(start, patience=2), searched(start, patience=40)
+    assert few.stop == many.stop == "patience" and few.interactions < many.interactions
+    assert many.state.objective <= few.state.objective
+
+
+def test_where_no_rule_fits_there_is_nothing_to_draw():
+    task = toy_task(["Relu", "Exp"], "Abs(Abs(x)) => Abs(x)", {"Relu": 1, "Exp": 1, "Abs": 1})
+    result = searched(task.initial)
+    assert (result.actions, result.interactions, result.stop) == ([], 0, "patience")
