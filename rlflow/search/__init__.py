@@ -12,10 +12,11 @@ one file, one line here and those options.
 A search works in one neighbourhood. Rewrites far apart hardly concern each other, so a queue of whole graphs fills with
 the same rewrites in every order. Beam grows chains whose later rewrites touch what the earlier ones touched, a loss
 first if need be; annealing draws most of its moves near the last one; best-first branches only on what conflicts with
-the best match. GRASP is for what the steepest descent blocks: it draws whole descents, by a cost that times nothing. What a match gains is kept until a rewrite touches its neighbourhood (gains.py), so a neighbour is
-judged without being carried out; a gain that is out of date changes only the order of trying, as costs are those of the
-states. With `search.moves=alike` a match of the start's is a move on all alike matches at once (rlflow/env/alike.py).
-Its gain is that of one of the rewrites, and it lowers the cost by that for each of them; results are of single rewrites
+the best match. GRASP is for what the steepest descent blocks: it draws whole descents, by a cost that times nothing.
+What a match gains is kept until a rewrite touches its neighbourhood (gains.py), so a neighbour is judged without being
+carried out; a gain that is out of date changes only the order of trying, as costs are those of the states. With
+`search.moves=alike` a match of the start's is a move on all alike matches at once (rlflow/env/alike.py). Its gain is
+that of one of the rewrites, and it lowers the cost by that for each of them; results are of single rewrites
 (`numbered`). Beam tries its chains by single rewrites at the first of alike matches, and carries out at all of them
 what pays there (`Position.of_single`, `everywhere`), so that what does not pay costs what it costs in one block.
 Annealing walks by moves: a walk by single rewrites would draw among twelve equal blocks again, and found less. Alike is

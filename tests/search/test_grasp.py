@@ -45,8 +45,8 @@ def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
 def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
     """Every rule takes away a launch, which the analytic cost likes; by these costs none of them gains."""
     rules = "Relu(Abs(x)) => Neg(x)\nExp(Relu(x)) => Tanh(x)"
-    dear = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 40})
-    assert searched(dear.initial).actions == []
+    costly = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 40})
+    assert searched(costly.initial).actions == []
     cheap = toy_task(["Relu", "Abs", "Relu", "Exp"], rules, {"Relu": 10, "Abs": 10, "Neg": 30, "Exp": 15, "Tanh": 1})
     result = searched(cheap.initial)
     assert (result.state.objective, [x for x, _ in result.actions]) == (10 + 10 + 1, [1])
