@@ -53,7 +53,7 @@ def test_what_learnt_on_several_models_acts_on_one_that_it_never_saw(tmp_path, c
     controller, out = trained / "controller" / "xrlflow-real", tmp_path / "faster.onnx"
     before = (controller / "controller.npz").read_bytes()
     done = in_process(
-        capsys, "optimise", "tiny_bert_base", "--out", out, "--seconds", "6", "--controller", controller, *TINY,
+        capsys, "optimise", "tiny_bert_base", "--out", out, "--seconds", "30", "--controller", controller, *TINY,
         "controller.max_steps=3",
     )  # fmt: skip
     assert done.code == 0, done.err
