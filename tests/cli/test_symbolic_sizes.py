@@ -4,17 +4,7 @@ import onnx
 import pytest
 
 from tests.commands import in_process
-
-MODEL = """<ir_version: 8, opset_import: ["": 17]>
-g (float[N,S,4] x) => (float[N,T,2] y) <int64 zero = {0}, int64[1] first = {0}, int64[2] rest = {-1, 2}> {
-  s = Shape(x)
-  n = Gather<axis = 0>(s, zero)
-  u = Unsqueeze(n, first)
-  sizes = Concat<axis = 0>(u, rest)
-  r = Reshape(x, sizes)
-  a = Relu(r)
-  y = Relu(a)
-}"""
+from tests.toys.shape_arithmetic import MODEL
 
 
 @pytest.fixture

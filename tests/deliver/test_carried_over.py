@@ -10,19 +10,9 @@ from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.search.greedy import greedy
 from rlflow.zoo import load
+from tests.toys.shape_arithmetic import MODEL
 from tests.toys.tiny import tiny_task
 from tests.toys.weights import with_other_weights
-
-SYMBOLIC = """<ir_version: 8, opset_import: ["": 17]>
-g (float[N,S,4] x) => (float[N,T,2] y) <int64 zero = {0}, int64[1] first = {0}, int64[2] rest = {-1, 2}> {
-  s = Shape(x)
-  n = Gather<axis = 0>(s, zero)
-  u = Unsqueeze(n, first)
-  sizes = Concat<axis = 0>(u, rest)
-  r = Reshape(x, sizes)
-  a = Relu(r)
-  y = Relu(a)
-}"""
 
 
 def task_of(model: onnx.ModelProto) -> Task:
@@ -84,7 +74,7 @@ def test_rules_and_locations_that_are_not_there_are_left_out():
 
 
 def test_the_preparation_is_the_models_own():
-    task = task_of(onnx.parser.parse_model(SYMBOLIC))
+    task = task_of(onnx.parser.parse_model(MODEL))
     receipt, objective = receipt_of(task)
     assert task.preparation and len(receipt["actions"]) > len(task.preparation)
     result = carried_over(task, rewrites_of(receipt))
