@@ -15,11 +15,13 @@ from tests.toys.tiny import tiny_task
 
 OPTIONS = {"unit": 1e-5, "max_steps": 100, "patience": 20}
 ONE_ROW = """<ir_version: 8, opset_import: ["": 17]>
-one_row (float[64,128] x, float[128,256] w, float[256,512] v) => (float[512] y) <int64 first = {0}> {
+one_row (float[64,128] x, float[128,256] w, float[256,512] v) => (float[512] y, float[64,128] z) <int64 first = {0}> {
   a = MatMul(x, w)
   b = Erf(a)
   c = MatMul(b, v)
   y = Gather<axis = 0>(c, first)
+  d = Relu(x)
+  z = Relu(d)
 }"""
 
 
@@ -28,18 +30,19 @@ def searched(start, seed: int = 0, limits: Limits = Limits(), **changes):
 
 
 def one_row() -> Task:
-    """Of 64 rows that two products compute the first one is read; that it is a slice gains nothing by itself."""
+    """Of 64 rows that two products compute the first one is read; that it is a slice gains nothing by itself. What
+    gains is elsewhere."""
     return EnvSpec("", cost="analytic", threads=1).open(onnx.parser.parse_model(ONE_ROW))
 
 
 @pytest.mark.parametrize("moves", ["single", "alike"])
 def test_it_finds_what_opens_by_a_rewrite_that_gains_nothing(moves):
     start = start_of(one_row(), moves)
-    assert greedy(start, 100).actions == []
-    result = searched(start)
+    steepest = greedy(start, 100)
+    assert 0.9 * start.objective < steepest.state.objective < start.objective
+    result = searched(start, unit=1.0)  # so that gaining much is drawn as often as gaining nothing
     assert result.state.objective < start.objective / 2
-    (sliced, *_) = (result.state.task.rules[xfer_id].name for xfer_id, _ in result.actions)
-    assert sliced == "gather-as-slice"
+    assert "gather-as-slice" in [result.state.task.rules[xfer_id].name for xfer_id, _ in result.actions]
 
 
 def test_what_it_draws_by_the_roofline_is_judged_by_the_cost_of_the_search():
