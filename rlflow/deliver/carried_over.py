@@ -6,6 +6,7 @@ does not; at worst nothing is gained.
 """
 
 from collections.abc import Sequence
+from itertools import dropwhile
 from typing import NamedTuple
 
 from rlflow.costs import TimeIsUp
@@ -38,11 +39,8 @@ def carried_over(task: Task, rewrites: Sequence[tuple[str, int]]) -> CarriedOver
     xfer_ids = {rule.name: xfer_id for xfer_id, rule in enumerate(task.rules)}
     preparing = {rule.name for rule in task.rules if rule.family == FAMILY}
     state = cheapest = task.initial
-    actions, best, left_out, begun = [], 0, 0, False
-    for name, location in rewrites:
-        begun = begun or name not in preparing
-        if not begun:
-            continue
+    actions, best, left_out, interrupted = [], 0, 0, False
+    for name, location in dropwhile(lambda rewrite: rewrite[0] in preparing, rewrites):
         xfer_id = xfer_ids.get(name, task.no_op)
         if not state.is_valid(xfer_id, location):
             left_out += 1
@@ -50,8 +48,9 @@ def carried_over(task: Task, rewrites: Sequence[tuple[str, int]]) -> CarriedOver
         try:
             state = state.apply(xfer_id, location)
         except TimeIsUp:
-            return CarriedOver(actions[:best], cheapest, len(actions), left_out, True)
+            interrupted = True
+            break
         actions.append((xfer_id, location))
         if state.objective < cheapest.objective:
             cheapest, best = state, len(actions)
-    return CarriedOver(actions[:best], cheapest, len(actions), left_out, False)
+    return CarriedOver(actions[:best], cheapest, len(actions), left_out, interrupted)

@@ -4,11 +4,8 @@ For a cost that has to time operators which it has not met: the steepest descent
 step, this one times only what lies on its way, and each gain is kept as soon as it is known.
 """
 
-from dataclasses import replace
-
-from rlflow.costs.analytic import AnalyticCost
-from rlflow.env.alike import start_of
 from rlflow.search.gains import Position
+from rlflow.search.promise import promise_of
 from rlflow.search.search import Search
 
 
@@ -18,8 +15,7 @@ def first_improvement(search: Search, max_steps: int) -> str:
     Both costs see every graph; rewrites carried out for either count.
     """
     position = Position(search, search.start)
-    estimated = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
-    promise = Position(search, start_of(estimated, "alike" if search.compound else "single"))
+    promise = promise_of(search)
     for _ in range(max_steps):
         after = _first_step(position, promise)
         if after is None and position.forget():
@@ -38,7 +34,5 @@ def _first_step(position: Position, promise: Position) -> tuple[Position, Positi
             after = position.after(match)
             if after.objective >= position.objective:
                 continue  # several choices that get in each other's way
-            # not `promise.after`: what it costs there is not to be kept
-            state = promise.search.follow(promise.state, promised)
-            return after, Position(promise.search, state, before=promise)
+            return after, promise.after(promised)
     return None

@@ -6,15 +6,12 @@ are one operator, no slice moves up through them. Here each descent draws its re
 as a gather that becomes a slice does, which then moves up to where only one of two hundred rows is computed.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
-from rlflow.costs.analytic import AnalyticCost
-from rlflow.env.alike import start_of
 from rlflow.search.gains import Position
 from rlflow.search.greedy import descent
-from rlflow.search.search import Search
+from rlflow.search.promise import promise_of
+from rlflow.search.search import Search, matches_of
 
 
 def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
@@ -27,8 +24,7 @@ def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
       max_steps: rewrites that are drawn; the steepest descent goes on from there.
       patience: descents in a row that end no cheaper, after which it ends.
     """
-    task = replace(search.start.task, graph=search.start.graph, cost=AnalyticCost())
-    start = Position(_Unseen(search), start_of(task, "alike" if search.compound else "single"))
+    start = promise_of(search)
     least, failed = start.objective, 0
     while failed < patience:
         end = descent(_drawn(start, unit * start.objective, max_steps))
@@ -54,23 +50,6 @@ def _drawn(position: Position, unit: float, max_steps: int) -> Position:
 
 def _follow(search: Search, end: Position) -> None:
     """Carries out by the search's own cost what led to a position by another one."""
-    matches, path = [], end.path
-    while path is not None:
-        match, path = path
-        matches.append(match)
     position = Position(search, search.start)
-    for match in reversed(matches):  # equal graphs have equal matches
+    for match in matches_of(end.path):  # equal graphs have equal matches
         position = position.after(match)
-
-
-class _Unseen:
-    """A search of which nothing is kept, since it counts another cost."""
-
-    def __init__(self, search: Search):
-        self._search = search
-
-    def __getattr__(self, name: str):
-        return getattr(self._search, name)
-
-    def saw(self, state, path) -> bool:
-        return False

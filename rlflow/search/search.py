@@ -165,14 +165,19 @@ def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[t
     return state, actions
 
 
-def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
-    """Each single choice of a path, and the single state that it leads to."""
+def matches_of(path: "Path | None") -> list[Match]:
+    """Of a path, the first one first."""
     matches = []
     while path is not None:
         match, path = path
         matches.append(match)
+    return matches[::-1]
+
+
+def _steps(start: LocalState, path: "Path | None") -> Iterator[tuple[tuple[int, int], LocalState]]:
+    """Each single choice of a path, and the single state that it leads to."""
     state, compound = start, isinstance(start, CompoundState)
-    for match in reversed(matches):
+    for match in matches_of(path):
         before, state = state, state.follow(match)
         if compound:
             yield from single_steps(before, state)
