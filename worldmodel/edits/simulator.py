@@ -100,7 +100,7 @@ class Simulator:
         paid, keys = states.paid.reshape(-1), states.keys.reshape(-1, REACH)
         before = paid[cells]
         cost, spread, known = self.model.costs(self.single_cost(concerned.nodes), concerned.keys, paid[at], keys[at].T)
-        paid[cells] = 0.0
+        paid[cells], keys[cells] = 0.0, 0  # a node that comes back is not one that stays
         paid[at], keys[at] = cost, concerned.keys.T
         gain = np.bincount(cells // width, before - paid[cells], states.n)
         spread = np.sqrt(np.bincount(concerned.rows, spread**2, states.n))

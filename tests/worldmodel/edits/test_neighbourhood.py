@@ -22,6 +22,8 @@ from worldmodel.edits.grounded_episodes import by_grounding, ground_episode
 from worldmodel.edits.logged_edits import logged_edits
 from worldmodel.edits.neighbourhood import changed_neighbourhoods, neighbourhoods
 from worldmodel.edits.node_costs import REACH, NodeCosts
+from worldmodel.edits.searchable_dream import SearchableDream
+from worldmodel.edits.simulator import UNKNOWN_EFFECT
 from worldmodel.edits.state_change import rewrite
 
 
@@ -113,6 +115,19 @@ def test_rewards_that_depend_on_neighbourhoods_are_learnt_exactly():
     single = fitted(random_episodes(task, 300, 6), task)
     single.costs.neighbourhoods = []
     assert said(single, random_episodes(task, 40, 6, seed=1), 1).reward_error > 0.1 * scale
+
+
+def test_what_is_done_undone_and_done_again_gains_as_much_as_it_did():
+    """Whatever the way, a graph costs what it costs: nodes that went and came back, too."""
+    task = with_cost(task_of(signs_and_products(), SIGNS_AND_PRODUCTS), Fused())
+    state = SearchableDream(fitted(random_episodes(task, 40, 6), task), task.initial, UNKNOWN_EFFECT).start
+    random, objectives = np.random.default_rng(0), {}
+    for _ in range(200):
+        objectives.setdefault(state.hash, []).append(state.objective)
+        matches = sorted(state.matches, key=lambda match: match.number)
+        state = state.follow(matches[random.integers(len(matches))])
+    again = [of_graph for of_graph in objectives.values() if len(of_graph) > 1]
+    assert len(again) > 10 and all(max(of_graph) - min(of_graph) <= len(of_graph) for of_graph in again)  # ps, rounded
 
 
 def test_where_neighbourhoods_do_not_matter_none_are_learnt():
