@@ -72,8 +72,8 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
             _carry_out(run, best, rewrites, budget)
         if options.controller:
             _act(run, best, ACTING * budget.searches)
-        left = budget.searches - (time.monotonic() - began)
-        return anytime.search_all(best, config.search, left, config.seed, budget.end)
+        spent = time.monotonic() - began
+        return anytime.search_all(best, config.search, budget.searches, config.seed, budget.end, spent)
 
     try:
         with stoppable(budget.looking):
@@ -89,7 +89,8 @@ def search_and_deliver(run, out: Path | None, started: float) -> tuple[dict, tup
         if run.task.cost_is_known:
             say(f"{reason}: {best}; it is checked and measured in short. Ctrl-C again leaves at once, with no file")
             short = {"measure_seconds": anytime.SHORT_MEASUREMENT, "go_on": anytime.first_equal}
-            results["eval"] = run.stage("eval", lambda: _deliver(run, best.candidates(), **short))
+            candidates = best.candidates() or [Candidate("start", run.task.initial, [], 0, 0.0)]
+            results["eval"] = run.stage("eval", lambda: _deliver(run, candidates, **short))
         else:
             results = {"eval": _original(run, f"{reason} before all operators of the model were timed")}
         _copy_out(results["eval"], out)
@@ -134,9 +135,8 @@ def _learn(run, best) -> dict:
 def _choose(run, best, budget: Budget) -> dict:
     """The stage `eval` without a controller: what pays of what was found competes, is checked and measured."""
     candidates = without_what_does_not_pay(best, PRUNING * budget.left)
-    options = {"go_on": anytime.until_faster(budget), "ablation_until": budget.end}
     if run.config.eval.measure_seconds == 0 or target_of(run.task.cost) is not None:
-        return _deliver(run, candidates, 0.0, **options)
+        return _deliver(run, candidates, 0.0, go_on=anytime.until_faster(budget))
     threads, database = run.config.cost.threads, TimingDatabase(run.config.cost.database)
     known = database.families(threads)
     entered = by_expected_improvement(run.task, contenders(run.task, candidates, best.candidates(), known))
@@ -144,7 +144,8 @@ def _choose(run, best, budget: Budget) -> dict:
     keep_contest(Measurements(database, threads), run.task, contest)
     winner, *others = contest.ranked or candidates
     ranked = different([tidied(run.task, winner, TIDYING), *others, *candidates])[:CHECKED]
-    outcome = _deliver(run, ranked, max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), **options)
+    seconds, go_on = max(budget.left * 3 / 4, anytime.SHORT_MEASUREMENT), anytime.until_faster(budget)
+    outcome = _deliver(run, ranked, seconds, go_on=go_on, ablation_until=budget.end)
     for family, ratio in [*contest.families.items(), *measured_families(outcome["shares"])]:
         database.keep_family(family, threads, *ratio)
     used = {one.without: known[one.without] for one in entered if one.without in known}

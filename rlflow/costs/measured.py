@@ -23,6 +23,7 @@ import onnxruntime
 
 from rlflow.common.errors import RLFlowError
 from rlflow.common.processes import fresh_processes
+from rlflow.common.progress import say
 from rlflow.common.system import interruptions, peak_while, resident_memory
 from rlflow.graph.onnx_reader import file_bytes
 from rlflow.graph.onnx_runtime import Setup, machine, random_inputs, run, session
@@ -157,8 +158,8 @@ def measure(
         "session_ratios": [_session_ratio(session_times) for session_times in times],
         "side_by_side": side_by_side,
         "stopped": stopped,
-        "original_memory_bytes": run_memory(original, largest, threads, setups[0]) if memory else None,
-        "candidate_memory_bytes": run_memory(candidate, largest, threads, setups[1]) if memory else None,
+        "original_memory_bytes": _memory_beside(original, largest, threads, setups[0]) if memory else None,
+        "candidate_memory_bytes": _memory_beside(candidate, largest, threads, setups[1]) if memory else None,
         "threads": threads,
         "seed": seed,
         "machine": machine(),
@@ -246,6 +247,15 @@ def run_memory(
                 return process.submit(_added_memory, path, inputs, threads, setup).result()
         except BrokenProcessPool as error:
             raise RLFlowError("the process that measured a model's memory died; out of memory?") from error
+
+
+def _memory_beside(model, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:
+    """`run_memory` of a model whose latency is known by now, which is kept: None where it cannot be measured."""
+    try:
+        return run_memory(model, inputs, threads, setup)
+    except RLFlowError as error:
+        say(f"its memory is not known: {error}")
+        return None
 
 
 def _added_memory(path: Path, inputs: dict[str, np.ndarray], threads: int, setup: Setup) -> int | None:

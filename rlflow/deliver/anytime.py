@@ -78,7 +78,9 @@ def methods(cost: CostModel) -> tuple[str, ...]:
     return METHODS[1:] if isinstance(model, AnalyticCost) else METHODS
 
 
-def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf) -> dict:
+def search_all(
+    best: BestSoFar, options: Mapping, seconds: float, seed: int, deadline: float = math.inf, spent: float = 0.0
+) -> dict:
     """METHODS on the real graph, each with its share of what time the ones before it left.
 
     The descent may take all of it: where that does not end, no other one comes to its first step, as these know all
@@ -87,13 +89,14 @@ def search_all(best: BestSoFar, options: Mapping, seconds: float, seed: int, dea
     Args:
       best: gets their best candidates as they come to them.
       options: the group `search` of configs/default.yaml.
-      seconds: for all of them, the timing of what the original needs included.
+      seconds: for all of them, the timing of what the original needs included.  spent: of these, by what came before.
+        The same command asks for the same seconds whatever that took, so that a search that ended is not repeated.
       deadline: the clock (time.monotonic()) after which no more of that is timed.
 
     Returns: {"methods": for each method its record, without the actions}.
     Raises Stop as soon as one was interrupted, or if the original's cost was not known by the deadline.
     """
-    end, names = time.monotonic() + seconds, methods(best.task.cost)
+    end, names = time.monotonic() + seconds - spent, methods(best.task.cost)
     limits = {"interactions": options["interactions"], "memory_mb": options["memory_mb"]}
     with progress_bar(None, "optimise", " rewrites") as bar:
         count_cost(best.task, deadline)

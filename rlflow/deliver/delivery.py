@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rlflow.common.errors import RLFlowError
 from rlflow.common.files import write_json
 from rlflow.common.progress import progress_bar, say
 from rlflow.costs import NodeCost, peak_memory, runtime_ms
@@ -18,6 +19,7 @@ from rlflow.deliver.receipt import make_receipt, versions
 from rlflow.deliver.repair import LeftOut, repaired, write_fault_report
 from rlflow.deliver.shares import measure_shares, shares
 from rlflow.deliver.validate import Comparison, Findings
+from rlflow.deliver.validate.findings import Finding
 from rlflow.env.state import RewriteState, Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import file_bytes
@@ -213,10 +215,11 @@ def _check(
             _say_left_out(candidate.name, left_out)
         measured, on_disk = None, file_bytes(path)
         if findings.ok and options.measure_seconds > 0 and state.graph.hash != task.original.hash:
-            sizes = sizes_to_measure(task, shapes)
-            measured = measure(
-                source, path, options.threads, options.measure_seconds, options.sessions, options.seed, sizes
-            )
+            try:
+                sizes, seconds = sizes_to_measure(task, shapes), options.measure_seconds
+                measured = measure(source, path, options.threads, seconds, options.sessions, options.seed, sizes)
+            except RLFlowError as error:  # as ONNX Runtime optimises it, which --exact does not look at
+                findings.findings.append(Finding("structure", False, f"cannot be measured: {error}", optimised=True))
     finally:
         _remove(path)
     return candidate, {

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-from rlflow.cli import stages
+from rlflow.cli import optimisation, stages
 from rlflow.cli.main import make_parser
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.wiring import open_run
 from rlflow.common.errors import RLFlowError
+from rlflow.costs import measured as measuring
 from rlflow.costs import profiled
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.timing import Timing
@@ -204,6 +205,20 @@ def test_what_has_ended_is_not_searched_again(task, tmp_path, monkeypatch):
         search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 1200.0, 0)
         with pytest.raises(Killed):
             search_all(BestSoFar(task, tmp_path / FILE), {**SEARCH, "interactions": 7}, 600.0, 0)
+
+
+def test_what_came_before_takes_of_the_seconds_but_repeats_no_search(task, tmp_path, monkeypatch):
+    limits = []
+
+    def ends_at_once(result, name, asked, options, given, *_) -> str:
+        limits.append(given.seconds)
+        result.offer(Candidate(name, result.task.initial, [], 0, 0.0), "seconds", asked)
+        return "seconds"
+
+    monkeypatch.setattr(anytime, "_search", ends_at_once)
+    for spent in (1.0, 0.5):  # the second time it took less, so that more is left
+        search_all(BestSoFar(task, tmp_path / FILE), SEARCH, 600.0, 0, spent=spent)
+    assert len(limits) == len(methods(task.cost)) and limits[-1] == pytest.approx(599, abs=0.4)
 
 
 def test_the_searches_share_the_time(task, tmp_path, monkeypatch):
@@ -438,6 +453,52 @@ def test_stopped_before_anything_is_known_it_writes_the_original(capsys, model, 
     with dying(monkeypatch, KeyboardInterrupt, 0):
         done, out, results = optimise(capsys, model, *FAST)
     assert done.code == 0 and out.read_bytes() == model.read_bytes() and "the original is returned" in done.err
+
+
+def test_stopped_before_a_search_has_begun_it_writes_the_original_and_its_pages(capsys, model, monkeypatch):
+    def stops(*_):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(anytime, "start_of", stops)
+    done, out, _ = optimise(capsys, model, *FAST)
+    assert done.code == 0 and out.read_bytes() == model.read_bytes() and "no gain was found" in done.err, done.err
+    assert (out.parent / "faster.run" / "eval" / "report.html").exists()
+
+
+def test_what_comes_before_the_checks_is_not_taken_for_the_time_of_one(capsys, model, monkeypatch):
+    """The seconds of a check are counted from where the checks begin, not from before the contest."""
+    order = []
+    for module, name in ((optimisation, "compete"), (anytime, "until_faster")):
+        monkeypatch.setattr(module, name, partial(noted, order, name, getattr(module, name)))
+    monkeypatch.setattr(delivery, "measure", lambda *_, **__: measured(0.9, 0.89, 0.91, "faster"))
+    done, *_ = optimise(capsys, model, *FAST, "eval.measure_seconds=1", "--seconds", "10")
+    assert done.code == 0 and order == ["compete", "until_faster"], done.err
+
+
+def noted(order: list[str], name: str, function, *arguments):
+    order.append(name)
+    return function(*arguments)
+
+
+@pytest.mark.parametrize("why", ["no memory", "refused"])
+def test_what_cannot_be_measured_costs_a_candidate_and_not_the_command(capsys, model, monkeypatch, why):
+    """No memory: its latency is known, and is what decides. Refused as ONNX Runtime optimises it: the next one has its
+    turn."""
+    if why == "no memory":
+        monkeypatch.setattr(measuring, "fresh_processes", dies)
+    else:
+        monkeypatch.setattr(delivery, "measure", dies)
+    done, out, results = optimise(capsys, model, *FAST, "eval.measure_seconds=0.2", "--seconds", "20")
+    checked = results["eval"]["candidates"].values()
+    assert done.code == 0 and out.exists() and any(one["substitutions"] for one in checked), done.err
+    for one in checked:
+        if one["substitutions"]:
+            assert one["equal"] is (why == "no memory") and (one["measured"] is None) is (why == "refused")
+            assert one["measured"] is None or one["measured"]["candidate_memory_bytes"] is None
+
+
+def dies(*_, **__):
+    raise RLFlowError("out of memory?")
 
 
 def measured(ratio: float, low: float, high: float, verdict: str, memory: int = 10**7) -> dict:

@@ -6,6 +6,10 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from rlflow.deliver.validate import validate
+from rlflow.deliver.validate.findings import Findings
+from rlflow.deliver.validate.inputs import ordinary_inputs
+from rlflow.deliver.validate.models import Model
+from rlflow.deliver.validate.numerics import Expected
 from rlflow.deliver.validate.precision import OWN_MARGIN, is_half, widened, widened_arrays
 from rlflow.env.state import Task
 from rlflow.graph.onnx_reader import load_graph
@@ -119,3 +123,21 @@ def test_a_quantised_model_of_another_scale_is_caught(quantised, factor):
     scale = next(tensor for tensor in damaged.graph.initializer if tensor.name == "w_scale")
     scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
     assert [finding for finding in validate(quantised, damaged, [0]).failures() if finding.kind == "numerics"]
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_where_the_original_itself_is_off_by_more_than_any_limit_nothing_is_compared(off):
+    """Integers that saturate, of a processor that adds them in 16 bits: a model is equal to itself all the same. Where
+    only another of its sessions is off, it is compared."""
+    model = Model.read(load("tiny_resnet18"))
+    ordinary = ordinary_inputs(model.proto, [0], {})
+    given = Expected(model, ordinary, [], 1e-4, 1, False).sets[0][1]
+    beside = [(1.5 * each.value if off else each.value, 0.5) for each in given]
+    expected = Expected(model, ordinary, [], 1e-4, 1, False, lambda *_: beside)
+    findings = Findings(list(expected.against(model)))
+    assert findings.ok and findings.compared is not off
+    damaged = onnx.ModelProto()
+    damaged.CopyFrom(model.proto)
+    for tensor in damaged.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name))
+    assert all(finding.ok for finding in expected.against(Model.read(damaged))) is off

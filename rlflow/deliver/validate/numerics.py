@@ -204,8 +204,13 @@ class Expected:
                 and np.isfinite(each.value).all()
                 and np.isfinite(error)
             )
-            limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
-            allowed.append(each._replace(limit=limit, precise=value) if known else each)
+            if not known:
+                allowed.append(each)
+            elif relative_error(value, each.value, each.floor) > BLUNT:  # integers that saturate, say
+                allowed.append(each._replace(why_not="low precision, of which the original itself is off by too much"))
+            else:
+                limit = max(each.limit, min(OWN_MARGIN * error, BLUNT))
+                allowed.append(each._replace(limit=limit, precise=value))
         return allowed
 
     def special(self, running, given: InputSet, scales: list[float]) -> list[Wanted]:
