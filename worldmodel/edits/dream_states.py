@@ -8,7 +8,6 @@ is asked only about what no dream did before. What nothing reads any more goes: 
 import numpy as np
 
 from worldmodel.edits.grounding_index import GroundingIndex
-from worldmodel.edits.node_costs import REACH
 
 AT_ONCE = 4096  # waiting matches, and nodes, that are asked about at once
 SPARE = 4  # arrays grow by this part of what they are, at least, so that growing is rare
@@ -22,17 +21,17 @@ class DreamStates:
     come are 1.
     counts: int32 [n, N], by rule. class_counts: int32 [n, K].
     What others note here where a node's cost depends on its neighbourhood: paid, float64 [n, T], its runtime (ps);
-    keys, uint32 [n, T, REACH], what was around it then (see neighbourhood.py).
+    keys, uint32 [n, T, reach], what was around it then (see neighbourhood.py).
     """
 
-    def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int):
-        """nodes: those that are there, for each state."""
+    def __init__(self, index: GroundingIndex, nodes: list[np.ndarray], n_rules: int, reach: int = 0):
+        """nodes: those that are there, for each state.  reach: edges that a node's cost looks at; 0 keeps no keys."""
         self.index, self.n = index, len(nodes)
         index.update()
         tensors = len(index.grounding.order_keys)
         self.producer = np.full((self.n, tensors), -1, np.int32)
         self.n_consumers = np.zeros((self.n, tensors), np.int16)
-        self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, REACH), np.uint32)
+        self.paid, self.keys = np.zeros((self.n, tensors)), np.zeros((self.n, tensors, reach), np.uint32)
         self.open, self.n_matches = np.ones((self.n, 0), np.int16), 0
         self.counts = np.zeros((self.n, n_rules), np.int32)
         self.class_counts = np.zeros((self.n, len(index.match_classes)), np.int32)
@@ -63,7 +62,8 @@ class DreamStates:
             self.producer = np.concatenate([self.producer, np.full((self.n, room), -1, np.int32)], axis=1)
             self.n_consumers = np.concatenate([self.n_consumers, np.zeros((self.n, room), np.int16)], axis=1)
             self.paid = np.concatenate([self.paid, np.zeros((self.n, room))], axis=1)
-            self.keys = np.concatenate([self.keys, np.zeros((self.n, room, REACH), np.uint32)], axis=1)
+            keys = np.zeros((self.n, room, self.keys.shape[2]), np.uint32)
+            self.keys = np.concatenate([self.keys, keys], axis=1)
         more = index.rule.size - self.open.shape[1]
         if more > 0:
             room = max(more, self.open.shape[1] // SPARE)

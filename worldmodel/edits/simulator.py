@@ -45,7 +45,7 @@ class Simulator:
     def __init__(self, model, index: GroundingIndex, nodes: Sequence[np.ndarray]):
         """nodes: of each state, those that are there."""
         self.model, self.index = model, index
-        self.states = DreamStates(index, list(nodes), model.spec.n_rules)
+        self.states = DreamStates(index, list(nodes), model.spec.n_rules, model.costs.reach)
         self.node_costs = node_costs_at(index.grounding.first, model.costs.nodes)
         self.single_cost = single_node_costs(index, self.node_costs)
         self.cost_unknown = costs_unknown(index, self.node_costs)
