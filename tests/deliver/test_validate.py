@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from rlflow.deliver.receipt import make_receipt
 from rlflow.deliver.validate import Finding, Findings, relative_error, validate
 from rlflow.deliver.validate.findings import fixed_text
 from rlflow.deliver.validate.inputs import SPECIAL, special_inputs
+from rlflow.deliver.validate.models import Model
 from rlflow.env.state import Task
 from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
@@ -389,6 +391,25 @@ def test_a_receipt_that_cannot_be_repeated_is_a_finding():
         assert failure.kind == "receipt" and message in failure.message
     (failure,) = validate(load("tiny_resnet18"), to_model(result), receipt={}).failures()
     assert "not a receipt" in failure.message
+
+
+@pytest.mark.parametrize("location", ["/dev/zero", "pipe", "../weights.bin"])
+def test_beside_a_receipt_no_weights_of_a_refused_candidate_are_read(location, monkeypatch, tmp_path):
+    """They may have no end."""
+    receipt, result, rules = walk_of(["relu-twice"])
+    (tmp_path / "weights.bin").write_bytes(bytes(1 << 20))
+    (tmp_path / "given").mkdir()
+    os.mkfifo(tmp_path / "given" / "pipe")
+    candidate = to_model(result)
+    outside = weights(candidate, "fc.weight")
+    outside.ClearField("raw_data")
+    outside.data_location = TensorProto.EXTERNAL
+    outside.external_data.add(key="location", value=location)
+    (tmp_path / "given" / "b.onnx").write_bytes(candidate.SerializeToString())
+    monkeypatch.setattr(Model, "sha256", lambda model: pytest.fail(f"{location} was read"))
+    outcome = validate(load("tiny_resnet18"), tmp_path / "given" / "b.onnx", receipt=receipt, rules=rules)
+    said = [(finding.ok, finding.message) for finding in outcome.findings if finding.kind == "receipt"]
+    assert [ok for ok, _ in said] == [True, True, False, True] and "is refused" in said[2][1]
 
 
 def test_sizes_that_the_receipt_binds_are_bound_in_the_candidate_where_they_are_symbolic():

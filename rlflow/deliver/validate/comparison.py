@@ -88,5 +88,6 @@ class Comparison:
         else:
             result.findings.append(Finding("numerics", False, UNSAFE, compared=False))
         if receipt is not None:
-            result.findings += receipt_findings(receipt, self.left, right, self.expected, result.ok, rules)
+            accepted = right if is_model else None
+            result.findings += receipt_findings(receipt, self.left, accepted, self.expected, result.ok, rules)
         return result
