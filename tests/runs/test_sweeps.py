@@ -184,6 +184,13 @@ def test_what_a_file_says_wrongly_is_refused_before_anything_is_run(tmp_path, ca
     assert error.startswith(f"{path}: ") and message in error and not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.parametrize("name", ["../../outside", "/outside", "cost $x_{$", "two\nlines", ""])
+def test_a_parameter_whose_name_names_no_plot_is_refused(tmp_path, name):
+    with pytest.raises(RLFlowError) as refused:
+        sweep_of(tmp_path, GRID, parameters={name: {"good": {"env.alpha": 0.8}}})
+    assert "is named by letters, digits" in str(refused.value) and "\n" not in str(refused.value)
+
+
 def test_files_that_are_no_mapping_are_refused(tmp_path, capsys):
     for text in ("- 1\n", "a: [\n", "!!python/object/apply:os.system [true]\n"):
         (tmp_path / "wrong.yaml").write_text(text)

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -135,6 +136,8 @@ def _sweep(result: dict) -> Sweep:
 
 
 def _parameter(name: str, result) -> Parameter:
+    if not re.fullmatch(r"[\w.-]+", str(name)):  # a plot is called so
+        raise RLFlowError(f"the parameter {name!r} is named by letters, digits, '_', '.' and '-' only")
     if isinstance(result, list) and result and all(isinstance(value, SCALAR) for value in result):
         if any(value in result[:k] for k, value in enumerate(result)):
             raise RLFlowError(f"'{name}' holds a value twice")

@@ -150,7 +150,7 @@ def _plot(folder: Path, parameter: Parameter, trials: Sequence[Trial]) -> Path:
             axes.set_xticks(range(len(values)), names, rotation=45, ha="right")
         if parameter.log:
             axes.set_xscale("log")
-        axes.set(xlabel=parameter.name, ylabel=label)
+        axes.set(xlabel=charts.label(parameter.name), ylabel=label)
         if len(shown) > 1:
             axes.legend()
     return charts.save(figure, folder / "plots" / f"{parameter.name}.png")
