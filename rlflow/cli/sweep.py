@@ -7,6 +7,7 @@ from pathlib import Path
 from rlflow.cli.arguments import add_command
 from rlflow.cli.ending import counted, ending
 from rlflow.cli.wiring import check_names
+from rlflow.common.errors import RLFlowError
 from rlflow.common.files import check_writable
 from rlflow.common.program import ROOT
 
@@ -40,6 +41,8 @@ def run(parsed) -> dict:
     from rlflow.runs.sweeps.trials import run_sweep
 
     options, folder = load_sweep(parsed.file, check_names), Path(parsed.run)
+    if (folder / "model.json").exists():  # whose curves would be taken for earlier ones of the sweep
+        raise RLFlowError(f"{folder} is the folder of a run; a sweep needs one of its own")
     check_writable(folder / "report.md")
     results = {}
 

@@ -485,6 +485,17 @@ def test_damaged_results_are_refused(tmp_path):
 # -- the command -----------------------------------------------------------------------------------
 
 
+def test_a_sweep_leaves_the_folder_of_a_run_as_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rlflow.runs.sweeps.trials.run_sweep", lambda sweep, folder, command, report: report([]))
+    (tmp_path / "run" / "tensorboard").mkdir(parents=True)
+    for name in ("model.json", "tensorboard/events"):
+        (tmp_path / "run" / name).write_text("{}")
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(GRID))
+    before = sorted((tmp_path / "run").rglob("*"))
+    error = in_process(capsys, "sweep", tmp_path / "sweep.yaml", "--run", tmp_path / "run").error
+    assert "is the folder of a run" in error and sorted((tmp_path / "run").rglob("*")) == before
+
+
 def test_a_real_sweep_of_orders_learns_without_a_world_model_and_has_no_figures_of_dreams(tmp_path):
     file = tmp_path / "orders.yaml"
     chosen = {"task.name": "ordering", "controller.name": "linear-scores", "controller.linear-scores.popsize": 4}
