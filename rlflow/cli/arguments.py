@@ -1,6 +1,7 @@
 """Arguments that several commands have."""
 
 import argparse
+import json
 
 from rlflow.common.errors import RLFlowError
 
@@ -38,6 +39,18 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_sizes(command, example=", e.g. input_ids=1x128, batch=1, or several: seq=16,128")
     command.add_argument("--seed", type=int, help="decides every random choice")
     command.epilog = "KEY=VALUE arguments change single options of configs/default.yaml, e.g. env.max_steps=50"
+
+
+def setting(key: str, value) -> str:
+    """KEY=VALUE where VALUE is read as what it is: the text "run #1" whole, and "2024" as a text.
+
+    value: what JSON knows, paths, and numbers and arrays of NumPy.
+    """
+
+    def plain(other):
+        return other.tolist() if hasattr(other, "tolist") else str(other)
+
+    return f"{key}={json.dumps(value, ensure_ascii=False, default=plain)}"
 
 
 def add_shapes(command: argparse.ArgumentParser, example: str = "") -> None:

@@ -1,6 +1,5 @@
 """RLFlow as a library: `rlflow.optimise` and `rlflow.load_task`. The former is the command `optimise`, called."""
 
-import json
 import shutil
 import tempfile
 import time
@@ -17,7 +16,7 @@ import numpy as np
 import onnx
 
 from rlflow.cli import optimisation
-from rlflow.cli.arguments import chosen_sizes
+from rlflow.cli.arguments import chosen_sizes, setting
 from rlflow.cli.ending import say_lines
 from rlflow.cli.optimise import chosen_options
 from rlflow.cli.outcome import copy_delivery, copy_receipt
@@ -182,7 +181,7 @@ def optimise(
       RLFlowError: in one line, what is wrong with the model, an option or the folder.
     """
     started, folder = time.monotonic(), Path(run or tempfile.mkdtemp(prefix="rlflow-")).absolute()
-    overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in (options or {}).items()]
+    overrides = [setting(key, value) for key, value in (options or {}).items()]
     said = Namespace(
         config=[], overrides=overrides, seconds=seconds, threads=threads, learn=learn, iterations=None, exact=exact,
         receipt=receipt, controller=controller, standard_operators_only=standard_operators_only, fix=fix, accept=accept,

@@ -12,6 +12,7 @@ from rlflow.cli.arguments import (
     add_threads,
     chosen_accept,
     chosen_iterations,
+    setting,
 )
 from rlflow.cli.wiring import open_run
 
@@ -89,9 +90,9 @@ def chosen_options(parsed) -> list[str]:
     if parsed.threads is not None:
         chosen.append(f"cost.threads={parsed.threads}")
     if parsed.receipt is not None:
-        chosen.append(f"optimise.receipt={parsed.receipt}")
+        chosen.append(setting("optimise.receipt", parsed.receipt))
     if parsed.controller is not None:
-        chosen.append(f"optimise.controller={parsed.controller}")
+        chosen.append(setting("optimise.controller", parsed.controller))
     if learns:
         chosen.append("optimise.learn=true")
     chosen += chosen_accept(parsed)

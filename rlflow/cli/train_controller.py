@@ -1,6 +1,6 @@
 """`train-controller`: a controller learns inside the dream."""
 
-from rlflow.cli.arguments import add_stage
+from rlflow.cli.arguments import add_stage, setting
 from rlflow.cli.ending import ending
 from rlflow.cli.wiring import open_run
 
@@ -25,8 +25,14 @@ def run(parsed) -> dict:
     from rlflow.cli import stages
     from rlflow.cli.stage_lines import controller_lines
 
-    chosen = [f"controller.xrlflow.also=[{parsed.models}]"] if parsed.models else []
-    opened = open_run(parsed, parsed.run, chosen)
+    opened = open_run(parsed, parsed.run, chosen_models(parsed))
     results = stages.train_controller(opened)
     ending(controller_lines(opened, results), "eval", "--run", opened.path)
     return results
+
+
+def chosen_models(parsed) -> list[str]:
+    """The option that --models changes, as KEY=VALUE."""
+    if not parsed.models:
+        return []
+    return [setting("controller.xrlflow.also", [model.strip() for model in parsed.models.split(",")])]

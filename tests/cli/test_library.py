@@ -140,6 +140,8 @@ def test_its_arguments_are_the_options_of_the_command(tmp_path, monkeypatch):
     said = config(options={"search.beam.width": 4, "eval.seeds": (1, 2), "cost.database": tmp_path / "d.db"})
     assert (said.search.beam.width, list(said.eval.seeds)) == (4, [1, 2])
     assert said.cost.database == str(tmp_path / "d.db")
+    numbers = config(options={"search.beam.width": np.int64(4), "eval.seeds": np.arange(2), "env.exact": np.True_})
+    assert (numbers.search.beam.width, list(numbers.eval.seeds), numbers.env.exact) == (4, [0, 1], True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from omegaconf import OmegaConf
 from controllers import CONTROLLERS
 from controllers.config import CONFIGS as CONTROLLER_CONFIGS
 from controllers.config import controller_config
+from rlflow.cli.main import parse
+from rlflow.cli.optimise import chosen_options
+from rlflow.cli.train_controller import chosen_models
 from rlflow.common.errors import RLFlowError
 from rlflow.common.options import options_of
 from rlflow.common.program import shape_words
@@ -159,6 +162,19 @@ def test_later_layers_win(tmp_path):
     assert load_config([second, first], base=base).seed == 2
     assert load_config(base=base).seed == 1
     assert config.collect.episodes == DEFAULT["collect"]["episodes"]
+
+
+@pytest.mark.parametrize(
+    "path", ["run #1/r.json", "2024", "null", "a: b.json", "[x]", "it's \"so\"", "größer/😀.json", "1e3"]
+)  # fmt: skip
+def test_a_path_of_the_command_line_is_taken_as_it_is(path):
+    """And not as a comment, a number, nothing, a mapping or a list."""
+    files = ["--receipt", path, "--controller", path]
+    chosen = chosen_options(parse(["optimise", "tiny_resnet18", "--out", "x.onnx", *files]))
+    models = chosen_models(parse(["train-controller", "--run", "x", "--models", f"tiny_resnet18, {path}"]))
+    config = load_config(overrides=[*chosen, *models])
+    assert config.optimise.receipt == config.optimise.controller == path
+    assert list(config.controller.xrlflow.also) == ["tiny_resnet18", path]
 
 
 def test_a_small_file_on_top(tmp_path):
