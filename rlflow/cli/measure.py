@@ -38,6 +38,7 @@ def add(commands) -> None:
 
 def run(parsed) -> dict:
     from rlflow.costs.measured import measure
+    from rlflow.deliver.validate.findings import json_number
     from rlflow.deliver.validate.models import Model
     from rlflow.deliver.validate.precision import is_low
     from rlflow.graph.typical import inputs_at, typical_sizes
@@ -55,9 +56,9 @@ def run(parsed) -> dict:
     say(f"measuring for {parsed.seconds:g} s, at most")
     result = measure(original, candidate, threads, parsed.seconds, parsed.sessions, parsed.seed, inputs)
     _keep(original, candidate, sizes, threads, result)
-    result["largest_relative_error"] = error
+    result["largest_relative_error"] = json_number(error)
     result["low_precision"] = is_low(Model.read(original).proto)
-    _end_with(parsed, result, len(inputs), shape_words(shapes, False))
+    _end_with(parsed, result, error, len(inputs), shape_words(shapes, False))
     return result
 
 
@@ -123,12 +124,12 @@ def _error(old, new) -> float:
     return 0.0 if np.array_equal(old, new) else np.inf
 
 
-def _end_with(parsed, result: dict, sizes: int, shapes: list[str]) -> None:
+def _end_with(parsed, result: dict, error: float, sizes: int, shapes: list[str]) -> None:
     from rlflow.deliver.choice import is_faster
     from rlflow.deliver.options import EvalOptions
     from rlflow.reports.markdown import measured_text
 
-    error, tolerance = result["largest_relative_error"], EvalOptions.tolerance
+    tolerance = EvalOptions.tolerance
     outputs = f"outputs compared on {counted(len(SEEDS) * sizes, 'random input')}, largest relative error {error:.1e}"
     apart = ""
     if error > tolerance:

@@ -54,6 +54,15 @@ def test_outputs_that_differ_are_told(capsys, files):
     assert "the two do not compute the same" in done.ending["sure"] and " validate " in done.ending["next"]
 
 
+def test_integers_that_differ_are_said_in_valid_json(capsys, files):
+    whole = "g (float[N,64] x) => (int64[N,64] y) { h = %s(x) y = Cast<to = 7>(h) }"
+    for name, op in {"fast": "Ceil", "other": "Floor"}.items():
+        save_model(model(whole % op), files / f"{name}.onnx")
+    done, _ = measure(capsys, files, "fast", "other", "--seconds", "0.1", "--sessions", "1", "--shape", "N=64")
+    result = json.loads((files / "measured.json").read_text(), parse_constant=pytest.fail)
+    assert result["largest_relative_error"] == "inf" and "relative error inf, more than" in done.ending["sure"]
+
+
 def test_outputs_that_differ_in_half_precision_are_not_judged(capsys, files):
     for name, body in {"fast": FAST, "other": OTHER}.items():
         save_model(model(body.replace("float[", "float16[")), files / f"{name}.onnx")

@@ -62,9 +62,9 @@ class Findings:
 
     def to_dict(self) -> dict:
         """JSON-able: an infinite error becomes the text "inf". `sizes` says of each size how it went there."""
-        findings = [asdict(f) | {"value": _json_number(f.value)} for f in self.findings]
-        sizes = [each | {"max_error": _json_number(each["max_error"])} for each in self.at_sizes()]
-        return {"ok": self.ok, "max_error": _json_number(self.max_error), "sizes": sizes, "findings": findings}
+        findings = [asdict(f) | {"value": json_number(f.value)} for f in self.findings]
+        sizes = [each | {"max_error": json_number(each["max_error"])} for each in self.at_sizes()]
+        return {"ok": self.ok, "max_error": json_number(self.max_error), "sizes": sizes, "findings": findings}
 
     def at_sizes(self) -> list[dict]:
         """For each size, in the order in which they were looked at: its `sizes`, `verdict` and `max_error`."""
@@ -139,5 +139,6 @@ def equal_sizes_text(findings: Sequence[Mapping]) -> str:
     return f"equal at {count} ({names}): {listed}" + (f"; {left} not compared" if left else "")
 
 
-def _json_number(value: float | None) -> float | str | None:
+def json_number(value: float | None) -> float | str | None:
+    """The number; where JSON has none for it, "inf" or "nan"."""
     return value if value is None or np.isfinite(value) else str(value)
