@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlflow.common.files import write_text
+from rlflow.common.markdown import escaped
 from rlflow.deliver.validate.findings import Findings
 from rlflow.deliver.validate.known_faults import ONNXRUNTIME, known_faults, named
 from rlflow.deliver.without import Chain, Rewrites
@@ -163,7 +164,8 @@ def write_fault_report(
                 "| ---: | --- | ---: | --- | --- |",
             ]
             lines += [
-                f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} | {each['message']} |"
+                f"| {each['step']} | `{each['rule']}` | {each['location']} | {each['blame']} "
+                f"| {escaped(each['message'])} |"
                 for each in blamed
             ]
             lines += [

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_json, write_text
+from rlflow.common.markdown import escaped
 from rlflow.reports import charts
 from rlflow.reports.comparison import NONE, Run, candidate_rows, rule_counts, summary, times
 from rlflow.reports.html import learning_curves
@@ -137,7 +138,7 @@ def _gains(entries: Sequence[Mapping]):
 
 def _markdown(result: Mapping, figures: Mapping) -> str:
     pictures = {name: f"![{name}]({name}.png)" for name in figures}
-    curves = [f"{_one_line(figures[name][0])}\n\n{pictures[name]}" for name in figures if name.startswith("curve")]
+    curves = [f"{escaped(figures[name][0])}\n\n{pictures[name]}" for name in figures if name.startswith("curve")]
     sections = [
         "# Runs compared", NOTE, "## Improvement", _rows(HEAD, map(cells, result["summary"])), pictures["gains"],
         "## Rules applied", RULES, pictures.get("rules", "None."),
@@ -149,13 +150,7 @@ def _markdown(result: Mapping, figures: Mapping) -> str:
 
 def _rows(head: Sequence[str], rows) -> str:
     lines_of = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(_one_line(cell).replace("|", "\\|") for cell in row) + " |" for row in lines_of
-    )
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", " ")
+    return "\n".join("| " + " | ".join(map(escaped, row)) + " |" for row in lines_of)
 
 
 def _html(result: Mapping, figures: Mapping) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlflow.common.files import write_text
+from rlflow.common.markdown import escaped
 from rlflow.deliver.candidates import measurement_seconds
 from rlflow.deliver.choice import is_faster, losses
 from rlflow.deliver.validate.findings import checks_text, equal_sizes_text, fixed_text, verdict
@@ -126,8 +127,8 @@ def one_thread_text(outcome: dict) -> str | None:
 
 def _summary(outcome: dict) -> str:
     return (
-        f"**{summary_line(outcome)}**\n\n{certainty_line(outcome)}\n\n"
-        f"Delivered: `{Path(outcome['optimised']).name}`, chosen because: {outcome['reason']}.\n\n"
+        f"**{escaped(summary_line(outcome))}**\n\n{escaped(certainty_line(outcome))}\n\n"
+        f"Delivered: `{Path(outcome['optimised']).name}`, chosen because: {escaped(outcome['reason'])}.\n\n"
         "*Estimated* is a sum of single-operator costs, *measured* the end-to-end latency in ONNX Runtime. "
         "They are different things and are never mixed."
     )
@@ -209,7 +210,7 @@ def _equality(outcome: dict) -> str:
         return "The original is returned unchanged."
     rows = ["| check | result | |", "| --- | --- | --- |"]
     for finding in outcome["candidates"][outcome["delivered"]]["findings"]:
-        rows.append(f"| {finding['kind']} | {verdict(finding)} | {finding['message']} |")
+        rows.append(f"| {finding['kind']} | {verdict(finding)} | {escaped(finding['message'])} |")
     return "\n".join(rows)
 
 

@@ -1,11 +1,14 @@
 """What is said of a delivery, in a sentence: measured and estimated apart, and no more than was shown."""
 
 import copy
+import re
 
 import pytest
 
 from benchmarks.demo import LAST, last_lines_hold
-from rlflow.reports.markdown import certainty_line, measured_text, summary_line
+from rlflow.deliver.repair import write_fault_report
+from rlflow.reports.comparison_report import HEAD, _rows
+from rlflow.reports.markdown import _equality, certainty_line, measured_text, summary_line
 
 MEASURED = {
     "ratio": 0.847, "interval": [0.8456, 0.8484], "verdict": "faster", "original_ms": 2.0, "candidate_ms": 1.694,
@@ -84,6 +87,33 @@ def test_the_original_is_returned_because():
     assert summary_line(result) == "No gain: no gain was found; the original is returned."
     assert certainty_line(result).startswith("beam: measured 10.0 % slower (1.100")  # why not
     assert certainty_line(result | {"candidates": {}}) == "The file is the original, unchanged."
+
+
+def table_of_checks(message: str, path) -> str:
+    result = outcome()
+    result["candidates"]["beam"]["findings"] = [{"kind": "numerics", "ok": False, "message": message}]
+    return _equality(result)
+
+
+def table_of_faults(message: str, path) -> str:
+    left_out = {"step": 0, "rule": "r", "location": 0, "blame": "rule", "message": message}
+    write_fault_report(path, "model", "machine", {}, {"beam": {"left_out": [left_out]}}, [])
+    return path.read_text()
+
+
+def table_of_runs(message: str, path) -> str:
+    return _rows(HEAD, [[message] * len(HEAD)])
+
+
+@pytest.mark.parametrize("table", [table_of_checks, table_of_faults, table_of_runs])
+def test_what_a_stranger_named_is_one_cell_and_asks_for_nothing(table, tmp_path):
+    name = "a|b\\|c\r\nd ![](http://x/y.png) <img src=http://x>"
+    plain, hostile = (table(f"output '{text}' parts", tmp_path / "report.md") for text in ("y", name))
+    active = re.compile(r"(?<!\\)(?:\\\\)*[|<\[!]")  # not escaped
+    assert len(hostile.splitlines()) == len(plain.splitlines())
+    assert [active.findall(line) for line in hostile.splitlines()] == [
+        active.findall(line) for line in plain.splitlines()
+    ]
 
 
 def test_the_bar_of_the_demo_asks_for_every_one_of_its_last_lines():
