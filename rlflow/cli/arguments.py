@@ -14,18 +14,22 @@ of them. Each iteration says how far the dream was off about the controller's ow
 from them. Everything of an iteration lies in DIR/iterations; a killed command goes on there."""
 
 
-def add_command(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
+def add_command(
+    commands, name: str, function, text: str, page: str | None = None, resumes: bool | str = False
+) -> argparse.ArgumentParser:
     """A command with the two arguments that all have.
 
     Args:
       commands: what `add_subparsers` returned.
       function: parsed arguments → results, which --json writes.
       text: what it does, in a line.  page: the same at length, shown by --help as it stands.
+      resumes: whether, stopped at any moment, the same command goes on from there; or the argument that has to be
+        given for that.
     """
     command = commands.add_parser(name, help=text, description=page or text)
     if page:
         command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.set_defaults(function=function)
+    command.set_defaults(function=function, resumes=resumes)
     command.add_argument("--json", metavar="FILE", help="write the results as JSON")
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return command
@@ -87,7 +91,7 @@ def chosen_sizes(parsed) -> list[str]:
 
 def add_stage(commands, name: str, function, text: str, page: str | None = None) -> argparse.ArgumentParser:
     """A command that works in a run folder."""
-    command = add_command(commands, name, function, text, page)
+    command = add_command(commands, name, function, text, page, resumes=True)
     add_options(command)
     command.add_argument("--run", required=True, metavar="DIR", help="folder of the run; everything goes there")
     command.add_argument("--model", help="a zoo name or the path of an ONNX file (once per run folder)")

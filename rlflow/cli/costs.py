@@ -41,7 +41,7 @@ def add(commands) -> None:
     commands = commands.add_parser("costs", help=TEXT).add_subparsers(required=True, metavar="COMMAND")
     show = add_database_command(commands, "show", run_show, SHOW)
     add_choice(show)
-    record = add_database_command(commands, "record", run_record, RECORD, RECORD_PAGE)
+    record = add_database_command(commands, "record", run_record, RECORD, RECORD_PAGE, resumes=True)
     record.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     add_threads(record)
     seconds = "for what rewrites need (default: 300); the model's own kernels are all timed, however long that takes"
@@ -64,8 +64,10 @@ def add(commands) -> None:
     add_threads(add_database_command(commands, "learn", run_learn, LEARN, LEARN_PAGE))
 
 
-def add_database_command(commands, name: str, function, text: str, page: str | None = None):
-    command = add_command(commands, name, function, text, page)
+def add_database_command(
+    commands, name: str, function, text: str, page: str | None = None, resumes: bool = False
+):
+    command = add_command(commands, name, function, text, page, resumes)
     database = "the SQLite file (default: the user's own, as for cost.database=null)"
     command.add_argument("--database", metavar="FILE", help=database)
     return command

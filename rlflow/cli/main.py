@@ -68,7 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: unexpected {type(error).__name__}: {text} (--debug shows where)", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        resumes = parsed.resumes is True or (parsed.resumes and getattr(parsed, parsed.resumes) is not None)
+        print("stopped; the same command goes on from here" if resumes else "stopped", file=sys.stderr)
         return 130
 
 

@@ -47,7 +47,7 @@ LEARNING = {"collect", "world_model", "iterations", "dream", "controller"}  # gr
 
 
 def add(commands) -> None:
-    command = add_command(commands, "optimise", run, TEXT, PAGE + ITERATIONS)
+    command = add_command(commands, "optimise", run, TEXT, PAGE + ITERATIONS, resumes=True)
     add_options(command)
     command.add_argument("model", metavar="MODEL", help="the path of an ONNX file or a zoo name")
     command.add_argument("--out", required=True, metavar="FILE", help="where the optimised model goes")

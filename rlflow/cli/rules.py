@@ -36,7 +36,7 @@ def add(commands) -> None:
 
 
 def add_enumerate(commands) -> None:
-    command = add_command(commands, "enumerate", run_enumerate, ENUMERATE)
+    command = add_command(commands, "enumerate", run_enumerate, ENUMERATE, resumes="folder")
     command.add_argument("--operators", type=int, default=4, metavar="N", help="operators of a side, at most")
     folder = "where checkpoints are kept; the same command goes on from there"
     command.add_argument("--folder", metavar="DIR", help=folder)

@@ -29,7 +29,7 @@ DIR/report.md has the table and plots, trials.csv and trials.json one row a run,
 
 
 def add(commands) -> None:
-    command = add_command(commands, "sweep", run, TEXT, PAGE)
+    command = add_command(commands, "sweep", run, TEXT, PAGE, resumes=True)
     command.add_argument("file", metavar="SWEEP.yaml", help="for example one of configs/sweeps/")
     command.add_argument("--run", required=True, metavar="DIR", help="folder of the sweep; everything goes there")
 

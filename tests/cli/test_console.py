@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.demo import MOST, said
 from rlflow.cli.bound import percent_up
+from rlflow.cli.main import parse
 from tests.commands import Done, in_process
 
 
@@ -57,6 +58,26 @@ def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     for name, text in ending.items():
         if name not in ("result", "sure", "next"):
             assert (tmp_path / text).exists(), (name, text)
+
+
+@pytest.mark.parametrize("resumes, words", [
+    *((True, f"{stage} --run x") for stage in ("collect", "train-wm", "train-controller", "eval")),
+    (True, "optimise tiny_resnet18 --out x.onnx"), (True, "sweep x.yaml --run x"), (True, "costs record tiny_resnet18"),
+    (True, "rules enumerate --folder x"), (False, "rules enumerate"), (False, "rules explain tiny_resnet18"),
+    (False, "rules prove"), (False, "search --method beam --model tiny_resnet18 --out x.onnx"),
+    (False, "memory x.onnx --out y.onnx"), (False, "validate x.onnx y.onnx"), (False, "measure x.onnx y.onnx"),
+    (False, "bound --model x.onnx"), (False, "replay x.json --model x.onnx --out y.onnx"), (False, "costs calibrate"),
+])  # fmt: skip
+def test_who_stops_a_command_reads_that_it_goes_on_only_where_it_does(resumes, words, tmp_path, capsys, monkeypatch):
+    def stopped(parsed):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    parsed = parse(words.split())
+    parsed.function = stopped
+    monkeypatch.setattr("rlflow.cli.main.parse", lambda arguments: parsed)
+    done = in_process(capsys)
+    assert done.code == 130 and ("goes on from here" in done.err) is resumes and done.err.startswith("stopped")
 
 
 def test_what_is_typed_next_knows_the_model_and_what_was_chosen(optimised, tmp_path, capsys):
