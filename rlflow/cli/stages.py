@@ -151,8 +151,7 @@ def evaluate(run, result=None) -> dict:
             candidates.append(_greedy(run))
         candidates.append(_random(run, controller.interactions))
         if result is not None:
-            names = [candidate.name for candidate in candidates]
-            candidates += [candidate for candidate in result.candidates() if candidate.name not in names]
+            candidates = _together(candidates, result.candidates())
             result.offer(controller)
         outcome = run.spec.deliver(run.task, candidates, run.path / "eval", config)
         outcome["dreamt"] = _dream_and_reality(run, trained, tries) if model is not None else []
@@ -166,6 +165,15 @@ def evaluate(run, result=None) -> dict:
     except (Exception, KeyboardInterrupt) as error:  # the stage is finished, with or without pictures
         say(f"dream and reality are not drawn: {first_line(error)}")
     return outcome
+
+
+def _together(candidates: list[Candidate], others: list[Candidate]) -> list[Candidate]:
+    """All of them; of two of one name the better: the control and the search `greedy` make other rewrites."""
+    result = {candidate.name: candidate for candidate in candidates}
+    for other in others:
+        if other.name not in result or other.state.objective < result[other.name].state.objective:
+            result[other.name] = other
+    return list(result.values())
 
 
 def _draw(run, model, actors: list, tries: list) -> None:

@@ -5,14 +5,17 @@ import pytest
 from rlflow.cli import stages
 from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_json
+from rlflow.deliver.best_so_far import BestSoFar
+from rlflow.deliver.candidates import Candidate
 from rlflow.runs.folder import RunFolder
+from rlflow.search.greedy import greedy
 from tests.commands import ROOT
 
 OPTIONS = ("world_model.name=edits", "controller.name=random", "eval.seeds=[0]")
 
 
-def opened(folder, **more) -> RunFolder:
-    return RunFolder.open(folder, "tiny_squeezenet1_1", [ROOT / "tests" / "tiny.yaml"], OPTIONS, **more)
+def opened(folder, *options) -> RunFolder:
+    return RunFolder.open(folder, "tiny_squeezenet1_1", [ROOT / "tests" / "tiny.yaml"], OPTIONS + options)
 
 
 def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
@@ -33,6 +36,19 @@ def test_a_stage_leaves_what_it_returns_and_the_next_one_needs_it(tmp_path):
     assert set(outcome["candidates"]) == {"controller", "greedy", "random"}
     assert all(candidate["equal"] for candidate in outcome["candidates"].values())
     assert set(stages.evaluate_world_model(run)) == {"held-out random", "random-1"}
+
+
+def test_of_a_search_and_a_control_of_one_name_the_better_competes(tmp_path):
+    """Either may be: the search carries out rewrites that are alike at once, the control single ones."""
+    run = opened(tmp_path / "run", "eval.greedy_steps=1")
+    better = greedy(run.task.initial, 2)
+    result = BestSoFar(run.task, tmp_path / "best-so-far.json")
+    result.offer(Candidate("greedy", better.state, better.actions, 0, 0.0))
+    result.offer(Candidate("random", run.task.initial, [], 0, 0.0))
+    candidates = stages.learn(run, result)["eval"]["candidates"]
+    assert list(candidates) == ["controller", "greedy", "random"]
+    assert candidates["greedy"]["objective"] == better.state.objective < greedy(run.task.initial, 1).state.objective
+    assert candidates["random"]["interactions"] > 0
 
 
 def test_all_stages_in_one_call_are_the_stages_one_by_one(tmp_path):
