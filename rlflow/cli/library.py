@@ -19,7 +19,7 @@ from rlflow.cli import optimisation
 from rlflow.cli.arguments import chosen_sizes, setting
 from rlflow.cli.ending import say_lines
 from rlflow.cli.optimise import chosen_options
-from rlflow.cli.outcome import copy_delivery, copy_receipt
+from rlflow.cli.outcome import copy_with_receipt
 from rlflow.cli.wiring import check_apart, check_names
 from rlflow.common.errors import RLFlowError, first_line
 from rlflow.common.files import read_json, write_bytes
@@ -109,8 +109,7 @@ class Optimised:
         Weights above 2 GB lie in FILE.onnx.data. Raises RLFlowError where that cannot be written, or the original lies.
         """
         check_apart(self.source, path, "save")
-        copy_delivery(self.outcome, Path(path))
-        copy_receipt(self.outcome, Path(path))
+        copy_with_receipt(self.outcome, Path(path))
 
     def __str__(self) -> str:
         if self.is_original:

@@ -59,12 +59,12 @@ def copy_delivery(outcome: dict, out: Path) -> None:
     copy_fault_report(outcome, out)
 
 
-def copy_receipt(outcome: dict, out: Path) -> None:
-    """Puts the receipt beside the file that is delivered, and takes away that of an earlier one."""
+def copy_with_receipt(outcome: dict, out: Path) -> None:
+    """As `copy_delivery`, and its receipt. That of an earlier one goes first: no model lies beside another's."""
     beside = out.with_suffix(".receipt.json")
-    if outcome["delivered"] == "original":
-        beside.unlink(missing_ok=True)
-    else:
+    beside.unlink(missing_ok=True)
+    copy_delivery(outcome, out)
+    if outcome["delivered"] != "original":
         copy_file(Path(outcome["optimised"]).with_name("receipt.json"), beside)
 
 

@@ -57,7 +57,7 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
 
     measure: against the original, for `eval.measure_seconds`; what is delivered then, `eval.accept` says.
     """
-    from rlflow.cli.outcome import copy_delivery, copy_receipt
+    from rlflow.cli.outcome import copy_with_receipt
     from rlflow.deliver.candidates import Candidate
     from rlflow.env.alike import start_of
     from rlflow.search.search import Limits, run_search
@@ -72,8 +72,7 @@ def search(run, method: str, out: Path, measure: bool) -> dict:
     candidate = Candidate(method, answer.state, answer.actions, answer.interactions, answer.seconds)
     seconds = config.eval.measure_seconds if measure else 0.0
     outcome = run.spec.deliver(run.task, [candidate], run.path, config, measure_seconds=seconds)
-    copy_delivery(outcome, out)
-    copy_receipt(outcome, out)
+    copy_with_receipt(outcome, out)
     end_with(run, method, answer, outcome, out)
     trace = [{"seconds": s, "interactions": n, "best_ps": ps} for s, n, ps in answer.trace]
     return {"method": method, "stop": answer.stop, "trace": trace, **outcome, "optimised": str(out)}

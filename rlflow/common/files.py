@@ -31,14 +31,19 @@ def write_bytes(path: Path | str, data: bytes) -> None:
         file.write(data)
 
 
-def copy_file(source: Path | str, path: Path | str) -> None:
-    """Copies `source` to `path` atomically. Raises RLFlowError if it cannot be read or the disk refuses."""
+def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None) -> None:
+    """Copies `source` to `path` atomically. Raises RLFlowError if it cannot be read or the disk refuses.
+
+    outdated: a file that does not go with the copy; removed before that takes its name.
+    """
     try:
         original = open(source, "rb")
     except OSError as error:
         raise RLFlowError(f"cannot read {source}: {error.strerror or error}") from error
     with original, new_file(path) as file:
         shutil.copyfileobj(original, file, 1 << 20)
+        if outdated is not None:
+            outdated.unlink(missing_ok=True)
 
 
 def check_writable(path: Path | str) -> None:

@@ -11,7 +11,8 @@ from rlflow.graph.onnx_writer import save_model
 
 
 def copy_model(source: Path, out: Path, same: bool) -> None:
-    """Copies a model, its external weights first, so that the model is there only if all of it is.
+    """Copies a model, its external weights first, so that the model is there only if all of it is. One that was there
+    is removed before they come: they would be read as its own.
 
     Args:
       same: whether the copy must be the same byte for byte. If not, weights that lie in a file named after the
@@ -21,12 +22,13 @@ def copy_model(source: Path, out: Path, same: bool) -> None:
     """
     renamed = {} if same else {f"{source.name}.data": f"{out.name}.data"}
     locations = external_files(source)
-    for location in locations:
-        weights, copy = source.parent / location, out.parent / renamed.get(location, location)
+    copies = [(source.parent / location, out.parent / renamed.get(location, location)) for location in locations]
+    for location, (weights, copy) in zip(locations, copies, strict=True):
         if location not in renamed and copy.exists() and file_hash(copy) != file_hash(weights):
             raise RLFlowError(f"{out} needs its weights in {copy}, which is another file already; name another folder")
+    for weights, copy in copies:
         if not copy.exists() or not copy.samefile(weights):
-            copy_file(weights, copy)
+            copy_file(weights, copy, outdated=out)
     if not renamed.keys() & set(locations):
         copy_file(source, out)
         return

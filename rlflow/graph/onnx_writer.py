@@ -34,7 +34,8 @@ def to_model(graph: Graph) -> onnx.ModelProto:
 def save_graph(graph: Graph, path: Path | str) -> None:
     """Writes the model atomically.
 
-    Where protobuf's limit asks for it, the weights go to `<name>.data` beside it, one in memory at a time.
+    Where protobuf's limit asks for it, the weights go to `<name>.data` beside it, one in memory at a time. A model that
+    was there is removed before they do: other weights would be read as its own.
     """
     path, writer = Path(path), _Writer(graph)
     if writer.fits_into_one_file:
@@ -43,6 +44,7 @@ def save_graph(graph: Graph, path: Path | str) -> None:
     data = path.with_name(f"{path.name}.data")
     with new_file(data) as file:
         model = writer.with_weights_outside(data.name, file.write)
+        path.unlink(missing_ok=True)
     save_model(model, path)
 
 

@@ -67,6 +67,18 @@ def test_save_writes_the_model_and_its_receipt_and_never_over_the_original(resul
         result.save(result.source)
 
 
+def test_killed_while_it_saves_no_model_lies_beside_an_earlier_receipt(result, tmp_path, monkeypatch):
+    (tmp_path / "faster.receipt.json").write_text("{}")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rlflow.cli.outcome.copy_fault_report", killed)
+    with pytest.raises(KeyboardInterrupt):
+        result.save(tmp_path / "faster.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["faster.onnx"]
+
+
 def test_a_temporary_run_lives_as_long_as_its_result():
     result = quick("tiny_squeezenet1_1")
     folder = result.run

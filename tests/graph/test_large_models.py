@@ -195,6 +195,41 @@ def test_an_original_is_copied_byte_for_byte_but_never_over_another_models_weigh
     assert not (tmp_path / "out" / "other.onnx").exists()
 
 
+def test_where_weights_are_replaced_no_model_lies_that_would_read_them_wrongly(tmp_path, rewritten, limit, monkeypatch):
+    """Killed after the weights and before the model, of a copy and of what is written anew."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    made = [with_weights_outside(tmp_path / f"{value}", value, "m", "m.onnx.data") for value in (1.0, 2.0)]
+    copied, written = tmp_path / "out" / "copied.onnx", tmp_path / "out" / "written.onnx"
+    copy_model(made[0], copied, same=False)
+    copy_model(made[0], written, same=False)
+    old = (tmp_path / "out" / "written.onnx.data").read_bytes()
+    monkeypatch.setattr("rlflow.graph.onnx_copy.save_model", killed)
+    monkeypatch.setattr(onnx_writer, "save_model", killed)
+    for write in (lambda: copy_model(made[1], copied, same=False), lambda: save_graph(rewritten[0], written)):
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert (tmp_path / "out" / "copied.onnx.data").read_bytes() == (tmp_path / "2.0" / "m.onnx.data").read_bytes()
+    assert (tmp_path / "out" / "written.onnx.data").read_bytes() != old
+    assert not copied.exists() and not written.exists()
+
+
+def test_a_copy_that_is_refused_leaves_an_earlier_one_as_it_was(tmp_path):
+    old, new = (with_weights_outside(tmp_path / f"{value}", value, "m", "m.onnx.data") for value in (1.0, 2.0))
+    model = onnx.load(new, load_external_data=False)
+    model.graph.initializer[1].external_data[0].value = "z.bin"  # which comes after the weights
+    onnx.save(model, new)
+    copy_model(old, tmp_path / "out" / "m.onnx", same=False)
+    for folder, content in (("2.0", bytes(4096)), ("out", b"another's")):
+        (tmp_path / folder / "z.bin").write_bytes(content)
+    before = [path.read_bytes() for path in model_files(tmp_path / "out" / "m.onnx")]
+    with pytest.raises(RLFlowError, match="z.bin, which is another file already"):
+        copy_model(new, tmp_path / "out" / "m.onnx", same=False)
+    assert [path.read_bytes() for path in model_files(tmp_path / "out" / "m.onnx")] == before
+
+
 def test_a_run_notices_that_weights_outside_the_file_have_changed(tmp_path):
     source = with_weights_outside(tmp_path / "m", 1.0)
     for _ in range(2):
