@@ -26,7 +26,7 @@ from controllers.config import PlannerConfig
 from controllers.plans import Plan, empty_plan, plan_along, shortened
 from controllers.random import uniform_actions
 from controllers.search_progress import SearchProgress
-from rlflow.search.search import Limits, SearchResult, numbered, run_search
+from rlflow.search.search import Limits, SearchResult, numbered, run_search, uninterrupted
 from worldmodel.base import DreamtState
 
 SHOTS = 64  # episodes sampled side by side
@@ -122,7 +122,8 @@ class Planner(Controller):
                 limit = int(share * self.config.steps / len(origins))
                 if not limit:
                     continue
-                result = run_search(method, origin, Limits(interactions=limit), seed, progress, **asdict(options))
+                limits = Limits(interactions=limit)
+                result = uninterrupted(run_search(method, origin, limits, seed, progress, **asdict(options)))
                 best = self._count(result, best, progress)
                 line = f"by {method}, which ended by '{result.stop}'"
                 candidates.append(Candidate(result.state.objective, before + result.actions, line))

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from rlflow.search.options import BeamOptions
-from rlflow.search.search import Limits, run_search
+from rlflow.search.search import Limits, run_search, uninterrupted
 
 INTERACTIONS = 10_000  # rewrites that beam search may try, of each model
 
@@ -28,8 +28,8 @@ def demonstrations(env: gymnasium.Env, seed: int) -> tuple[list[Demonstration], 
     """(of each model of the environment what beam search did; the rewrites that it tried)."""
     result, interactions = [], 0
     for one in env.get_wrapper_attr("envs") if env.has_wrapper_attr("envs") else [env]:
-        limits = Limits(interactions=INTERACTIONS)
-        search = run_search("beam", one.unwrapped.task.initial, limits, seed, **asdict(BeamOptions()))
+        start, limits = one.unwrapped.task.initial, Limits(interactions=INTERACTIONS)
+        search = uninterrupted(run_search("beam", start, limits, seed, **asdict(BeamOptions())))
         interactions += search.interactions
         shown = [Demonstration(*seen) for seen in one.get_wrapper_attr("replayed")(search.actions)]
         result += shown if may_stop(shown[-1].observation) else shown[:-1]

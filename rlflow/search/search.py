@@ -147,6 +147,14 @@ def run_search(
     return SearchResult(state, actions, search.interactions, stop, seconds, search.trace)
 
 
+def uninterrupted(result: SearchResult) -> SearchResult:
+    """A result that something else is built on, which half of a search would falsify. Raises KeyboardInterrupt again
+    where the search was interrupted."""
+    if result.stop == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
 def numbered(start: LocalState, path: "Path | None") -> tuple[LocalState, list[tuple[int, int]]]:
     """The actions of a path, without detours that return to an earlier graph of it, and the state at their end."""
     first = start.single if isinstance(start, CompoundState) else start

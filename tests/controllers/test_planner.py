@@ -158,6 +158,19 @@ def test_a_half_written_folder_is_planned_anew(toy, tmp_path):
     assert bytes_of(tmp_path / "half") == bytes_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("last", [30, 300])
+def test_an_interrupted_search_is_no_plan(toy, tmp_path, last):
+    """Neither beam search, nor annealing after it; what asked for the plan is interrupted, and nothing is saved."""
+
+    def interrupt(done, total):
+        if done == last:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        planned(toy, tmp_path, progress=interrupt)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("annealing", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_tiny_limit_works(toy, tmp_path, steps, annealing):

@@ -21,6 +21,7 @@ from rlflow.env.in_turn import InTurn
 from rlflow.env.rewards import relative
 from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.search.greedy import greedy
+from rlflow.search.search import Search
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 
@@ -206,6 +207,16 @@ def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
     monkeypatch.setattr(imitation, "INTERACTIONS", 3)
     cut, interactions = demonstrations(shown("tiny_squeezenet1_1"), 0)
     assert interactions == 3 and whole[-1].choice == 0 and all(one.choice for one in cut)
+
+
+def test_an_interrupted_search_is_not_imitated(tmp_path, monkeypatch):
+    def interrupted(self, state, match):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "follow", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        XRLflow(replace(SMALL, imitate=1)).train(environment, 0, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_beside_what_learnt_from_gains_plays_what_it_was_before(tmp_path):
