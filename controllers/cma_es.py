@@ -203,8 +203,9 @@ class CMAES(Controller):
     def replayed(self, seed) -> Widened:
         """The search in the state that `history` brought it to."""
         config, first = self.config, 0
+        biases = self.reachable.sum() + 1  # of the choices and of u
         search = Widened(
-            self.scores.start, self.reachable.sum(), config.priorities_first * config.popsize, sigma0=config.sigma0,
+            self.scores.start, biases, config.priorities_first * config.popsize, sigma0=config.sigma0,
             popsize=config.popsize, full_covariance=config.full_covariance, patience=config.patience, seed=seed,
         )  # fmt: skip
         while first < len(self.history):
@@ -213,8 +214,8 @@ class CMAES(Controller):
             first += size
         if not np.array_equal(search.mean, self.mean):
             raise RLFlowError(
-                "the CMA-ES checkpoint was written with another version of cma or numpy and cannot be continued; "
-                "it can still act: train into an empty folder to start anew"
+                "the CMA-ES checkpoint was written with another version of cma or numpy, or of RLFlow, and cannot be "
+                "continued; it can still act: train into an empty folder to start anew"
             )
         return search
 

@@ -187,6 +187,22 @@ def test_the_last_weights_are_searched_through_first_and_all_from_where_that_end
     assert at_once.ask().std(axis=0).min() > 0.01
 
 
+def test_the_first_generations_search_through_all_priorities_and_nothing_else():
+    """The bias of each choice, the first one's too, and u."""
+    controller = make(CMAES, CMAESConfig(policy="linear", popsize=8), Identity)
+    spread = controller.replayed(0).ask().std(axis=0)
+    biases = Identity.N + 2  # the rules, NO-OP and u
+    assert (spread[:-biases] == 0).all() and (spread[-biases:] > 0).all()
+
+
+def test_a_search_through_priorities_has_no_others_to_go_on_to(tmp_path):
+    """And does not begin anew after the generations that are for them alone."""
+    for first in (0, 2):
+        config = CMAESConfig(policy="priorities", generations=4, popsize=6, dreams=1, priorities_first=first)
+        make(CMAES, config, Identity).train(vector(Identity), 0, tmp_path / str(first))
+    same_arrays(tmp_path / "0", tmp_path / "2")
+
+
 def test_covariances_are_learnt_up_to_the_limit():
     def correlated(search):
         for _ in range(60):
