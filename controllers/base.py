@@ -112,6 +112,10 @@ class Learner:
         """Who plays when it acts on a real graph, each in turn."""
         return [self]
 
+    def first_checkpoint(self) -> int:
+        """Steps of all copies, evaluations left out, before which nothing that was learnt is kept."""
+        return 0
+
     def arrays(self) -> dict[str, np.ndarray]:
         """All that was learnt, and all that is needed to go on learning bit for bit."""
         raise NotImplementedError("arrays() -> {name: array}")

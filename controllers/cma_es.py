@@ -100,6 +100,11 @@ class CMAES(Controller):
         location = before[row, choice] - before[row, first] + position
         return np.stack([self.xfer_ids[choice], location], axis=1).astype(np.int64)
 
+    def first_checkpoint(self):
+        """Those of `explore` at least."""
+        config = self.config
+        return config.popsize * config.dreams * (RANDOM_STEPS + min(RANDOM_STEPS, config.max_steps))
+
     def train(self, make_env, seed, folder, log=None, progress=None):
         self.resume(folder, seed)
         config = self.config

@@ -86,27 +86,40 @@ class Planner(Controller):
         return np.stack([xfer_ids, np.zeros(len(counts), np.int64)], axis=1).astype(np.int64)
 
     def train(self, make_env, seed, folder, log=None, progress=None):
-        """Plans anew whatever `folder` holds: a plan is a function of the dream and the seed."""
+        """Samples on where `folder` holds samples' plan. Searches plan anew: their plan is a function of the dream and
+        the seed."""
         self.resume(folder, seed)
-        self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
         reported = SearchProgress(self.config.steps, log, progress)
         env = self.open(make_env, SHOTS)
         try:
             start = env.searchable(self.config.uncertainty_limit) if isinstance(env, DreamOfOneStart) else None
-            detail = self.shoot(env, seed, reported) if start is None else self.search(start, seed, reported)
+            if start is None:
+                detail = self.shoot(env, seed, folder, reported)
+            else:
+                detail = self.search(start, seed, reported)
         finally:
             env.close()
         reported.finish()
         self.save(folder)
         return {
-            "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.plan.dreamt_return,
-            "iterations": len(self.plan.actions), "env_steps": self.env_steps, "dreamt_steps": len(self.plan.actions),
+            "stop_reason": StopReason.BUDGET, "detail": detail, "best_return": self.best_return,
+            "iterations": self.iterations, "env_steps": self.env_steps, "dreamt_steps": len(self.plan.actions),
         }  # fmt: skip
+
+    @property
+    def best_return(self) -> float:
+        return self.plan.dreamt_return
+
+    @property
+    def iterations(self) -> int:
+        """Actions of the plan."""
+        return len(self.plan.actions)
 
     # -- where dreamt states can be searched ---------------------------------------------------------
 
     def search(self, start: DreamtState, seed: int, progress: SearchProgress) -> str:
         """Takes the cheapest of the searches' results as the plan; returns a line about it."""
+        self.plan, self.env_steps = empty_plan(self.shapes.n_xfer_ids), 0
         remembered, way = numbered(start, start.remembered())
         origins = [(start, [])]
         if way:
@@ -146,14 +159,16 @@ class Planner(Controller):
 
     # -- where they cannot ---------------------------------------------------------------------------
 
-    def shoot(self, env, seed: int, progress: SearchProgress) -> str:
-        """Takes the best of sampled episodes again and again; returns a line about it."""
+    def shoot(self, env, seed: int, folder, progress: SearchProgress) -> str:
+        """Takes the best of sampled episodes again and again, and keeps it in the folder; returns a line about it."""
+        progress.update(self.env_steps)
         while self.env_steps < self.config.steps:
             before = self.env_steps
             plans = self.sampled(env, derive_seed(seed, before))
             for plan in plans:
                 if plan.dreamt_return > self.plan.dreamt_return:
                     self.plan = plan
+            self.save(folder)
             progress.update(self.env_steps - before)
             mean = float(np.mean([plan.dreamt_return for plan in plans]))
             progress.log([(self.env_steps, {"return": mean, "best_return": self.plan.dreamt_return})])
@@ -169,7 +184,7 @@ class Planner(Controller):
             actions.append(self.act(observation, greedy=False, rng=rng))
             observation, gained, terminated, truncated, _ = env.step(actions[-1])
             rewards.append(np.where(playing, gained, 0.0))
-            self.env_steps += int(playing.sum())
+            self.env_steps += env.num_envs  # copies that ended first play on
             playing &= ~(terminated | truncated)
         returns = np.cumsum(rewards, axis=0)  # [steps + 1, copies]
         lengths = np.argmax(returns, axis=0).tolist()  # the first of equals

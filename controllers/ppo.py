@@ -101,14 +101,18 @@ class PPO(ActorCritic, Controller):
         seeds = (rng or self.rng).integers(2**31, size=(2, 2))
         return self.actor.sample(*batch, seeds)[0].numpy().astype(np.int64)
 
+    def first_checkpoint(self):
+        return self.config.evaluate_every * self.config.envs * self.config.steps
+
     def train(self, make_env, seed, folder, log=None, progress=None):
         self.resume(folder, seed)
         config = self.config
         env, evaluation_env = self.open(make_env, config.envs), self.open(make_env, config.evaluation_dreams)
         stop, detail = StopReason.BUDGET, f"{config.updates} updates"
         try:
-            if self.iterations == 0:
-                self.evaluate(evaluation_env, seed)
+            if self.best_return == -np.inf:
+                self.evaluate(evaluation_env, seed)  # what it is before it learns is not lost
+                self.save(folder)
             while self.iterations < config.updates:
                 rng = np.random.default_rng([seed, self.iterations])
                 if self.iterations % config.evaluate_every == 0:

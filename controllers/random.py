@@ -5,7 +5,7 @@ An action is a pair (xfer_id, location), so a rule with many locations is drawn 
 
 import numpy as np
 
-from controllers.base import Controller, StopReason, derive_seed
+from controllers.base import Controller, StopReason, derive_seed, same_shapes
 from controllers.config import RandomConfig
 from controllers.evaluation import play
 
@@ -22,6 +22,11 @@ def uniform_actions(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class RandomController(Controller):
     name = "random"
     Config = RandomConfig
+    iterations = 0  # it never learns
+
+    def __init__(self, config, observation_space, action_space, seed=0):
+        super().__init__(config, observation_space, action_space, seed)
+        self.best_return = -np.inf
 
     def act(self, observation, greedy=True, rng=None):
         """int64 [B, 2], uniform over all valid pairs; `greedy` changes nothing."""
@@ -39,8 +44,9 @@ class RandomController(Controller):
             )
         finally:
             env.close()
+        self.best_return = float(returns.mean())
         if log:
-            mean = returns.mean()
+            mean = self.best_return
             log(int(lengths.sum()), {"return": mean, "best_return": mean, "episode_length": lengths.mean()})
         if progress:
             progress(1, 1)
@@ -48,13 +54,14 @@ class RandomController(Controller):
         return {
             "stop_reason": StopReason.NOTHING_TO_TRAIN,
             "detail": f"mean return of {len(returns)} random episodes",
-            "best_return": float(returns.mean()),
-            "iterations": 0,
+            "best_return": self.best_return,
+            "iterations": self.iterations,
             "env_steps": int(lengths.sum()),
         }
 
     def arrays(self):
-        return {}
+        return {"best_return": np.float64(self.best_return)}
 
     def restore(self, arrays):
-        pass
+        same_shapes(arrays, {"best_return": ()})
+        self.best_return = float(arrays["best_return"])

@@ -154,7 +154,8 @@ def train_for_real(
     make: with the latent spaces, or a `rlflow.env.candidates.CandidateEnv` for one that sees candidates; its steps may
       raise LimitReached.  limit: of interactions.
 
-    Raises RLFlowError: a limit does not last until the first checkpoint.
+    Raises RLFlowError: a limit does not last until the first checkpoint of something learnt; of interactions, before
+    any is played.
     """
     controller.resume(folder, seed)
     interactions = Interactions(limit, getattr(controller, "env_steps", 0))
@@ -166,16 +167,28 @@ def train_for_real(
         return CountedEnv(make(), interactions)
 
     try:
+        if not _learnt(controller, folder):
+            Interactions(limit).use(controller.first_checkpoint())
         make_env = single if controller.config.observes == Observes.CANDIDATES else copies
         results = controller.train(make_env, seed, folder, log, progress)
         return results | {"env_steps": interactions.used}
     except LimitReached as reached:
-        if not (Path(folder) / "controller.json").exists():
+        if (Path(folder) / "controller.json").exists():
+            controller.load(folder)
+        if not _learnt(controller, folder):
+            needed = controller.first_checkpoint()
             raise RLFlowError(
                 f"{reached.limit} do not last until the first checkpoint of {controller.name}; raise {reached.option}"
+                + (f" (it takes {needed} interactions, and those of evaluations)" if needed else "")
             ) from None
-        controller.load(folder)
         return {
             "stop_reason": StopReason.BUDGET, "detail": reached.limit, "best_return": controller.best_return,
             "iterations": controller.iterations, "env_steps": interactions.used,
         }  # fmt: skip
+
+
+def _learnt(controller: Learner, folder: Path) -> bool:
+    """Whether the folder holds a checkpoint, which the controller has loaded, and not only of what it began as."""
+    if not (Path(folder) / "controller.json").exists():
+        return False
+    return controller.first_checkpoint() == 0 or controller.iterations > 0

@@ -152,6 +152,9 @@ def test_a_divergence_is_a_stop_reason_and_keeps_the_best_so_far(tmp_path):
     assert results["stop_reason"] == "diverged"
     assert np.isfinite(results["best_return"])
     assert all(np.isfinite(variable).all() for variable in ppo.actor.trainable_variables)
+    kept = make(PPO, config, Explosive, seed=1)
+    kept.load(tmp_path)
+    assert kept.best_return == results["best_return"]
 
 
 def test_impossible_options_are_refused():

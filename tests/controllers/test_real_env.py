@@ -5,6 +5,8 @@ import pytest
 
 from controllers.base import Learner, StopReason
 from controllers.cma_es import CMAES, CMAESConfig
+from controllers.planner import Planner, PlannerConfig
+from controllers.ppo import PPO, PPOConfig
 from controllers.random import RandomConfig, RandomController
 from controllers.real_env import ChargedEnv, Measurements, train_for_real
 from rlflow.common import files
@@ -20,6 +22,7 @@ from tests.toys.tiny import tiny_task
 from worldmodel.latent_env import LatentEnv
 
 CONFIG = CMAESConfig(generations=8, popsize=4, dreams=2, evaluate_every=2, sigma0=1.0)
+UPDATES = PPOConfig(updates=4, envs=4, steps=8, minibatches=2, hidden=16, evaluate_every=2, evaluation_dreams=2)
 
 
 class Counting(Identity):
@@ -32,9 +35,9 @@ class Counting(Identity):
         return super().step(action)
 
 
-def trained(folder, limit, config=CONFIG, progress=None):
+def trained(folder, limit, config=CONFIG, progress=None, kind=CMAES):
     """(what the training reports, the controller, the steps that were really played)."""
-    Counting.steps, controller = 0, make(CMAES, config, Counting)
+    Counting.steps, controller = 0, make(kind, config, Counting)
     return train_for_real(controller, Counting, limit, 0, folder, progress=progress), controller, Counting.steps
 
 
@@ -77,6 +80,52 @@ def test_a_limit_below_the_first_checkpoint_is_refused(tmp_path):
     reason = "20 interactions do not last until the first checkpoint of cma-es; raise controller.interactions"
     with pytest.raises(RLFlowError, match=reason):
         trained(tmp_path, 20)
+
+
+@pytest.mark.parametrize("kind, config, needed", [(CMAES, CONFIG, 8 * 60), (PPO, UPDATES, 2 * 4 * 8)])
+def test_it_is_refused_before_anything_is_played_where_that_is_known(kind, config, needed, tmp_path):
+    with pytest.raises(RLFlowError, match=f"raise controller.interactions .it takes {needed} interactions"):
+        trained(tmp_path, needed - 1, config, kind=kind)
+    assert Counting.steps == 0 and not list(tmp_path.iterdir())
+
+
+def test_what_ppo_was_before_it_learnt_is_kept_and_is_no_result(tmp_path):
+    """Evaluations come on top of what its updates take."""
+    for _ in range(2):  # the second time its first checkpoint is there
+        with pytest.raises(RLFlowError, match="64 interactions do not last until the first checkpoint of ppo"):
+            trained(tmp_path, 64, UPDATES, kind=PPO)
+        assert (tmp_path / "controller.json").exists()
+    results, _, steps = trained(tmp_path, 100, UPDATES, kind=PPO)
+    assert results["iterations"] == 2 and steps <= 100
+    assert results == trained(tmp_path / "at once", 100, UPDATES, kind=PPO)[0]
+
+
+def test_sampled_plans_are_kept_at_the_limit_and_a_kill_changes_nothing(tmp_path):
+    """A batch of 64 samples takes 64 interactions a step, 512 in all at most."""
+    config = PlannerConfig(steps=10_000)
+    results, planner, steps = trained(tmp_path / "whole", 1800, config, kind=Planner)
+    assert (results["stop_reason"], results["detail"]) == (StopReason.BUDGET, "1800 interactions")
+    assert results["env_steps"] == steps <= 1800 and 1800 - 512 < planner.env_steps <= steps
+    assert results["best_return"] == planner.plan.dreamt_return > 2
+    assert results["iterations"] == len(planner.plan.actions)
+
+    def kill(done, total):
+        if done >= 1000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "killed", 1800, config, kill, Planner)
+    again, _, rest = trained(tmp_path / "killed", 1800, config, kind=Planner)
+    assert again == results and rest < steps
+    one, other = ((tmp_path / folder / "controller.npz").read_bytes() for folder in ("whole", "killed"))
+    assert one == other
+
+
+def test_a_lower_limit_leaves_what_random_play_measured(tmp_path):
+    config = RandomConfig(dreams=4)
+    results, *_ = trained(tmp_path, 1000, config, kind=RandomController)
+    lower, *_ = trained(tmp_path, 5, config, kind=RandomController)
+    assert lower["best_return"] == results["best_return"] and lower["iterations"] == 0
 
 
 def test_it_is_the_real_graph_that_is_played(tmp_path):
