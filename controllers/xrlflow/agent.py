@@ -148,11 +148,13 @@ class XRLflow(ActorCritic):
         return {"return": result, "best_return": self.best_return}
 
     def imitate(self, env: gymnasium.Env, rng: np.random.Generator) -> None:
-        """Passes over what beam search did on each model, in steps of `batch`."""
+        """Passes over what beam search did on each model, where it can do the same, in steps of `batch`."""
         shown, interactions = demonstrations(env, self.seed)
         if env.has_wrapper_attr("spend"):
             env.get_wrapper_attr("spend")(interactions)
         self.env_steps += interactions
+        if self.learner.padding is not None:
+            shown = [one for one in shown if one.choice <= self.learner.padding]
         with progress_bar(self.config.imitate, "imitation", "pass") as bar:
             for _ in range(self.config.imitate):
                 order, alike = rng.permutation(len(shown)), 0.0
@@ -160,7 +162,7 @@ class XRLflow(ActorCritic):
                     batch = [shown[k] for k in order[first : first + self.config.batch]]
                     choices = np.array([one.choice for one in batch], np.int32)
                     alike += float(self.clone(joined([one.observation for one in batch]), choices))
-                bar.set_postfix_str(f"{alike / len(order):.0%} chosen alike", refresh=False)
+                bar.set_postfix_str(f"{alike / max(len(order), 1):.0%} chosen alike", refresh=False)
                 bar.update()
 
     def learn(self, episodes: list[tuple[list[Step], float]], rng: np.random.Generator) -> dict:

@@ -209,6 +209,21 @@ def test_nobody_is_shown_to_stop_while_something_gains(monkeypatch):
     assert interactions == 3 and whole[-1].choice == 0 and all(one.choice for one in cut)
 
 
+def test_a_choice_beyond_the_padding_cannot_be_imitated():
+    agent, choices = XRLflow(replace(FLATTENED, padding=3, imitate=1)), []
+    searched, _ = demonstrations(environment(), 0)
+    clone = agent.clone
+
+    def watched(graph, chosen):
+        choices.extend(chosen.tolist())
+        return clone(graph, chosen)
+
+    agent.clone = watched
+    agent.imitate(environment(), np.random.default_rng(0))
+    assert sorted(choices) == sorted(one.choice for one in searched if one.choice <= 3)
+    assert 0 < len(choices) < len(searched)
+
+
 def test_an_interrupted_search_is_not_imitated(tmp_path, monkeypatch):
     def interrupted(self, state, match):
         raise KeyboardInterrupt
