@@ -49,7 +49,7 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     training = TrainingSet.of(episodes, spec.n_rules)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
-    usual_rewards = learn_usual_rewards(training, rewards)
+    usual_rewards, _ = learn_usual_rewards(training, rewards)
     rules, best = training.groundings.rules, best_trajectories(training)
     return EditsWorldModel(spec, config, rules, costs, latents, rewards, usual_rewards, best)
 
@@ -69,8 +69,9 @@ def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
     return pack(log.edits[: steps + 1], log.taken[:steps])
 
 
-def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndarray:
-    """What each match class gained in the median, as it is rewarded, float32 [K]; 0 where it was never rewritten."""
+def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[np.ndarray, np.ndarray]:
+    """(what each match class gained in the median, as it is rewarded, float32 [K]; which were ever rewritten, bool [K]:
+    of the others it is 0)."""
     earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
     for index, episodes in training.groups():
         per_ps = rewards.of(training.initial_runtime(index)).per_ps
@@ -79,7 +80,8 @@ def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> np.ndar
             classes = index.match_class.values[episode.matches[moves]]
             for of_class, gain in zip(classes.tolist(), (per_ps * episode.gains[moves]).tolist(), strict=True):
                 earned[of_class].append(gain)
-    return np.array([np.median(gains) if gains else 0.0 for gains in earned], np.float32)
+    usual = np.array([np.median(gains) if gains else 0.0 for gains in earned], np.float32)
+    return usual, np.array([bool(gains) for gains in earned], bool)
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:

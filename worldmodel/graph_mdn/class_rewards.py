@@ -16,10 +16,13 @@ EPISODES, STATES = 32, 64  # of a graph, evenly drawn
 TRIES = 4  # matches of a class, each in a state of its own
 
 
-def with_predicted(model, training: TrainingSet) -> np.ndarray:
+def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> np.ndarray:
     """The model's usual rewards, float32 [K]; of classes that were never rewritten the median that it predicts, or, of
-    such that no state has that is asked about, that of the rule's other classes."""
-    usual, said = model.usual_rewards.astype(np.float64), model.usual_rewards != 0
+    such that no state has that is asked about, that of the rule's other classes.
+
+    rewritten: bool [K]; what gained nothing in the median was rewritten all the same.
+    """
+    usual, said = model.usual_rewards.astype(np.float64), rewritten.copy()
     predicted: dict[int, list[float]] = defaultdict(list)
     for own, numbers in training.by_grounding.items():
         index = model.groundings.of(training.logs[numbers[0]].edits[0])

@@ -49,16 +49,16 @@ def train(
     learnt = TrainingSet.of(training, spec.n_rules)
     table = observed(training)
     _, spread = learn_node_costs(learnt)
+    usual_rewards, rewritten = learn_usual_rewards(learnt, rewards)
     model = GraphMDNWorldModel(
         spec, config, learnt.groundings.rules, table, REACH if spread > 0 else 0, learn_gains(learnt),
-        CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, learn_usual_rewards(learnt, rewards),
-        best_trajectories(learnt),
+        CostLaws.unknown(), learn_latents(learnt, config.latent), rewards, usual_rewards, best_trajectories(learnt),
     )  # fmt: skip
     description = _description(config, spec, training, seed)
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = sum(episode.interactions for episode in source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
-    model.usual_rewards = with_predicted(model, learnt)
+    model.usual_rewards = with_predicted(model, learnt, rewritten)
     model.save(folder)
     return Trained(model, held_out, results)
 

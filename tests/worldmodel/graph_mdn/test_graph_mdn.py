@@ -18,6 +18,7 @@ from worldmodel.config import GraphMDNConfig
 from worldmodel.dream import DreamVectorEnv
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
+from worldmodel.edits.training import learn_usual_rewards
 from worldmodel.edits.training_set import TrainingSet, new_moves
 from worldmodel.graph_mdn.class_rewards import with_predicted
 from worldmodel.graph_mdn.comparison import Comparison
@@ -75,11 +76,24 @@ def test_of_classes_that_nobody_rewrote_it_says_what_they_gain(trained):
                 gained[of_class].append(gain)
     blank = copy(model)
     blank.usual_rewards = np.zeros_like(model.usual_rewards)
-    said, near = with_predicted(blank, training), 0.02 * np.abs(model.usual_rewards).max()
+    nothing = np.zeros(len(model.match_classes), bool)
+    said, near = with_predicted(blank, training, nothing), 0.02 * np.abs(model.usual_rewards).max()
     assert len(gained) > 4
     for of_class, gains in gained.items():
         assert min(gains) - near <= said[of_class] <= max(gains) + near
         assert model.usual_rewards[of_class] == np.float32(np.median(gains))
+
+
+def test_what_was_rewritten_and_gained_nothing_in_the_median_is_known(trained):
+    """It is no class that nobody rewrote, of which the networks are asked."""
+    model, _ = trained
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    training = TrainingSet.of(random_episodes(task, 60, 8), task.encoding_spec.n_rules)
+    usual, rewritten = learn_usual_rewards(training, model.rewards)
+    same = copy(model)
+    same.usual_rewards = np.zeros_like(usual)
+    said = with_predicted(same, training, rewritten)
+    assert (usual[rewritten] != 0).any() and (said[rewritten] == 0).all()
 
 
 def test_gains_of_all_steps_together_are_the_difference_of_two_graphs(trained):
