@@ -14,6 +14,7 @@ from rlflow.common.errors import RLFlowError
 from rlflow.common.files import read_arrays, write_arrays
 from worldmodel.checkpoint import module_arrays, restore_arrays
 
+METRICS = "metrics/"  # before their names in a checkpoint
 GRADIENT_CLIP = 1.0  # largest global norm
 LOG_EVERY = 10  # steps
 
@@ -33,7 +34,7 @@ class Adam(snt.optimizers.Adam):
 
 
 class Descent(snt.Module):
-    """A network, its optimiser and the step: all that a checkpoint holds."""
+    """A network, its optimiser, the step, and the metrics of the last one: all that a checkpoint holds."""
 
     def __init__(self, network: snt.Module, checkpoint: Path, description: str, every_seconds: float):
         """checkpoint: a file; read if it is there. description: of all that the steps depend on; one written with
@@ -47,8 +48,7 @@ class Descent(snt.Module):
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._path, self._description, self._every = checkpoint, description, every_seconds
         self._written = time.monotonic()
-        if checkpoint.exists():
-            self._restore()
+        self._last = self._restore() if checkpoint.exists() else {}
 
     def run(
         self, loss: Callable, signature: Sequence, batch_of: Callable[[int], tuple], steps: int, rate: float,
@@ -63,7 +63,7 @@ class Descent(snt.Module):
           progress: like tqdm.
         """
         descend = tf.function(partial(self._descend, loss), [tf.TensorSpec([]), *signature], autograph=False)
-        metrics: dict[str, float] = {}
+        metrics = dict(self._last)
         for step in range(int(self.step), steps):
             now = rate * 0.5 * (1 + math.cos(math.pi * step / steps))
             metrics = {name: float(value) for name, value in descend(np.float32(now), *batch_of(step)).items()}
@@ -73,13 +73,13 @@ class Descent(snt.Module):
                 )
             self.step.assign_add(1)
             if time.monotonic() - self._written >= self._every:
-                self.write_checkpoint()
+                self.write_checkpoint(metrics)
             if log is not None and step % LOG_EVERY == 0:
                 log(step, metrics)
             if progress is not None:
                 progress.set_postfix({"loss": f"{metrics['loss']:.3g}"}, refresh=False)
                 progress.update(1)
-        self.write_checkpoint()
+        self.write_checkpoint(metrics)
         return metrics
 
     def _descend(self, loss: Callable, rate: tf.Tensor, *batch) -> dict[str, tf.Tensor]:
@@ -92,11 +92,13 @@ class Descent(snt.Module):
         self.optimiser.apply(gradients, variables)
         return metrics
 
-    def write_checkpoint(self) -> None:
-        write_arrays(self._path, {"description": np.array(self._description)} | module_arrays(self, "descent/"))
+    def write_checkpoint(self, metrics: dict[str, float]) -> None:
+        arrays = {"description": np.array(self._description)} | module_arrays(self, "descent/")
+        write_arrays(self._path, arrays | {METRICS + name: np.float64(value) for name, value in metrics.items()})
         self._written = time.monotonic()
 
-    def _restore(self) -> None:
+    def _restore(self) -> dict[str, float]:
+        """Returns the metrics."""
         arrays = read_arrays(self._path)
         if str(arrays.pop("description", "")) != self._description:
             raise RLFlowError(
@@ -104,3 +106,4 @@ class Descent(snt.Module):
                 "delete it"
             )
         restore_arrays(self, arrays, str(self._path), "descent/")
+        return {name.removeprefix(METRICS): float(of) for name, of in arrays.items() if name.startswith(METRICS)}

@@ -19,7 +19,7 @@ from worldmodel.graph_mdn import match_training, node_training
 from worldmodel.graph_mdn.class_rewards import with_predicted
 from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.descent import Descent
-from worldmodel.graph_mdn.match_training import MatchBatches, match_loss
+from worldmodel.graph_mdn.match_training import Examples, MatchBatches, match_loss
 from worldmodel.graph_mdn.model import GraphMDNWorldModel
 from worldmodel.graph_mdn.node_training import (
     SIGNATURES,
@@ -47,6 +47,8 @@ def train(
     training, held_out = split_episodes(source, config.holdout, seed)
     rewards = RewardScales.learn(training, spec.n_rules)  # first, since some cannot be learnt
     learnt = TrainingSet.of(training, spec.n_rules)
+    if not Examples.of(learnt.groundings.rules).rewritten:
+        raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing; collect more")
     table = observed(training)
     _, spread = learn_node_costs(learnt)
     usual_rewards, rewritten = learn_usual_rewards(learnt, rewards)

@@ -11,7 +11,7 @@ from rlflow.collect.edits import unpack
 from rlflow.collect.signatures import SignatureFeatures, merged
 from rlflow.common.errors import RLFlowError
 from rlflow.env.observation.tensors import AXES, CONTENT, LENGTH, SIZES
-from tests.toys.systems import SIGNS_AND_PRODUCTS, random_episodes, said, signs_and_products, task_of
+from tests.toys.systems import SIGNS_AND_PRODUCTS, played, random_episodes, said, signs_and_products, task_of
 from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 from worldmodel.config import GraphMDNConfig
@@ -169,7 +169,8 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypat
     task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
     episodes, spec = random_episodes(task, 12, 6), task.encoding_spec
     config = GraphMDNConfig(width=8, latent=4, match_steps=6, node_steps=6, holdout=0.0, checkpoint_seconds=1e-9)
-    train(config, spec, episodes, tmp_path / "whole", 3)
+    whole = train(config, spec, episodes, tmp_path / "whole", 3).results
+    assert whole["match"] and whole["node"]
 
     def killed_at(last):
         def log(step, metrics):
@@ -182,11 +183,17 @@ def test_a_training_that_was_killed_ends_as_one_that_was_not(tmp_path, monkeypat
     for last in (3, 9, 15):
         with pytest.raises(KeyboardInterrupt):
             train(config, spec, episodes, tmp_path / "killed", 3, killed_at(last))
-    train(config, spec, episodes, tmp_path / "killed", 3)
+    assert train(config, spec, episodes, tmp_path / "killed", 3).results == whole
     for name in ("learnt.json", "weights.npz"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
     with pytest.raises(RLFlowError, match="other data"):
         train(config, spec, episodes[:-1], tmp_path / "killed", 3)
+
+
+def test_episodes_in_which_nothing_was_rewritten_are_refused(tmp_path):
+    task = task_of(signs_and_products(), SIGNS_AND_PRODUCTS)
+    with pytest.raises(RLFlowError, match="nothing was rewritten in these episodes"):
+        train(CONFIG, task.encoding_spec, [played(task, []), played(task, [])], tmp_path, 0)
 
 
 def test_its_curves_have_a_place_on_the_board(tmp_path):
