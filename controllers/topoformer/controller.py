@@ -131,12 +131,15 @@ class Topoformer(Learner):
         """The graphs on which networks are compared: the same ones every time."""
         count, batch = self.config.evaluation_graphs, self.config.batch
         seeds = [derive_seed(seed, EVALUATION, k) for k in range(count)]
-        return [self.batch(instance, seeds[first : first + batch]) for first in range(0, count, batch)]
+        return [self.batch(instance, seeds[first : first + batch], first) for first in range(0, count, batch)]
 
-    def batch(self, instance: Sequencing, seeds: list[int]) -> Batch:
-        """New graphs; the sizes are taken in turns."""
+    def batch(self, instance: Sequencing, seeds: list[int], first: int) -> Batch:
+        """New graphs; the sizes are taken in turns, from one batch to the next.
+
+        first: the number of the first graph, of all.
+        """
         nodes = self.config.nodes
-        return Batch([instance.drawn(nodes[k % len(nodes)], seed) for k, seed in enumerate(seeds)])
+        return Batch([instance.drawn(nodes[k % len(nodes)], seed) for k, seed in enumerate(seeds, first)])
 
     def learn(self, instance: Sequencing, seed: int) -> dict[str, float]:
         """An epoch; the means of what is to be logged."""
@@ -144,7 +147,8 @@ class Topoformer(Learner):
         rng, rate = np.random.default_rng([seed, self.epoch]), config.learning_rate * config.decay**self.epoch
         for step in range(config.steps):
             seeds = [derive_seed(seed, TRAINING, self.epoch, step, k) for k in range(config.batch)]
-            steps.append(self.networks.step(self.batch(instance, seeds), config, rate, rng))
+            batch = self.batch(instance, seeds, (self.epoch * config.steps + step) * config.batch)
+            steps.append(self.networks.step(batch, config, rate, rng))
             self.orders += config.batch * (config.orders + (config.baseline == "greedy"))
         return {name: float(np.mean([one[name] for one in steps])) for name in steps[0]} | {"learning_rate": rate}
 

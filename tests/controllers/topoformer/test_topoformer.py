@@ -71,6 +71,29 @@ def test_it_learns(tmp_path, baseline):
     assert results["best_return"] == pytest.approx(100 * (1 - controller.costs.mean()))
 
 
+def test_sizes_take_turns_from_batch_to_batch_and_epoch_to_epoch(monkeypatch):
+    """Also such as stand behind the first batch; an epoch's are the same whoever begins with it."""
+    config, one, sizes = replace(TINY, nodes=(8, 10, 12), batch=2, steps=2, evaluation_graphs=4), instance(12, 0), []
+    draw = type(one).drawn
+
+    def watched(self, nodes, seed):
+        sizes.append(nodes)
+        return draw(self, nodes, seed)
+
+    monkeypatch.setattr(type(one), "drawn", watched)
+    controller = new(config)
+    monkeypatch.setattr(controller.networks, "step", lambda *_: {})
+    controller.evaluation(one, 0)
+    assert sizes == [8, 10, 12, 8]
+    for epoch in range(3):
+        controller.epoch = epoch
+        controller.learn(one, 0)
+    assert sizes[4:] == [8, 10, 12] * 4
+    controller.epoch = 1
+    controller.learn(one, 0)
+    assert sizes[16:] == sizes[8:12]
+
+
 def saved(folder):
     return (folder / "controller.npz").read_bytes(), (folder / "controller.json").read_bytes()
 
