@@ -44,6 +44,7 @@ class Stretches(NamedTuple):
 def fidelity(
     model: WorldModel, episodes: Sequence[Episode], training: Sequence[Episode] | None = None,
     horizons: Sequence[int] = HORIZONS, rank_steps: int = RANK_STEPS, uncertainty_limit: float = 0.0, seed: int = 0,
+    copies: bool = True,
 ) -> dict:
     """How well the model predicts these episodes; JSON-able.
 
@@ -53,6 +54,8 @@ def fidelity(
       rank_steps: length of the action sequences whose returns are ranked.
       uncertainty_limit: a step is uncertain if the model's uncertainty of it is above this.
       seed: draws the action sequences that are ranked, and the bootstrap.
+      copies: whether stretches start in copied steps (`Episode.copied`), too; of an episode that is held out these may
+        be steps of one that was learnt from. If not, at least one episode has others.
 
     Returns: {"episodes": how many, "horizons": {"5": …}, "first": {"5": …}, "ranks": {…}, "calibration": {…}}.
 
@@ -70,10 +73,11 @@ def fidelity(
     "no_change" expects no reward, no end and the counts of the start; "rule_mean" expects each rule's mean
     reward, and is "no_change" in everything else.
 
-    "ranks": see `_ranks`. "calibration": what `WorldModel.calibration` says.
+    "ranks": see `_ranks`. "calibration": what `WorldModel.calibration` says, of all steps.
     """
-    anywhere, first = _spread(episodes), _first(episodes)
-    ranked = _drawn(_long(_all(episodes), rank_steps), seed), _long(first, rank_steps)
+    every = _all(episodes, copies)
+    anywhere, first = _spread(every), _first(every)
+    ranked = _drawn(_long(every, rank_steps), seed), _long(first, rank_steps)
     longest = max(map(len, episodes))
     means = _rule_means(training or episodes)
     parts = _compare(model, episodes, means, (anywhere, first, *ranked), min(longest, max(*horizons, rank_steps)))
@@ -97,7 +101,7 @@ def improvement(model: WorldModel, episodes: Sequence[Episode]) -> dict:
     "relative_error": the mean absolute difference, in units of the mean absolute real sum, None if nothing was gained
     or lost}.
     """
-    stretches = _first(episodes)
+    stretches = _first(_all(episodes, copies=True))
     longest = int(stretches.left.max())
     replays = happened(episodes, stretches, longest), model.replay(episodes, stretches.rows, stretches.starts, longest)
     within = np.arange(longest) < stretches.left[:, None]
@@ -139,21 +143,19 @@ def _steps(episode: Episode, start: int, horizon: int, field: str) -> np.ndarray
 # -- stretches -------------------------------------------------------------------------------------
 
 
-def _all(episodes: Sequence[Episode]) -> Stretches:
+def _all(episodes: Sequence[Episode], copies: bool) -> Stretches:
     length = np.array([len(episode) for episode in episodes])
-    rows = np.repeat(np.arange(len(length)), length)
-    starts = np.concatenate([np.arange(n) for n in length])
+    starts = [np.arange(0 if copies else episode.copied, len(episode)) for episode in episodes]
+    rows, starts = np.repeat(np.arange(len(length)), list(map(len, starts))), np.concatenate(starts)
     return Stretches(rows, starts, length[rows] - starts)
 
 
-def _spread(episodes: Sequence[Episode]) -> Stretches:
-    every = _all(episodes)
+def _spread(every: Stretches) -> Stretches:
     size = len(every.rows)
     return _chosen(every, np.unique(np.linspace(0, size - 1, min(MOST_STARTS, size)).astype(int)))
 
 
-def _first(episodes: Sequence[Episode]) -> Stretches:
-    every = _all(episodes)
+def _first(every: Stretches) -> Stretches:
     return _chosen(every, np.flatnonzero(every.starts == 0))
 
 

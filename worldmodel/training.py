@@ -51,7 +51,8 @@ def train(
       progress: like tqdm (`update`, `set_description`, `set_postfix`), of `config.total_steps` steps.
 
     Returns:
-      {"name", "mode", "seconds" (of this call), "fidelity" (see `worldmodel.fidelity`; None if nothing is held out)}
+      {"name", "mode", "seconds" (of this call), "fidelity" (see `worldmodel.fidelity`; without copied
+      steps, which may have been learnt from; None if nothing else is held out)}
       and what its training reports: at least "interactions" (real steps used, held-out ones included).
 
     Raises:
@@ -64,9 +65,10 @@ def train(
         _refuse_other_version(source, spec)
     started = time.monotonic()
     trained = TRAININGS.get(config.name)(config, spec, source, folder, seed, log, progress)
+    judged = [episode for episode in trained.held_out if episode.interactions]  # others hold copied steps alone
     return {
         "name": config.name, "mode": config.mode, **trained.results, "seconds": time.monotonic() - started,
-        "fidelity": fidelity(trained.model, trained.held_out) if trained.held_out else None,
+        "fidelity": fidelity(trained.model, judged, copies=False) if judged else None,
     }
 
 

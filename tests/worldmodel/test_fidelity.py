@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from scipy.stats import spearmanr
 from tests.toys import letters as toy
 from tests.toys.oracle import Oracle
 from worldmodel import fidelity as module
+from worldmodel import training as trainings
 from worldmodel.fidelity import ERRORS, PREDICTORS, fidelity, improvement
 from worldmodel.fidelity_report import markdown_table, write_fidelity
 
@@ -46,6 +49,36 @@ def test_an_exact_model_has_no_error_at_any_horizon():
         assert result["ranks"][starts]["model"]["correlation"] == pytest.approx(1)
         assert result["ranks"][starts]["model"]["interval"] == pytest.approx([1, 1])
     assert result["calibration"] == {"coverage_50": 0.5, "coverage_90": 0.9}
+
+
+class Asked(Oracle):
+    """Keeps what it was asked about: (row, start)."""
+
+    def replay(self, episodes, rows, starts, horizon):
+        self.asked = set(zip(rows.tolist(), starts.tolist(), strict=True))
+        return super().replay(episodes, rows, starts, horizon)
+
+
+def test_what_was_copied_is_judged_unless_it_may_have_been_learnt_from():
+    copied = [replace(episode, copied=k % len(episode)) for k, episode in enumerate(EPISODES)]
+    assert max(episode.copied for episode in copied) > 2
+    for copies in (True, False):
+        model = Asked()
+        fidelity(model, copied, horizons=(1,), rank_steps=4, copies=copies)
+        expected = set()
+        for row, episode in enumerate(copied):
+            expected |= {(row, start) for start in range(0 if copies else episode.copied, len(episode))}
+        assert model.asked == expected
+
+
+def test_a_training_judges_itself_by_steps_that_only_held_out_episodes_played(monkeypatch, tmp_path):
+    model, config, held_out = Asked(), SimpleNamespace(name="asked", mode="offline"), []
+    monkeypatch.setattr(trainings.TRAININGS, "get", lambda name: lambda *_: trainings.Trained(model, held_out, {}))
+    held_out += [replace(episode, copied=len(episode)) for episode in EPISODES[:2]]
+    assert trainings.train(config, toy.SPEC, iter, tmp_path, 0)["fidelity"] is None
+    held_out.append(replace(EPISODES[2], copied=1))
+    assert trainings.train(config, toy.SPEC, iter, tmp_path, 0)["fidelity"]["episodes"] == 1
+    assert model.asked == {(0, start) for start in range(1, len(EPISODES[2]))}
 
 
 def test_a_horizon_that_no_episode_reaches_has_no_figures():

@@ -3,7 +3,7 @@
 A step that was played once counts as one in all that is averaged, counted or drawn from (usual rewards, gains, how
 often a rule was carried out, runtimes, z), however many episodes copied it; copies of an episode that is held out count
 once together. The `mdn-rnn` draws episodes and needs each from its start, so there a way weighs as much as if it had
-been walked; so does it where a dream is judged.
+been walked; so does it where a dream is judged, but by episodes that were held out (worldmodel/training.py).
 """
 
 from collections.abc import Iterable, Sequence
