@@ -34,7 +34,8 @@ class GraphRewriteEnv(StepEnv):
         if self.render_mode != "ansi":
             return None
         runtime, initial = self.state.runtime_ms, self.task.initial.runtime_ms
-        lines = [f"step {self._steps}: {runtime:.4f} ms estimated, {100 * (1 - runtime / initial):.2f} % better"]
+        better = 100 * (1 - runtime / initial) if initial else 0.0  # views only cost nothing
+        lines = [f"step {self._steps}: {runtime:.4f} ms estimated, {better:.2f} % better"]
         lines += [f"  {self.task.rules[x].name}: {n}" for x, n in enumerate(self.state.counts) if n]
         return "\n".join(lines)
 

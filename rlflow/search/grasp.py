@@ -25,9 +25,10 @@ def grasp(search: Search, unit: float, max_steps: int, patience: int) -> str:
       patience: descents in a row that end no cheaper, after which it ends.
     """
     start = promise_of(search)
+    unit *= max(start.objective, 1)  # views only cost nothing
     least, failed = start.objective, 0
     while failed < patience:
-        end = descent(_drawn(start, unit * start.objective, max_steps))
+        end = descent(_drawn(start, unit, max_steps))
         failed += 1
         if end.objective < least:
             least, failed = end.objective, 0

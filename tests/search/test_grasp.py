@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from rlflow.env.alike import start_of
+from rlflow.env.rewriting import GraphRewriteEnv
 from rlflow.env.spec import EnvSpec
 from rlflow.env.state import Task
 from rlflow.search.greedy import greedy
@@ -27,6 +28,12 @@ one_row (float[64,128] x, float[128,256] w, float[256,512] v) => (float[512] y, 
 
 def searched(start, seed: int = 0, limits: Limits = Limits(), **changes):
     return run_search("grasp", start, limits, seed, **(OPTIONS | changes))
+
+VIEWS = """<ir_version: 8, opset_import: ["": 17]>
+views (float[2,6] x) => (float[4,3] y) <int64[2] first = {3, 4}, int64[2] second = {4, 3}> {
+  a = Reshape(x, first)
+  y = Reshape(a, second)
+}"""
 
 
 def one_row() -> Task:
@@ -86,3 +93,12 @@ def test_where_no_rule_fits_there_is_nothing_to_draw():
     task = toy_task(["Relu", "Exp"], "Abs(Abs(x)) => Abs(x)", {"Relu": 1, "Exp": 1, "Abs": 1})
     result = searched(task.initial)
     assert (result.actions, result.interactions, result.stop) == ([], 0, "patience")
+
+
+def test_of_a_model_that_costs_nothing_it_draws_too():
+    task = EnvSpec("", cost="analytic", threads=1).open(onnx.parser.parse_model(VIEWS))
+    assert task.initial.objective == 0 and task.initial.matches
+    assert searched(task.initial).stop == "patience"
+    env = GraphRewriteEnv(task, render_mode="ansi")
+    env.reset()
+    assert "0.00 % better" in env.render()
