@@ -1,6 +1,7 @@
 """The database of timings: one row a signature, machine, number of threads and version of ONNX Runtime.
 
-A SQLite file that several processes may share; it is a cache, so that a file of an older format is emptied.
+A SQLite file that several processes may share; it is a cache, so that of an older format the timings are dropped, and
+what is seen of graphs, which holds estimates by them. What was measured end to end stays, and so does a file of others.
 
 Beside them stands what families of rules were measured to do to whole files (`rlflow.deliver.contest`), what whole
 graphs were measured to take (`rlflow.costs.latencies`), and of all that was measured what a learned latency sees of it
@@ -54,6 +55,7 @@ GRAPHS = """CREATE TABLE IF NOT EXISTS graphs (
     PRIMARY KEY (graph, sizes, threads, machine, onnxruntime))"""
 MEASURED = ("families", "latencies", "measurements", "graphs")  # what `clear` deletes beside the timings
 TARGET = "CREATE TABLE IF NOT EXISTS target (machine TEXT)"  # a row where the database is another machine's
+OURS = {"signature", "median_ns"}  # columns of the timings in all formats so far
 LEAST_WIDTH = 0.005  # of an interval: no measurement is surer
 INSERT = f"INTO timings VALUES ({','.join(f':{column}' for column in COLUMNS)})"
 
@@ -82,7 +84,8 @@ def default_path() -> Path:
 
 
 class TimingDatabase:
-    """Raises RLFlowError, from any method, if the file is damaged, is of a newer format or cannot be written.
+    """Raises RLFlowError, from any method, if the file is damaged, is of a newer format, is a database of something
+    else or cannot be written.
 
     Attributes:
       machine: whose timings it answers with.
@@ -93,6 +96,9 @@ class TimingDatabase:
         with self.connected() as connection:  # a bad path shows now, not in the middle of an episode
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(timings)")}
+        if tables and not columns >= OURS:
+            raise RLFlowError(f"{self.path} is no cost database; name another")
         if version > VERSION:
             raise RLFlowError(
                 f"the cost database {self.path} is of a newer RLFlow (format {version}, not {VERSION}); name another"
@@ -113,10 +119,12 @@ class TimingDatabase:
 
     def _renew(self, used: bool) -> None:
         with self.lock(), self.connected() as connection:
+            connection.execute("PRAGMA journal_mode=WAL")  # for good: it stands in the file
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
                 return  # another process was first
             connection.execute("DROP TABLE IF EXISTS timings")
+            connection.execute("DROP TABLE IF EXISTS graphs")
             connection.execute(TABLE)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         if used:
@@ -268,7 +276,6 @@ class TimingDatabase:
         with self._said_plainly():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
-                connection.execute("PRAGMA journal_mode=WAL")
                 yield connection
 
     @contextlib.contextmanager

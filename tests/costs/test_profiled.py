@@ -11,8 +11,10 @@ from rlflow.costs import FREE, GraphCost, TimeIsUp, graph_cost, profiled, timing
 from rlflow.costs.analytic import AnalyticCost
 from rlflow.costs.calibrate import RooflineCost
 from rlflow.costs.corrected import CorrectedCost, Correction
+from rlflow.costs.database import VERSION, Pair, TimingDatabase
 from rlflow.costs.layout import block
 from rlflow.costs.profiled import ProfiledCost
+from rlflow.costs.timing import Timing
 from tests.costs.graphs import conv, graph, only, swap
 
 
@@ -136,6 +138,31 @@ def test_timings_of_an_older_format_are_dropped_in_one_line(tmp_path, capfd):
     assert len(rows(path)) == 2 and "of an older format" in capfd.readouterr().err
     ProfiledCost(path)
     assert len(rows(path)) == 2 and capfd.readouterr().err == ""
+
+
+def test_what_was_measured_end_to_end_outlives_an_older_format_but_no_estimate_does(tmp_path):
+    database, pair = TimingDatabase(tmp_path / "costs.sqlite"), Pair("new", "old", "[]")
+    database.store("Conv", 1, Timing(1.0, 1.0, 1.0, 1))
+    database.keep_graph("new", "[]", 1, b"estimates")
+    database.keep_measurement(pair, 1, (0.5, 0.4, 0.6), 2.0)
+    with database.connected() as connection:
+        connection.execute("PRAGMA user_version = 1")
+    again = TimingDatabase(database.path)
+    assert (again.rows(), again.graphs(1)) == ([], {})
+    assert [measured.pair for measured in again.measurements(1)] == [pair]
+
+
+@pytest.mark.parametrize("version", [0, VERSION])
+@pytest.mark.parametrize("table", ["timings", "songs"])
+def test_a_database_of_something_else_stays_as_it_is(tmp_path, table, version):
+    path = tmp_path / "songs.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute(f"CREATE TABLE {table} (name TEXT, seconds REAL)")
+        database.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    with pytest.raises(RLFlowError, match="songs.sqlite is no cost database"):
+        ProfiledCost(path)
+    assert path.read_bytes() == before
 
 
 def test_a_newer_format_is_refused(tmp_path):
