@@ -51,7 +51,7 @@ class Pooled(NamedTuple):
 
     def beside(self, other: "Pooled") -> dict[tuple, float]:
         """By how much shares differ from the other's; never 0."""
-        keys = self.shares.keys() | other.shares.keys()
+        keys = dict.fromkeys((*self.shares, *other.shares))  # no set: sums have the bits of their order
         apart = {key: self.shares.get(key, 0.0) - other.shares.get(key, 0.0) for key in keys}
         return {key: share for key, share in apart.items() if share}
 

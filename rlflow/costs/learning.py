@@ -125,7 +125,8 @@ def _beside(pooled, key: tuple[str, str], taken: list[MeasuredPair], level: floa
 
 def _products(shares: list[dict[tuple, float]]) -> np.ndarray:
     """float64 [n, n]: of each two of them the sum over kernels of the products of their shares."""
-    columns = {kernel: number for number, kernel in enumerate({kernel for one in shares for kernel in one})}
+    kernels = dict.fromkeys(kernel for one in shares for kernel in one)  # no set: sums have the bits of their order
+    columns = {kernel: number for number, kernel in enumerate(kernels)}
     matrix = np.zeros((len(shares), len(columns)))
     for row, one in zip(matrix, shares, strict=True):
         for kernel, share in one.items():

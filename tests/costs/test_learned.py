@@ -1,5 +1,8 @@
 """The learned latency: what it learns from planted measurements, and the cost model that it makes."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from zlib import crc32
 
@@ -135,6 +138,20 @@ def test_the_order_and_the_names_of_operators_do_not_matter(known, model):
     colours = (network.colours(of) for network, of in ((model.network, view), (fresh.network, shuffled)))
     first, second = ([n.features(c) for c in cs] for n, cs in zip((model.network, fresh.network), colours, strict=True))
     assert all(np.array_equal(second[row[k]], features) for k, features in enumerate(first))  # to the last bit
+
+
+def test_what_is_learned_has_the_same_bits_in_every_process():
+    program = (
+        "from rlflow.costs.learning import learn; from tests.toys.planted_latencies import measured;"
+        "print(learn(measured('tiny_squeezenet1_1', count=2), 1).weights.tobytes().hex())"
+    )
+
+    def elsewhere(seed):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert elsewhere("1").stdout == elsewhere("2").stdout
 
 
 def test_without_measurements_it_refuses():
