@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from rlflow.common.errors import RLFlowError, first_line
-from rlflow.common.processes import WorkerDied, die_with_parent, fresh_processes, traced
+from rlflow.common.processes import WorkerDied, fresh_processes, traced
 from rlflow.common.progress import say
 from rlflow.common.registry import Registry
 
@@ -108,7 +108,7 @@ class LocalExecutor:
     def __init__(self, count: int):
         self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
         for _ in range(count):
-            self._idle.put(_process())
+            self._idle.put(fresh_processes(1))
 
     def run(self, function: Callable, *arguments):
         process = self._idle.get()
@@ -116,7 +116,7 @@ class LocalExecutor:
             return process.submit(traced, function, *arguments).result()
         except BrokenProcessPool as error:
             process.shutdown()
-            process = _process()
+            process = fresh_processes(1)
             raise WorkerDied("killed, or out of memory?") from error
         finally:
             self._idle.put(process)
@@ -127,10 +127,6 @@ class LocalExecutor:
     def close(self) -> None:
         while not self._idle.empty():
             self._idle.get().shutdown()
-
-
-def _process() -> ProcessPoolExecutor:
-    return fresh_processes(1, die_with_parent)
 
 
 class RayExecutor:

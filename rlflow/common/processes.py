@@ -38,11 +38,17 @@ class _Context(SpawnContext):
 
 
 def fresh_processes(count: int, initializer: Callable[[], None] | None = None) -> ProcessPoolExecutor:
-    """A pool of so many. initializer: called in each at its beginning."""
-    return ProcessPoolExecutor(count, _Context(), initializer)
+    """A pool of so many, which end with this process. initializer: called in each at its beginning."""
+    return ProcessPoolExecutor(count, _Context(), _begin, (initializer,))
 
 
-def die_with_parent() -> None:
+def _begin(initializer: Callable[[], None] | None) -> None:
+    _die_with_parent()
+    if initializer is not None:
+        initializer()
+
+
+def _die_with_parent() -> None:
     """In a fresh process, at its beginning: a killed parent must not leave it behind."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
@@ -115,7 +121,7 @@ class Worker:
 def _serve(jobs: Connection) -> None:
     """In a worker: does jobs until nobody can give it one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's reaches it too; who waits for the job ends it
-    die_with_parent()
+    _die_with_parent()
     while True:
         try:
             function, arguments = jobs.recv()

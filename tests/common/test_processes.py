@@ -1,7 +1,10 @@
 """A worker does its jobs elsewhere, and what becomes of it is never more than one job's business."""
 
+import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -9,7 +12,7 @@ import psutil
 import pytest
 
 from rlflow.common.errors import RLFlowError
-from rlflow.common.processes import Worker, WorkerDied
+from rlflow.common.processes import Worker, WorkerDied, fresh_processes
 
 ENOUGH = 60.0  # seconds for what takes none
 
@@ -84,3 +87,25 @@ def test_it_ends_when_nobody_has_it():
     del worker
     process.wait(ENOUGH)
     assert not process.is_running()
+
+
+def test_a_pool_ends_with_a_killed_parent():
+    """What a process prints to is open for as long as it, or one that it has made, is there."""
+    program = (
+        "import os, time; from rlflow.common.processes import fresh_processes; pool = fresh_processes(1);"
+        "print(pool.submit(os.getpid).result(), flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    process = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    try:
+        assert parent.communicate(timeout=10)[0] == b""
+    finally:
+        if process.is_running():
+            process.kill()
+
+
+def test_each_process_of_a_pool_begins_as_is_said():
+    assert gc.isenabled()
+    with fresh_processes(1, gc.disable) as pool:
+        assert not pool.submit(gc.isenabled).result()
