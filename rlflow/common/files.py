@@ -11,7 +11,6 @@ import io
 import json
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,12 +35,9 @@ def copy_file(source: Path | str, path: Path | str, outdated: Path | None = None
 
     outdated: a file that does not go with the copy; removed before that takes its name.
     """
-    try:
-        original = open(source, "rb")
-    except OSError as error:
-        raise RLFlowError(f"cannot read {source}: {error.strerror or error}") from error
-    with original, new_file(path) as file:
-        shutil.copyfileobj(original, file, 1 << 20)
+    with new_file(path) as file:
+        for block in _blocks(source):
+            file.write(block)
         if outdated is not None:
             outdated.unlink(missing_ok=True)
 
@@ -149,10 +145,16 @@ def file_hash(*paths: Path | str) -> str:
     """
     digest = hashlib.sha256()
     for path in paths:
-        try:
-            with open(path, "rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-        except OSError as error:
-            raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error
+        for block in _blocks(path):
+            digest.update(block)
     return digest.hexdigest()
+
+
+def _blocks(path: Path | str) -> Iterator[bytes]:
+    """What a file holds, a MiB at a time. Raises RLFlowError if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                yield block
+    except OSError as error:
+        raise RLFlowError(f"cannot read {path}: {error.strerror or error}") from error

@@ -280,17 +280,23 @@ class TimingDatabase:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one process times at a time, so that timings do not disturb each other."""
-        with self._said_plainly(), locked(self.path.with_name(f"{self.path.name}.lock")):
+        """Only one process times at a time, so that timings do not disturb each other.
+
+        What its block raises is its own; only that there is no lock is the database's.
+        """
+        with contextlib.ExitStack() as held:
+            with self._said_plainly():
+                held.enter_context(locked(self.path.with_name(f"{self.path.name}.lock")))
             yield
 
     @contextlib.contextmanager
     def _said_plainly(self) -> Iterator[None]:
+        """Only of what is damaged, or no database at all, SQLite says DatabaseError and nothing more special."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            message = f"cannot use the cost database {self.path} ({error}); delete it or name another"
-            raise RLFlowError(message) from error
+            advice = "delete it or name another" if type(error) is sqlite3.DatabaseError else "name another"
+            raise RLFlowError(f"cannot use the cost database {self.path} ({error}); {advice}") from error
 
 
 def _where(threads: int | None, machine: str | None) -> tuple[str, list]:

@@ -144,6 +144,9 @@ def test_copy(tmp_path, monkeypatch):
     assert target.read_bytes() == source.read_bytes()
     with pytest.raises(RLFlowError, match="cannot read .*missing: No such file"):
         copy_file(tmp_path / "missing", target)
+    if system.LINUX:  # where a file that opens cannot be read at its beginning
+        with pytest.raises(RLFlowError, match="cannot read /proc/self/mem: Input/output error"):
+            copy_file("/proc/self/mem", target)
     source.write_bytes(b"changed")
     monkeypatch.setattr(files.os, "fsync", full_disk)
     with pytest.raises(RLFlowError, match="cannot write .*: No space left"):

@@ -165,6 +165,27 @@ def test_a_database_of_something_else_stays_as_it_is(tmp_path, table, version):
     assert path.read_bytes() == before
 
 
+def test_what_goes_wrong_under_the_lock_is_not_the_databases(tmp_path):
+    database = TimingDatabase(tmp_path / "costs.sqlite")
+    with pytest.raises(OSError, match="^too many open files$"), database.lock():
+        raise OSError("too many open files")
+    with database.lock():  # it was given back
+        pass
+    (tmp_path / "costs.sqlite.lock").unlink()
+    (tmp_path / "costs.sqlite.lock").mkdir()
+    with pytest.raises(RLFlowError, match="cannot use the cost database"), database.lock():
+        pytest.fail("without a lock")
+
+
+def test_a_database_that_another_process_writes_to_is_not_to_be_deleted(tmp_path, monkeypatch):
+    database, connect = TimingDatabase(tmp_path / "costs.sqlite"), sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0))
+    with sqlite3.connect(database.path, timeout=30) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RLFlowError, match="is locked.; name another$"):
+            database.store("Conv", 1, Timing(1.0, 1.0, 1.0, 1))
+
+
 def test_a_newer_format_is_refused(tmp_path):
     path = tmp_path / "costs.sqlite"
     with sqlite3.connect(path) as database:
