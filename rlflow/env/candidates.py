@@ -7,8 +7,8 @@ graph as it is. A network that passes messages along the edges at most `reach` t
 what it would compute in the whole candidate, and elsewhere nothing changes.
 
 Patches are kept by match: a state has those of the state before, but for matches that the rewrite between them came
-near to. So are gains, what each match is estimated to take off the objective by itself; they want each candidate made,
-once.
+near to. So are gains, what each match is estimated to take off the objective by itself, where that is a sum; they want
+each candidate made, once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,8 +52,10 @@ class CandidateTable:
         """That of the state after a rewrite of this one's."""
         touched = state.touched
         known = {key: kept for key, kept in self._patches.items() if touched.isdisjoint(kept[1].depends)}
-        near = state.near(touched, 1 + state.reach) if self._gains else ()
-        gains = {key: kept for key, kept in self._gains.items() if near.isdisjoint(kept[0].nodes)}
+        gains = {}
+        if self._gains and state.strain is None:  # that of the worst part alone changes wherever a rewrite is
+            near = state.near(touched, 1 + state.reach)
+            gains = {key: kept for key, kept in self._gains.items() if near.isdisjoint(kept[0].nodes)}
         return CandidateTable(state, self.reach, _updated(self._nodes, state, touched), known, gains)
 
     def gains(self, matches: Sequence[Match]) -> np.ndarray:

@@ -1,10 +1,10 @@
 """Beam search from every match: the best few at each depth of what is reachable by moves that belong together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rlflow.search.gains import EXACT_REACH, Position
 from rlflow.search.search import Search
-from rlflow.tasks.base import Match, StrainedState
+from rlflow.tasks.base import Match
 
 Candidate = tuple[int, Position, set[int], Match]  # cost after it, position, what its chain touched so far, match
 
@@ -72,7 +72,7 @@ class _Restart:
         best, looked_at, level = None, set(first.nodes), []
         for depth in range(self.depth):
             candidates = self.candidates(level) if depth else self.beginnings(base, first)
-            if strain_of(base) is not None:
+            if base.strain is not None:
                 candidates = first_of_each_rule(candidates)
             level = []
             for _, position, touched, match in candidates:
@@ -116,15 +116,11 @@ class _Restart:
 def promising(position: Position) -> list[Match]:
     """The matches at which a chain may begin, those that promise most first: where the objective is that of the worst
     part, those at the worst part; they may gain nothing by themselves."""
-    strain = strain_of(position)
+    strain = position.strain
     if strain is None:
         return sorted(position.matches, key=lambda match: -position.gain(match))
     worst = max(strain.values(), default=0)
     return [match for match in position.matches if any(strain.get(node) == worst for node in match.nodes)]
-
-
-def strain_of(position: Position) -> Mapping[int, int] | None:
-    return position.state.strain if isinstance(position.state, StrainedState) else None
 
 
 def first_of_each_rule(candidates: Sequence[Candidate]) -> Iterator[Candidate]:

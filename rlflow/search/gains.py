@@ -1,9 +1,10 @@
 """What each match of a state gains, known without carrying out again what nothing near it has changed."""
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from rlflow.search.search import Path, Search
-from rlflow.tasks.base import LocalState, Match
+from rlflow.tasks.base import LocalState, Match, StrainedState
 
 EXACT_REACH = 1  # costs that look further hardly change that far away; see `Position.forget`
 
@@ -12,8 +13,9 @@ class Position:
     """A state that a search has reached, with the gains of its matches.
 
     A gain is local: it stays what it was until a rewrite touches the match's neighbourhood, so a position takes over
-    those of the position before. Where the cost looks further than EXACT_REACH, one may be out of date; then only the
-    order in which matches are tried suffers: the cost of a position is always that of its state.
+    those of the position before. Where the cost looks further than EXACT_REACH, or is that of the worst part alone, one
+    may be out of date; then only the order in which matches are tried suffers: the cost of a position is always that of
+    its state.
 
     Attributes:
       state: the state.  path: how it was reached, as `Search.saw` takes it.
@@ -30,6 +32,11 @@ class Position:
     def objective(self) -> int:
         """Of its state."""
         return self.state.objective
+
+    @property
+    def strain(self) -> Mapping[int, int] | None:
+        """Of its state, where that has it: see `rlflow.tasks.base.StrainedState`."""
+        return self.state.strain if isinstance(self.state, StrainedState) else None
 
     @cached_property
     def matches(self) -> list[Match]:
@@ -63,7 +70,8 @@ class Position:
 
     def forget(self) -> bool:
         """Drops the gains if some may be out of date, and says whether so; they are counted anew when asked for."""
-        stale = self.path is not None and self.state.reach > EXACT_REACH and not self._recounted
+        far = self.state.reach > EXACT_REACH or self.strain is not None
+        stale = self.path is not None and far and not self._recounted
         if stale:
             self._gains, self._recounted = {}, True
         return stale

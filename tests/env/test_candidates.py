@@ -1,6 +1,7 @@
 """Candidates: what a match would change, derived without making it, against the graph that the rewrite really gives."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.rules.language import load_rules
 from rlflow.zoo import load
+from tests.toys.chains import WorstOperator, toy_task
 from tests.toys.tiny import tiny_task
 
 REACH = 3
@@ -124,6 +126,17 @@ def test_gains_that_were_kept_are_those_that_would_be_counted_anew(name):
         lowered = [state.objective - state.follow(match).objective for match in state.matches]
         percent = 100 * np.array([0, *lowered]) / max(state.task.initial.objective, 1)
         np.testing.assert_allclose(table.gains(state.matches), percent, rtol=1e-5)
+
+
+def test_where_only_the_worst_part_counts_no_gain_is_kept():
+    """A rewrite far away takes the worst part; then another one gains."""
+    costs = {"Relu": 10, "Exp": 20, "Abs": 2, "Neg": 3, "Ceil": 1}
+    task = toy_task(["Relu", "Ceil", "Ceil", "Ceil", "Exp"], "Relu(x) => Abs(x)\nExp(x) => Neg(x)", costs)
+    state = replace(task, cost=WorstOperator(costs)).initial
+    table = CandidateTable.of(state, 1)
+    assert table.gains(state.matches).tolist() == [0, 0, 50]
+    after = state.follow(state.matches[1])
+    assert table.after(after).gains(after.matches).tolist() == [0, 35]
 
 
 def test_gains_are_shown_if_asked_for_and_each_is_counted_once(monkeypatch):

@@ -1,10 +1,12 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from rlflow.env.state import RewriteState
 from rlflow.search.greedy import greedy
 from rlflow.search.search import Limits, run_search
+from tests.toys.chains import WorstOperator, toy_task
 from tests.toys.tiny import tiny_task
 
 MODELS = ["tiny_squeezenet1_1", "tiny_resnet18", "tiny_bert_base_fused", "tiny_inception_v3"]
@@ -37,6 +39,14 @@ def test_greedy_ends_in_a_local_optimum_below_the_start(name):
     assert bool(result.actions) == (result.state.cost.runtime_ps < start.cost.runtime_ps)
     for x, k in result.state.valid_actions()[:-1]:
         assert result.state.apply(x, k).cost.runtime_ps >= result.state.cost.runtime_ps, (x, k)
+
+
+@pytest.mark.parametrize("method", ["greedy", "descent"])
+def test_where_only_the_worst_part_counts_a_rewrite_far_away_makes_another_one_gain(method):
+    costs = {"Relu": 10, "Exp": 20, "Abs": 2, "Neg": 3, "Ceil": 1}
+    task = toy_task(["Relu", "Ceil", "Ceil", "Ceil", "Exp"], "Relu(x) => Abs(x)\nExp(x) => Neg(x)", costs)
+    result = run_search(method, replace(task, cost=WorstOperator(costs)).initial, max_steps=100)
+    assert (result.stop, result.state.objective) == ("local optimum", 3)
 
 
 @pytest.mark.parametrize("name", MODELS[:3])

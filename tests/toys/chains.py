@@ -36,6 +36,16 @@ class OperatorCosts:
         return EXACT.plus({node.op: self.off.get(node.op, 0)}, 1)
 
 
+class WorstOperator(OperatorCosts):
+    """What a chain costs is what its worst operator costs."""
+
+    def whole(self, graph) -> int:
+        return max(self.strain(graph).values())
+
+    def strain(self, graph) -> dict[int, int]:
+        return {node.id: self.node_cost(graph, node).runtime_ps for node in graph.nodes.values()}
+
+
 def toy_task(
     chain: list[str], rules: str, costs: dict[str, int], max_locations: int = 200, off: dict[str, int] | None = None
 ) -> Task:
