@@ -80,6 +80,7 @@ class AtSizes:
 
     def time_again(self, timing: str) -> None:
         self.model.time_again(timing)
+        self.__dict__.pop("_weights", None)  # which hold what the original took by then
 
     @cached_property
     def _weights(self) -> list[float]:

@@ -233,6 +233,10 @@ class LearnedCost(OnAnEstimate):
         spread = node_spread(self.estimate, graph, node)
         return EXACT.plus(spread, self._factor(graph, node, self.estimate.node_cost(graph, node))) if spread else EXACT
 
+    def time_again(self, timing: str) -> None:
+        super().time_again(timing)
+        self._views = {}  # their colours hold estimates by the timing of before
+
     def __getstate__(self) -> dict:
         return self.__dict__ | {"_views": {}}  # a graph need not travel to other processes
 

@@ -25,6 +25,7 @@ from rlflow.rules.language import load_rules
 from rlflow.search.bound import lower_bound
 from rlflow.zoo import load
 from tests.costs.graphs import model, only
+from tests.toys.timed import TimedAgain
 from tests.toys.tiny import tiny_task
 
 # Two products of which one grows with the square of the length, shape arithmetic, and a pair of transposes to remove.
@@ -87,6 +88,14 @@ def test_over_several_sizes_the_original_costs_the_geometric_mean_and_each_size_
         for each, total in zip(graphs, totals, strict=True)
     ]
     assert cost.node_cost(original, product).runtime_ps == pytest.approx(mean * np.mean(shares), rel=1e-6)
+
+
+def test_what_is_timed_again_changes_what_the_original_takes_at_each_size():
+    model, original = TimedAgain(), symbolic()
+    cost = AtSizes(model, SIZES, original)
+    before = graph_cost(cost, original)
+    cost.time_again("any")
+    assert before != graph_cost(cost, original) == graph_cost(AtSizes(model, SIZES, original), original)
 
 
 def test_by_difference_is_counted_anew():

@@ -24,6 +24,7 @@ from rlflow.costs.profiled import ProfiledCost
 from rlflow.env.state import Task
 from tests.costs.graphs import graph
 from tests.toys.planted_latencies import FACTORS, MODELS, SIZES, by_kind, measured, together
+from tests.toys.timed import TimedAgain
 from tests.toys.tiny import tiny_task
 
 
@@ -196,6 +197,14 @@ def test_colours_that_were_forgotten_cost_the_same(model, monkeypatch):
     monkeypatch.setattr("rlflow.costs.graph_network.LARGEST", 3)
     cost = LearnedCost(AnalyticCost(), replace(model, network=GraphNetwork(model.network.arrays)))
     assert [graph_cost(cost, one) for one in reversed(graphs)] == before[::-1]
+
+
+def test_what_is_timed_again_changes_what_is_seen_of_a_graph(model):
+    estimate, result = TimedAgain(), tiny_task(MODELS[0]).graph
+    cost = LearnedCost(estimate, model)
+    before = graph_cost(cost, result)
+    cost.time_again("any")
+    assert before != graph_cost(cost, result) == graph_cost(LearnedCost(estimate, model), result)
 
 
 def test_it_is_opened_beside_the_database(tmp_path, model):

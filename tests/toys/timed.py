@@ -33,6 +33,19 @@ class TimedCost:
         return cost._replace(runtime_ps=2 * cost.runtime_ps)
 
 
+class TimedAgain(AnalyticCost):
+    """The analytic cost, to which a timing that is taken again adds 10 µs an operator."""
+
+    more = 0
+
+    def node_cost(self, graph, node) -> NodeCost:
+        cost = super().node_cost(graph, node)
+        return cost._replace(runtime_ps=cost.runtime_ps + self.more) if cost.runtime_ps else cost
+
+    def time_again(self, timing: str) -> None:
+        self.more += 10**7
+
+
 def timed_task(name: str = "tiny_resnet18", limit: float = math.inf) -> Task:
     """The tiny task, of which no operator is known yet."""
     return replace(tiny_task(name), cost=TimedCost(limit))
