@@ -5,7 +5,6 @@
 | `processor` | its name, where /proc/cpuinfo has one | its name | family, model and stepping |
 | `usable_cores` | looks at affinity and quota | neither | looks at affinity |
 | `interruptions` | counted | counted | None |
-| `peak_memory` | counted | counted | counted |
 | `largest_process` | counted | counted | None |
 | `peak_while` | counted (with glibc) | None | None |
 | `give_back` | does (with glibc) | nothing | nothing |
@@ -91,17 +90,6 @@ def resident_memory() -> int:
     import psutil
 
     return psutil.Process().memory_info().rss
-
-
-def peak_memory() -> int:
-    """Bytes of memory that this process has held at most."""
-    if WINDOWS:
-        import psutil
-
-        return psutil.Process().memory_info().peak_wset
-    import resource
-
-    return _peak(resource.RUSAGE_SELF)
 
 
 def largest_process() -> int | None:

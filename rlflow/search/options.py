@@ -89,7 +89,7 @@ class SearchOptions:
     }
 
     seconds: float = option(60.0, "after which a search ends with the best so far; those of `optimise` share its time")
-    interactions: int = option(10_000_000, "rewrites that it may carry out")
+    interactions: int = option(10_000_000, "rewrites after which it ends; a move is carried out whole")
     memory_mb: int = option(4096, "by which it may grow")
     moves: str = option(
         "alike",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlflow.common.system import peak_memory
+from rlflow.common.system import resident_memory
 from rlflow.costs import TimeIsUp
 from rlflow.search import SEARCHES
 from rlflow.tasks.base import CompoundState, LocalState, Match, single_steps
@@ -37,7 +37,10 @@ class SearchResult(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """seconds; interactions: rewrites carried out; memory: bytes that the process may grow by."""
+    """After how much no move begins; one that has begun is carried out whole, whatever it rewrites.
+
+    seconds; interactions: rewrites carried out; memory: bytes that the process has grown by since the search began.
+    """
 
     seconds: float = math.inf
     interactions: float = math.inf
@@ -63,7 +66,8 @@ class Search:
         self.start, self.limits, self.rng = start, limits, np.random.default_rng(seed)
         self.best, self.best_path, self.interactions = start, None, 0
         self.compound = isinstance(start, CompoundState)
-        self._clock, self._began, self._peak, self._progress = clock, clock(), peak_memory(), progress
+        self._clock, self._began, self._progress = clock, clock(), progress
+        self._held = resident_memory()  # the most so far would take what was held earlier for room
         self._next_memory_look = 0
         self.trace = [(0.0, 0, start.objective)]
 
@@ -99,7 +103,7 @@ class Search:
             raise LimitReached("seconds")
         if self.interactions >= self._next_memory_look:
             self._next_memory_look += MEMORY_EVERY
-            if peak_memory() - self._peak > self.limits.memory:
+            if resident_memory() - self._held > self.limits.memory:
                 raise LimitReached("memory")
 
     def _spent(self, rewrites: int) -> None:

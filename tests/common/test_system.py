@@ -88,7 +88,6 @@ def test_memory_that_is_held_for_a_moment_is_seen_at_the_fullest_moment_alone():
         np.ones(100_000_000 // 8)
 
     hold()
-    assert system.peak_memory() >= system.resident_memory()
     empty, during, again = (system.peak_while(act) for act in (lambda: None, hold, lambda: None))
     if during is None:
         pytest.skip("this system does not let the high-water mark fall")
