@@ -17,6 +17,11 @@ from rlflow.common.files import read_arrays, write_arrays
 from rlflow.tasks.base import GraphArrays
 
 MEASUREMENT = np.dtype([("graph", "S64"), ("seconds", np.float64)])  # of a graph the hash, in hexadecimal digits
+# Arrays of a shard that number or count something.
+COUNTED = (
+    "index", "steps", "copied", "version", "n_node", "n_edge", "n_matched", "n_edits", "n_measurements", "node_rows",
+    "edge_rows", "senders", "receivers",
+)  # fmt: skip
 BY_NODE, BY_EDGE = ("ops", "node_rows"), ("edge_rows", "senders", "receivers")  # of KeptGraph: as long as these
 
 
@@ -109,26 +114,7 @@ def read_shard(path: Path | str) -> list[Episode]:
         arrays.setdefault("copied", np.zeros_like(steps))  # older shards do not say: every step was played
         arrays.setdefault("n_measurements", np.zeros_like(steps))  # nor do they of measurements: there were none
         arrays.setdefault("measurements", np.zeros(0, MEASUREMENT))
-        for names, length in (
-            (("index", "copied", "version"), len(steps)),
-            (("actions", "rewards", "terminated", "truncated"), steps.sum()),
-            (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
-            (BY_NODE, n_node.sum()),
-            (BY_EDGE, n_edge.sum()),
-            (("n_matched",), steps.sum()),
-            (("matched",), arrays["n_matched"].sum()),
-            (("n_edits", "n_measurements"), len(steps)),
-            (("edits",), arrays["n_edits"].sum()),
-            (("measurements",), arrays["n_measurements"].sum()),
-        ):
-            for name in names:
-                if len(arrays[name]) != length:
-                    raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
-        if ((arrays["copied"] < 0) | (arrays["copied"] > steps)).any():
-            raise ValueError("more steps were copied than there are")
-        for rows, table in (("node_rows", "nodes"), ("edge_rows", "edges")):
-            if not ((arrays[rows] >= 0) & (arrays[rows] < len(arrays[table]))).all():
-                raise ValueError(f"{rows} names a row that is not among {table}")
+        _check(arrays)
         tables, signatures = Tables(arrays["nodes"], arrays["edges"]), _signatures(arrays)
         fields = [np.split(arrays[name], np.cumsum(n_node)[:-1]) for name in BY_NODE]
         fields += [np.split(arrays[name], np.cumsum(n_edge)[:-1]) for name in BY_EDGE]
@@ -160,8 +146,39 @@ def read_shard(path: Path | str) -> list[Episode]:
             )
             step, state = last_step, last_state
         return episodes
-    except (KeyError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RLFlowError(f"{path} is not an episode shard: {error}") from error
+
+
+def _check(arrays: dict[str, np.ndarray]) -> None:
+    """Raises ValueError, KeyError or TypeError if the arrays of a shard do not fit together."""
+    for name in COUNTED:
+        if arrays[name].dtype.kind not in "iu" or (arrays[name] < 0).any():
+            raise ValueError(f"{name} is not of whole numbers from 0 on")
+    steps, n_node, n_edge = arrays["steps"], arrays["n_node"], arrays["n_edge"]
+    for names, length in (
+        (("index", "copied", "version"), len(steps)),
+        (("actions", "rewards", "terminated", "truncated"), steps.sum()),
+        (("costs", "counts", "globals", "n_node", "n_edge"), (steps + 1).sum()),
+        (BY_NODE, n_node.sum()),
+        (BY_EDGE, n_edge.sum()),
+        (("n_matched",), steps.sum()),
+        (("matched",), arrays["n_matched"].sum()),
+        (("n_edits", "n_measurements"), len(steps)),
+        (("edits",), arrays["n_edits"].sum()),
+        (("measurements",), arrays["n_measurements"].sum()),
+    ):
+        for name in names:
+            if len(arrays[name]) != length:
+                raise ValueError(f"{name} has {len(arrays[name])} entries, not {length}")
+    if (arrays["copied"] > steps).any():
+        raise ValueError("more steps were copied than there are")
+    for rows, table in (("node_rows", "nodes"), ("edge_rows", "edges")):
+        if (arrays[rows] >= len(arrays[table])).any():
+            raise ValueError(f"{rows} names a row that is not among {table}")
+    for ends in ("senders", "receivers"):
+        if (arrays[ends] >= np.repeat(n_node, n_edge)).any():
+            raise ValueError(f"{ends} names a node that its graph does not have")
 
 
 def _signatures(arrays: dict[str, np.ndarray]) -> SignatureFeatures | None:

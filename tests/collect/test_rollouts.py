@@ -165,6 +165,26 @@ def test_a_shard_with_an_array_cut_short_is_refused(collected, tmp_path):
             read_shard(tmp_path / "s.npz")
 
 
+@pytest.mark.parametrize(
+    "name, damage",
+    [
+        ("actions", lambda a: np.array(0)),
+        ("steps", lambda a: a.astype(float)),
+        ("n_node", lambda a: a.astype(str)),
+        ("n_node", lambda a: np.concatenate([a[:1] + a[1] + 1, [-1], a[2:]])),
+        ("senders", lambda a: a - 1),
+        ("receivers", lambda a: a + 10_000),
+        ("measurements", lambda a: np.array(0)),
+    ],
+)
+def test_a_shard_with_an_array_of_something_else_is_refused(collected, tmp_path, name, damage):
+    with np.load(shard_path(collected[1], 0)) as archive:
+        arrays = dict(archive)
+    np.savez(tmp_path / "s.npz", **{**arrays, name: damage(arrays[name])})
+    with pytest.raises(RLFlowError, match="s.npz is not an episode shard"):
+        read_shard(tmp_path / "s.npz")
+
+
 def alive(process: psutil.Process) -> bool:
     try:
         return process.status() != psutil.STATUS_ZOMBIE
