@@ -11,6 +11,7 @@ written from them, and configs are checked by them. The type of a value is the f
 """
 
 import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -63,7 +64,7 @@ class Option:
             return f"is one of {', '.join(self.choices)}, not {value!r}"
         if not self.is_number:
             return None
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # a whole number may be larger than any float
             return f"must be finite, not {value}"
         if self.at_least is None and value <= 0:
             return f"must be above 0, not {value}"

@@ -143,6 +143,7 @@ def test_timings_of_two_machines_are_not_mixed(there, recorded, at, tmp_path, mo
         ({"timings": [GOOD | {"low_ns": -1}]}, "its times are not in order"),
         ({"timings": [GOOD | {"high_ns": 1}]}, "its times are not in order"),
         ({"timings": [GOOD | {"high_ns": 1e300}]}, "or too long"),
+        ({"timings": [GOOD | {"high_ns": 10**400}]}, "or too long"),
     ],
 )
 def test_what_is_no_file_of_timings_of_the_same_kernels_is_refused(tmp_path, change, said):

@@ -289,8 +289,11 @@ def test_a_generation_has_at_least_four_individuals():
 
 @pytest.mark.parametrize(
     "override",
-    ["seed=2147483648", "world_model.holdout=1.0", "controller.ppo.gamma=1.01", "env.alpha=.nan", "env.beta=.inf"],
-)
+    [
+        "seed=2147483648", "world_model.holdout=1.0", "controller.ppo.gamma=1.01", "env.alpha=.nan", "env.beta=.inf",
+        f"env.beta={10**400}", f"collect.episodes={10**400}",
+    ],
+)  # fmt: skip
 def test_numbers_out_of_range(override):
     assert "must be" in refusal(override)
 
