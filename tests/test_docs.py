@@ -3,6 +3,7 @@ decisions stand.
 """
 
 import ast
+import builtins
 import re
 from pathlib import Path
 
@@ -130,6 +131,17 @@ def test_what_docstrings_of_modules_name_is_there():
         "modle.py",
         "rlflow/rules/mtach.py",
     ]
+
+
+def test_what_docstrings_say_is_raised_is_there():
+    raised, classes = set(), {name for name in dir(builtins) if name[0].isupper()}
+    for package in ("rlflow", "worldmodel", "controllers", "benchmarks"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            classes.update(re.findall(r"^ *class (\w+)", text, flags=re.MULTILINE))
+            raised.update((name, path.name) for name in re.findall(r"\bRaises:?\s+([A-Z]\w+)", text))
+    assert {name for name, _ in raised} >= {"RLFlowError", "ValueError"}
+    assert sorted((name, file) for name, file in raised if name not in classes) == []
 
 
 def test_every_answer_stands_where_the_table_of_questions_says():

@@ -15,7 +15,7 @@ class NoTimingOfItsOwn(Exception):
 
 
 def optimised(model: onnx.ModelProto) -> onnx.ModelProto:
-    """What ONNX Runtime makes of a model when it loads it. Raises CannotRunAlone if it refuses."""
+    """What ONNX Runtime makes of a model when it loads it. Raises NoTimingOfItsOwn if it refuses."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL

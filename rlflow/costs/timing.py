@@ -101,7 +101,7 @@ class Timed(NamedTuple):
 def group_model(graph: Graph, group: tuple[Node, ...]) -> onnx.ModelProto:
     """A model of nothing but the nodes: constants stay constants (weights get random content), the rest are inputs.
 
-    Raises CannotRunAlone for a subgraph or an input of unknown shape.
+    Raises NoTimingOfItsOwn for a subgraph or an input of unknown shape.
     """
     made, reads = _made_and_read(group)
     if any(node.captured or has_subgraph(node.attributes) for node in group):
@@ -270,7 +270,7 @@ def time_model(
     Runs during which the system took the core away do not count, where it says so and enough others are had for
     patience.
 
-    Raises CannotRunAlone if ONNX Runtime refuses.
+    Raises NoTimingOfItsOwn if ONNX Runtime refuses.
     """
     sessions = max(1, min(SESSIONS, MEMORY // max(model.ByteSize(), 1)))
     model = roused(model, threads) if threads > 1 else model

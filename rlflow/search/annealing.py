@@ -16,7 +16,7 @@ def annealing(search: Search, restarts: int, steps: int, hot: float, cold: float
 
     Args:
       restarts: coolings; each begins at the best graph so far and ends with a descent.
-      steps: draws of a cooling, for each match of the start.
+      steps: draws of a cooling.
       hot, cold: the first and the last temperature, in units of the mean absolute gain of the start's matches that
         gain or lose anything; the temperature falls geometrically.  hot = 0: no loss is accepted.
       focus: the share of draws near the last accepted rewrite.
