@@ -74,3 +74,10 @@ def in_its_own(*arguments, cwd: Path = ROOT, without: str = "", **environment) -
     command = [sys.executable, *program, *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def printed(program: str, hash_seed: str) -> str:
+    """What a Python program prints in a process of its own, where texts hash by that seed."""
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout

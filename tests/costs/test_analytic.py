@@ -1,14 +1,11 @@
 """FLOPs against counts by hand; sums that do not depend on the path; signatures that do not depend on names."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from rlflow.costs import COSTS, FREE, GraphCost, NodeCost, graph_cost, peak_memory, runtime_ms
 from rlflow.costs.analytic import AnalyticCost, Machine
 from rlflow.costs.signature import signature, text
+from tests.commands import printed
 from tests.costs.graphs import conv, graph, only, swap
 
 FLOPS = {
@@ -104,14 +101,9 @@ def test_signatures_are_the_same_in_every_process():
         "print([text(signature(g, g.nodes[n])) for n in g.order])"
     )
 
-    def elsewhere(seed):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-
     g = conv("a = Conv<pads=[0,0,0,0]>(x, w, b) y = Relu(a)")
     here = [text(signature(g, g.nodes[n])) for n in g.order]
-    assert elsewhere("1").stdout == elsewhere("2").stdout == f"{here}\n"
+    assert printed(program, "1") == printed(program, "2") == f"{here}\n"
 
 
 def test_peak_memory_counts_what_is_alive_at_once():

@@ -1,8 +1,5 @@
 """The learned latency: what it learns from planted measurements, and the cost model that it makes."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from zlib import crc32
 
@@ -22,6 +19,7 @@ from rlflow.costs.left_out import families, leave_out
 from rlflow.costs.measurements import Known
 from rlflow.costs.profiled import ProfiledCost
 from rlflow.env.state import Task
+from tests.commands import printed
 from tests.costs.graphs import graph
 from tests.toys.planted_latencies import FACTORS, MODELS, SIZES, by_kind, measured, together
 from tests.toys.timed import TimedAgain
@@ -147,12 +145,7 @@ def test_what_is_learned_has_the_same_bits_in_every_process():
         "print(learn(measured('tiny_squeezenet1_1', count=2), 1).weights.tobytes().hex())"
     )
 
-    def elsewhere(seed):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-
-    assert elsewhere("1").stdout == elsewhere("2").stdout
+    assert printed(program, "1") == printed(program, "2")
 
 
 def test_without_measurements_it_refuses():
