@@ -24,6 +24,13 @@ from rlflow.common.files import (
 )
 
 
+class Torn(io.BytesIO):
+    """A file that opens and cannot be read."""
+
+    def read(self, *_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def full_disk(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -144,9 +151,10 @@ def test_copy(tmp_path, monkeypatch):
     assert target.read_bytes() == source.read_bytes()
     with pytest.raises(RLFlowError, match="cannot read .*missing: No such file"):
         copy_file(tmp_path / "missing", target)
-    if system.LINUX:  # where a file that opens cannot be read at its beginning
-        with pytest.raises(RLFlowError, match="cannot read /proc/self/mem: Input/output error"):
-            copy_file("/proc/self/mem", target)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open", lambda path, mode: Torn() if mode == "rb" else open(path, mode), raising=False)
+        with pytest.raises(RLFlowError, match="cannot read .*a: Input/output error"):
+            copy_file(source, target)
     source.write_bytes(b"changed")
     monkeypatch.setattr(files.os, "fsync", full_disk)
     with pytest.raises(RLFlowError, match="cannot write .*: No space left"):

@@ -105,14 +105,20 @@ def quantised(tmp_path_factory) -> onnx.ModelProto:
 
 
 def test_a_quantised_model_may_be_off_by_steps_that_onnx_runtime_is_off_by_itself(quantised):
-    """By one of 255, in one element of 16,384: the original by floats and by integers, from the first seed."""
-    inputs = random_inputs(quantised, 0)
-    floats, integers = (run(session(quantised, 1, optimise), inputs)[1] for optimise in (False, True))
+    """By one of 255, in a few elements of 16,384: the original by floats and by integers, from the first seed where it
+    is, which depends on the processor."""
+    by_floats, by_integers = (session(quantised, 1, optimise) for optimise in (False, True))
+    for seed in range(30):
+        inputs = random_inputs(quantised, seed)
+        floats, integers = run(by_floats, inputs)[1], run(by_integers, inputs)[1]
+        if not np.array_equal(floats, integers):
+            break
     step = np.abs(floats - integers).max() / np.abs(floats).max()
-    assert 0.004 < step < 0.01 and np.count_nonzero(floats != integers) == 1
-    findings = validate(quantised, quantised, [0])
-    assert findings.ok and findings.max_error == pytest.approx(step)
-    limits = [finding.message for finding in findings.findings if finding.message.startswith("seed 0: output 'm'")]
+    assert 0.004 < step < 0.01 and np.count_nonzero(floats != integers) < 20
+    findings = validate(quantised, quantised, [seed])
+    assert findings.ok and findings.max_error >= 0.99 * step
+    beginning = f"seed {seed}: output 'm'"
+    limits = [finding.message for finding in findings.findings if finding.message.startswith(beginning)]
     assert limits and all(f"(limit {OWN_MARGIN * step:.0e}: low precision" in message for message in limits)
 
 

@@ -40,5 +40,6 @@ def quantised_model(folder: Path) -> onnx.ModelProto:
     quantize_static(
         model, path, Once(model), quant_format=QuantFormat.QDQ, per_channel=True,
         activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        reduce_range=True,  # of 7 bits, whose products no processor adds up to more than it can hold
     )  # fmt: skip
     return onnx.load(path)
