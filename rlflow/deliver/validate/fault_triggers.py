@@ -85,6 +85,25 @@ def wide_zero_pad(graph: Graph) -> Iterator[int]:
             yield pool.id
 
 
+def average_of_nothing(graph: Graph) -> Iterator[int]:
+    """Whatever its channels: how many are a block depends on the processor."""
+    for pool in _of(graph, "AveragePool"):
+        given, kinds = dict(pool.attributes), [graph.types.get(t) for t in (pool.inputs[0], pool.outputs[0])]
+        if given.get("count_include_pad") or not _pads_itself(pool) or any(k is None or not k.shape for k in kinds):
+            continue
+        size, made = (kind.shape[2:] for kind in kinds)
+        ones, zeros = (1,) * len(size), (0,) * 2 * len(size)
+        strides, dilations, pads = (
+            given.get(name, usual) for name, usual in (("strides", ones), ("dilations", ones), ("pads", zeros))
+        )
+        for axis, kernel in enumerate(given["kernel_shape"]):
+            first = np.arange(made[axis]) * strides[axis] - pads[axis]  # [windows], positions
+            seen = first[:, None] + dilations[axis] * np.arange(kernel)
+            if not ((seen >= 0) & (seen < size[axis])).any(axis=1).all():
+                yield pool.id
+                break
+
+
 def clip_after_relu_in_float64(graph: Graph) -> Iterator[int]:
     for clip in _of(graph, "Clip"):
         kind = graph.types.get(clip.inputs[0])

@@ -87,6 +87,16 @@ g (float[1,1,4,4] x) => (float[1,1,5,4] y) <int64[8] p = {0, 0, 2, 0, 0, 0, 0, 0
         triggers.wide_zero_pad,
     ),
     KnownFault(
+        "NchwcTransformer-AveragePool",
+        "an AveragePool, computed in blocks, with a window of which nothing lies inside (it is dilated, and both sides "
+        "are padding): not a number, where it is 0 otherwise",
+        """<ir_version: 10, opset_import: ["" : 21]>
+g (float[1,16,1,1] x) => (float[1,16,1,2] y) {
+  y = AveragePool <dilations = [2, 1], kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (x)
+}""",
+        triggers.average_of_nothing,
+    ),
+    KnownFault(
         "FuseReluClip",
         "a Clip in float64 with a lower bound that follows a Relu: no session can be made",
         """<ir_version: 8, opset_import: ["" : 15]>
