@@ -31,8 +31,8 @@ would trigger one of them loses the rewrites that lead there, and only those. Ea
 
 
 def shown(fault: KnownFault) -> dict:
-    """What the smallest model gives: `error`, the largest difference between both runs ("nan" where one is not a number),
-    or `refused`, the reason."""
+    """What the smallest model gives: `error`, the largest difference between both runs ("nan": one is not a number), or
+    `refused`, the reason."""
     model = onnx.parser.parse_model(fault.model)
     inputs = {name: -np.abs(array) for name, array in random_inputs(model, 0).items()}
     wanted = run(session(model, 1, optimise=False), inputs)
