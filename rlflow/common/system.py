@@ -36,6 +36,9 @@ LINUX, WINDOWS = sys.platform == "linux", sys.platform == "win32"
 GIVEN_BACK, M_MMAP_THRESHOLD = 65536, -3  # bytes; what mallopt calls that limit
 LOCK_SECONDS = 0.002  # between two looks at another's lock: some are held for little longer, again and again
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: µs of all cores together, in a period of so many
+VECTORS = {  # Linux's flag, widest first → what it is called; a name of virtual machines stands for several of these
+    "amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx512f": "AVX-512", "avx_vnni": "AVX2 VNNI", "avx2": "AVX2",
+}  # fmt: skip
 ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `alarm` raises
 
 
@@ -44,16 +47,27 @@ ALARM = getattr(signal, "SIGALRM", None) or signal.SIGBREAK  # the signal that `
 
 @cache
 def processor() -> str:
-    """The name of this machine's processor; of an unknown one, its architecture."""
+    """The name of this machine's processor, on Linux with its widest vectors; of an unknown one, its architecture."""
     name = ""
     with suppress(OSError):  # no /proc here, no sysctl there
         if LINUX:
-            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-            name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+            name = processor_of(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
         elif sys.platform == "darwin":
             command = ["sysctl", "-n", "machdep.cpu.brand_string"]
             name = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return name or platform.processor() or platform.machine()
+
+
+def processor_of(cpuinfo: str) -> str:
+    """Of the first core in Linux's /proc/cpuinfo; "" if that does not name it."""
+    core = {}
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        core.setdefault(key.strip(), value.strip())
+    flags = core.get("flags", "").split()
+    vectors = next((f" ({called})" for flag, called in VECTORS.items() if flag in flags), "")
+    name = core.get("model name", "")
+    return name and name + vectors
 
 
 def usable_cores() -> int:

@@ -212,7 +212,7 @@ def _gathered_rows(graph: onnx.GraphProto, name: str) -> int | None:
 
 
 def machine() -> str:
-    """The processor's name and its number of cores, as one line."""
+    """The processor's name, vectors and number of cores, as one line: timings of one are none of another."""
     return f"{processor()}, {os.cpu_count()} cores"
 
 

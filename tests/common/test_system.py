@@ -111,6 +111,25 @@ def test_the_processor_has_a_name_of_one_line():
 
 
 @pytest.mark.parametrize(
+    "flags, name",
+    [
+        ("fma avx avx2 avx512f avx512_vnni", "AMD EPYC (AVX-512 VNNI)"),
+        ("avx512f fma avx avx2", "AMD EPYC (AVX-512)"),
+        ("avx avx2 fma", "AMD EPYC (AVX2)"),
+        ("avx avx2-like", "AMD EPYC"),
+    ],
+)
+def test_two_processors_of_one_name_are_told_apart_by_their_vectors(flags, name):
+    core = f"processor\t: 0\nmodel name\t: AMD EPYC\nbugs\t\t: a: b\nflags\t\t: {flags}\n"
+    other = "\nprocessor\t: 1\nmodel name\t: another\nflags\t\t: avx512f\n"
+    assert system.processor_of(core + other) == name
+
+
+def test_a_processor_that_linux_does_not_name_has_no_name_there():
+    assert system.processor_of("processor\t: 0\nFeatures\t: asimd\n") == ""
+
+
+@pytest.mark.parametrize(
     "physical, affinity, quota, wished, cores",
     [
         (8, 16, None, None, 8),  # two threads a core: one of them
