@@ -14,7 +14,7 @@ Matches are chosen by class, since a location's number says nothing of what is t
 say nothing of the next. A match class is what a match consists of, wherever it is (`edits`: rule, pattern and
 signatures; `mdn-rnn`: the rule); an action stays (xfer, location). What each class usually earns is part of the
 observation space: PPO and CMA-ES begin with it as a greedy prior, and learn what to do otherwise. Of what was never
-carried out `graph-mdn` says what it predicts; else it is 0, and only real steps can show more.
+carried out `edits` and `graph-mdn` say what they predict; else it is 0, and only real steps can show more.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,8 @@ class WorldModel(Protocol):
     match_classes: int32 [K], the rule of each match class, ascending.
     usual_rewards: float32 [K], what each match class usually earned in the data (by its own steps' gain, where all
       gains so far are rewarded at every step and the model knows that): the median, since one that mostly gains loses
-      a hundred times as much behind a few rewrites that no good way makes; `mdn-rnn`: the rule's mean.
+      a hundred times as much behind a few rewrites that no good way makes; of one that nobody rewrote, what the
+      model says (worldmodel/edits/class_rewards.py); `mdn-rnn`: the rule's mean.
     """
 
     spec: EncodingSpec

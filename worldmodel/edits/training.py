@@ -9,11 +9,12 @@ from rlflow.collect.edits import pack
 from rlflow.collect.episodes import Episode
 from rlflow.tasks.base import EncodingSpec
 from worldmodel.config import EditsConfig
+from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_costs
 from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.training_set import TrainingSet, evenly_drawn, first_new_state, new_moves
+from worldmodel.edits.training_set import TrainingSet, evenly_drawn, first_new_state
 from worldmodel.training import Trained, split_episodes
 
 
@@ -49,9 +50,11 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     training = TrainingSet.of(episodes, spec.n_rules)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
-    usual_rewards, _ = learn_usual_rewards(training, rewards)
+    usual_rewards, rewritten = learn_usual_rewards(training, rewards)
     rules, best = training.groundings.rules, best_trajectories(training)
-    return EditsWorldModel(spec, config, rules, costs, latents, rewards, usual_rewards, best)
+    model = EditsWorldModel(spec, config, rules, costs, latents, rewards, usual_rewards, best)
+    model.usual_rewards = with_predicted(model, training, rewritten)
+    return model
 
 
 def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:
@@ -67,21 +70,6 @@ def _best_trajectory(training: TrainingSet, numbers: list[int]) -> np.ndarray:
     best = min(numbers, key=lambda k: training.episodes[k].costs.min())
     steps, log = int(training.episodes[best].costs.argmin()), training.logs[best]
     return pack(log.edits[: steps + 1], log.taken[:steps])
-
-
-def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[np.ndarray, np.ndarray]:
-    """(what each match class gained in the median, as it is rewarded, float32 [K]; which were ever rewritten, bool [K]:
-    of the others it is 0)."""
-    earned: list[list[float]] = [[] for _ in range(len(training.groundings.match_classes))]
-    for index, episodes in training.groups():
-        per_ps = rewards.of(training.initial_runtime(index)).per_ps
-        for episode in episodes:
-            moves = new_moves(episode)
-            classes = index.match_class.values[episode.matches[moves]]
-            for of_class, gain in zip(classes.tolist(), (per_ps * episode.gains[moves]).tolist(), strict=True):
-                earned[of_class].append(gain)
-    usual = np.array([np.median(gains) if gains else 0.0 for gains in earned], np.float32)
-    return usual, np.array([bool(gains) for gains in earned], bool)
 
 
 def learn_latents(training: TrainingSet, latent: int) -> Latents:

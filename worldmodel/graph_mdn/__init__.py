@@ -11,7 +11,6 @@
   cost_laws.py         CostLaws: a law for each kind of operator, from its sizes to what it costs
   neural_costs.py      NeuralCosts: what laws and the node network say of nodes
   simulator.py         NeuralSimulator: steps of dreams
-  class_rewards.py     what match classes gain that nobody rewrote, where controllers begin
   match_training.py, node_training.py, descent.py, training.py
   model.py             GraphMDNWorldModel
 

@@ -10,13 +10,13 @@ from rlflow.collect.signatures import SignatureFeatures
 from rlflow.common.errors import RLFlowError
 from rlflow.tasks.base import EncodingSpec
 from worldmodel.config import GraphMDNConfig
+from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs
 from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.training import best_trajectories, learn_latents, learn_usual_rewards
+from worldmodel.edits.training import best_trajectories, learn_latents
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
-from worldmodel.graph_mdn.class_rewards import with_predicted
 from worldmodel.graph_mdn.cost_laws import CostLaws
 from worldmodel.graph_mdn.descent import Descent
 from worldmodel.graph_mdn.match_training import Examples, MatchBatches, match_loss

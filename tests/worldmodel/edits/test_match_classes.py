@@ -1,5 +1,8 @@
 """The class of a match is seen alike in the dream and in reality, and its usual reward is that of the data."""
 
+from collections import defaultdict
+from copy import copy
+
 import numpy as np
 import pytest
 
@@ -19,7 +22,9 @@ from tests.toys.systems import (
 )
 from tests.toys.tiny import tiny_task
 from worldmodel.edits import match_classes as module
+from worldmodel.edits.class_rewards import with_predicted
 from worldmodel.edits.match_classes import MatchClasses
+from worldmodel.edits.training_set import TrainingSet
 from worldmodel.latent_env import LatentEnv
 
 
@@ -106,9 +111,37 @@ def test_the_usual_reward_of_a_class_is_the_median_of_the_data():
             number = [k for k in range(state.counts[xfer_id]) if observer.real_action((xfer_id, k))[1] == location]
             state = state.apply(xfer_id, location)
             observer.follow((xfer_id, number[0]), state)
-    expected = np.array([np.median(rewards.get(number, [0.0])) for number in range(len(model.match_classes))])
-    np.testing.assert_allclose(model.usual_rewards, expected, atol=1e-6)
-    assert model.usual_rewards.dtype == np.float32 and len(np.unique(model.usual_rewards)) > 4
+    rewritten = sorted(rewards)
+    expected = np.array([np.median(rewards[number]) for number in rewritten])
+    np.testing.assert_allclose(model.usual_rewards[rewritten], expected, atol=1e-6)
+    assert model.usual_rewards.dtype == np.float32 and len(np.unique(expected)) == 4
+
+
+def test_of_classes_that_nobody_rewrote_it_says_what_their_matches_gain():
+    """Were nothing known of any class: it lies where those that were rewritten gained, which on this toy is known."""
+    task = toy_task()
+    episodes = random_episodes(task, 60, 8)
+    training = TrainingSet.of(episodes, task.encoding_spec.n_rules)
+    model, gained = fitted(episodes, task), defaultdict(list)
+    for index, grounded in training.groups():
+        for episode in grounded:
+            per_ps = model.rewards.of(training.initial_runtime(index)).per_ps
+            for match, gain in zip(episode.matches, per_ps * episode.gains, strict=False):
+                gained[int(index.match_class.values[match])].append(gain)
+    blank = copy(model)
+    blank.usual_rewards = np.zeros_like(model.usual_rewards)
+    said = with_predicted(blank, training, np.zeros(len(model.match_classes), bool))
+    assert len(gained) > 4
+    for number, gains in gained.items():
+        assert min(gains) - 1e-4 <= said[number] <= max(gains) + 1e-4 and said[number] != 0
+
+
+def test_the_usual_reward_of_what_has_never_come_up_is_that_of_the_other_classes_of_its_rule():
+    task = toy_task()
+    model = fitted(random_episodes(task, 20, 8), task)
+    for xfer_id in range(3):
+        *known, last = model.usual_rewards[model.match_classes == xfer_id]
+        assert known and last == np.float32(np.median(known))
 
 
 def test_a_restart_brings_back_the_classes_of_the_start():

@@ -16,11 +16,10 @@ from tests.toys.tiny import tiny_task
 from worldmodel.boards import tag_of
 from worldmodel.config import GraphMDNConfig
 from worldmodel.dream import DreamVectorEnv
+from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_model import RewriteGains
 from worldmodel.edits.neighbourhood import around
-from worldmodel.edits.training import learn_usual_rewards
 from worldmodel.edits.training_set import TrainingSet, new_moves
-from worldmodel.graph_mdn.class_rewards import with_predicted
 from worldmodel.graph_mdn.comparison import Comparison
 from worldmodel.graph_mdn.effects import COPIES, Menu, sums
 from worldmodel.graph_mdn.judge import Judge, Verdict, segment_softmax
