@@ -172,15 +172,15 @@ class Job:
         return read_episodes(folder, episodes)
 
     def learn(self, training: list[Episode], number: int) -> tuple:
-        """(world model, what its training says). One that was trained before keeps the seconds of that."""
+        """(world model, what its training says: at least its seconds). One that was trained before is only read."""
         from worldmodel.config import world_model_config
         from worldmodel.training import load, prepare_tensorflow, train
 
         folder, config = self.folder / f"iteration-{number}", world_model_config(self.config.world_model)
         prepare_tensorflow(self.seed, config.threads)
-        results = train(config, self.task.encoding_spec, training, folder / "world-model", self.seed)
-        seconds = folder / "seconds.json"
+        seconds, results = folder / "seconds.json", {}
         if not seconds.exists():
+            results = train(config, self.task.encoding_spec, training, folder / "world-model", self.seed)
             write_json(seconds, results["seconds"])
         return load(folder / "world-model", self.task.encoding_spec), results | {"seconds": read_json(seconds)}
 

@@ -2,8 +2,9 @@
 
 A controller scores match classes (see worldmodel/base.py) and NO-OP, and takes a match of the best class that has one.
 Only classes that can be reached are scored, those that were met in play before the first generation, at random and by
-the prior; others are never chosen. The search begins at a greedy prior: its first mean takes, of the classes that have
-a match, the one of the highest usual reward in the data, until none gains. The first generations search through
+the prior; others are chosen where a controller would stop, by their usual reward, while that is a gain: a dream is
+shorter than the way on the real graph. The search begins at a greedy prior: its first mean takes, of the classes that
+have a match, the one of the highest usual reward in the data, until none gains. The first generations search through
 scores that heed the classes alone, since those are few, and the others through all weights, from there on.
 
 The last output is a location coordinate u. Among the `count` matches of the chosen class, numbered in their order, the
@@ -48,6 +49,7 @@ class CMAES(Controller):
     def know(self, reachable: np.ndarray) -> None:
         """Fixes which choices are scored, bool [K + 1], NO-OP among them. The weights start anew."""
         self.reachable, s = reachable, self.shapes
+        self.others = np.where(reachable, 0.0, np.append(self.usual_rewards, 0.0))
         bias = np.append(by_usual_reward(np.append(self.usual_rewards, 0.0)[reachable]), 0.0)
         self.scores = Scores(self.config.policy, s.z + s.h, self.config.hidden, bias)
         self.weights = self.scores.start.astype(np.float32)  # the best so far; what `act` plays
@@ -94,6 +96,9 @@ class CMAES(Controller):
         counts = self.choices(observation)
         chosen, position = policy(weights, z, h, counts[:, self.reachable], *seeds).numpy().T
         choice = np.flatnonzero(self.reachable)[chosen]
+        others = np.where(counts > 0, self.others, 0.0)
+        more = (choice == len(self.xfer_ids) - 1) & (others > 0).any(axis=1)  # where it would stop
+        choice, position = np.where(more, others.argmax(axis=1), choice), np.where(more, 0, position)
         # The matches of a rule are ordered by match class.
         before, first = np.cumsum(counts, axis=1) - counts, np.searchsorted(self.xfer_ids, self.xfer_ids)[choice]
         row = np.arange(len(counts))

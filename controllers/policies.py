@@ -15,6 +15,8 @@ import tensorflow as tf
 
 from controllers.masked import MaskedCategorical, TwoStage, count_of
 
+RELUCTANCE = 0.01  # of a middling usual reward: what a match class has to earn to be preferred to NO-OP
+
 
 class Orthogonal(snt.initializers.Initializer):
     """Orthogonal weights times `gain`, drawn from a NumPy generator: a function of its seed alone."""
@@ -175,9 +177,9 @@ class MatchClassPolicy(Policy):
         self.start = np.searchsorted(self.xfer_ids, self.xfer_ids)  # the first match class of the same rule
         gains = usual_rewards[usual_rewards > 0]
         usual = np.median(gains) if len(gains) else 1.0
-        # NO-OP's reward is 0. Logarithmic in large rewards, so that small ones differ from none and the others are
-        # tried beside large ones.
-        scaled = np.arcsinh(np.append(usual_rewards, 0.0) / usual)
+        # NO-OP's reward is 0, and it comes before what gains nothing. Logarithmic in large rewards, so that small ones
+        # differ from none and the others are tried beside large ones.
+        scaled = np.arcsinh(np.append(usual_rewards / usual, RELUCTANCE))
         self.greedy_prior = (config.greedy_prior * scaled).astype(np.float32)
         super().__init__(shapes, config, rng)
 

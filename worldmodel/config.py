@@ -129,12 +129,19 @@ class MDNRNNConfig(WorldModelConfig):
         return self.encoder_updates + self.steps
 
 
+SUPERVISION = (
+    "what it is told beside what rewrites change: nodes (what every node costs) or scalar (the rewards of steps alone, "
+    "from which it solves what nodes cost); mdn-rnn is told rewards and masks alone"
+)
+
+
 @dataclass(frozen=True)
 class EditsConfig(WorldModelConfig):
     """Predicts what each rewrite changes."""
 
     name: str = "edits"
     latent: int = option(32, "dimensions of the latent state z")
+    supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
 
     def __post_init__(self):
         super().__post_init__()
@@ -160,9 +167,10 @@ class GraphMDNConfig(WorldModelConfig):
         1, "components of the mixture that a node's cost is; several where the same node may cost different things"
     )
     match_networks: int = option(2, "that judge matches; of what they do not agree on a dream is not sure")
-    match_steps: int = option(1500, "gradient steps of each of them")
-    node_steps: int = option(4000, "gradient steps of the network that costs nodes")
+    match_steps: int = option(1000, "gradient steps of each of them")
+    node_steps: int = option(2500, "gradient steps of the network that costs nodes")
     learning_rate: float = option(0.002, "at the start of each network's training; it falls along a cosine")
+    supervision: str = option("nodes", SUPERVISION, choices=("nodes", "scalar"))
 
     def __post_init__(self):
         super().__post_init__()

@@ -126,6 +126,21 @@ def test_what_play_does_not_meet_has_no_weights_and_is_never_chosen(tmp_path):
         assert 3 not in loaded.act(observation, greedy)[:, 0]
 
 
+def test_what_gains_and_was_not_met_in_play_is_chosen_before_it_stops():
+    usual_rewards = np.array([1.0, 0.5, 2.0, 0.0])
+    controller = CMAES(CMAESConfig(), *latent_spaces(2, 4, 3, usual_rewards=usual_rewards))
+    controller.know(np.array([True, False, False, False, True]))
+
+    def chosen(*counts):
+        counts = np.array([counts])
+        seen = {"z": np.zeros((1, 2)), "h": np.zeros((1, 3)), "class_counts": counts}
+        return controller.act(seen | {"counts": np.append(counts, [[1]], axis=1)})[0].tolist()
+
+    assert chosen(1, 2, 2, 2)[0] == 0  # what is scored comes first, whatever it earns
+    assert chosen(0, 2, 2, 2) == [2, 0] and chosen(0, 2, 0, 2) == [1, 0]
+    assert chosen(0, 0, 0, 2) == [4, 0]
+
+
 class Far(Toy):
     """Only forty good steps in a row lead to the last rule; one of the bad rules ends the episode."""
 

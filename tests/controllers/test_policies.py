@@ -32,6 +32,7 @@ def first_match(row: np.ndarray, match_class: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("usual_rewards", [USUAL_REWARDS, -USUAL_REWARDS, 1e4 * USUAL_REWARDS, np.zeros(6)])
 def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
+    """Where nothing gains, it stops."""
     seen, ends = observations(), 0
     actions = controller(usual_rewards).act(seen)
     for row, action in zip(seen["class_counts"], actions.tolist(), strict=True):
@@ -41,10 +42,7 @@ def test_untrained_it_is_greedy_by_usual_reward(usual_rewards):
             assert tuple(action) == first_match(row, best)
         else:
             ends += 1
-            firsts = [first_match(row, k) for k in np.flatnonzero(row)]
-            assert usual_rewards.any() or action == [NO_OP, 0] or tuple(action) in firsts
-            if not any(usual_rewards[k] == 0 for k in np.flatnonzero(row)):
-                assert action == [NO_OP, 0]
+            assert action == [NO_OP, 0]
     assert ends > 10
 
 

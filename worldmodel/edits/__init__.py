@@ -35,7 +35,8 @@ Training
   rule_learning.py        patterns and effects; exception_learning.py where patterns promise too much
   grounded_episodes.py    GroundedEpisode: episodes in the numbers of their groundings
   training_set.py         TrainingSet; cost_training.py costs and gains from it
-  class_rewards.py        what match classes gain, where controllers begin
+  solved_costs.py         what nodes cost, solved from rewards
+  class_rewards.py        what match classes gain, where controllers begin; dreamt_classes.py of those that no data had
   training.py             train, fit
   saved_arrays.py         arrays of files, checked
 

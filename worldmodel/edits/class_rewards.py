@@ -32,9 +32,10 @@ def learn_usual_rewards(training: TrainingSet, rewards: RewardScales) -> tuple[n
     return usual, np.array([bool(gains) for gains in earned], bool)
 
 
-def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> np.ndarray:
-    """The model's usual rewards, float32 [K]; of classes that were never rewritten the median that it predicts, or, of
-    such that no state has that is asked about, that of the rule's other classes.
+def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the model's usual rewards, float32 [K]; of classes that were never rewritten the median that it predicts, or, of
+    such that no state has that is asked about, that of the rule's other classes; which of them are the class's own,
+    bool [K]).
 
     rewritten: bool [K]; what gained nothing in the median was rewritten all the same.
     """
@@ -55,22 +56,28 @@ def with_predicted(model, training: TrainingSet, rewritten: np.ndarray) -> np.nd
         of_rule = model.match_classes == xfer_id
         if said[of_rule].any():
             usual[of_rule & ~said] = np.median(usual[of_rule & said])
-    return usual.astype(np.float32)
+    return usual.astype(np.float32), said
 
 
 def _gains(model, index: GroundingIndex, nodes: list[np.ndarray], wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(classes, gains in ps), [k], of matches of wanted classes in the states of these nodes."""
     simulator = model.simulator(index, nodes)
-    states = simulator.states
-    rows, matches = np.nonzero(states.open == 0)
+    rows, matches = np.nonzero(simulator.states.open == 0)
     classes = index.match_class.values[matches]
     order = np.flatnonzero(wanted[classes])
     order = order[np.argsort(classes[order], kind="stable")]
     first = np.searchsorted(classes[order], classes[order])
     chosen = order[np.arange(len(order)) - first < TRIES]
-    gains = []
-    for part in np.split(chosen, range(len(nodes), len(chosen), len(nodes))):
+    return classes[chosen], predicted_gains(simulator, rows[chosen], matches[chosen])
+
+
+def predicted_gains(simulator, rows: np.ndarray, matches: np.ndarray) -> np.ndarray:
+    """float64 [k], in ps, of matches int [k], each in a copy of one of the simulator's states, int [k]."""
+    states, gains = simulator.states, [np.zeros(0)]
+    for first in range(0, len(rows), states.n):
+        part = slice(first, first + states.n)
         simulator.states = states.taken(rows[part])
         simulator.states.grow()
-        gains.append(simulator.step(np.arange(len(part)), matches[part]).gain)
-    return classes[chosen], np.concatenate(gains)
+        gains.append(simulator.step(np.arange(simulator.states.n), matches[part]).gain)
+    simulator.states = states
+    return np.concatenate(gains)

@@ -8,6 +8,8 @@ step the costs of all nodes within five edges are looked up anew; a node keeps i
 that is known of it has not changed.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from worldmodel.edits.node_costs import NodeCosts
@@ -43,6 +45,21 @@ class KeyedMeans:
         return result
 
 
+class GainBounds(NamedTuple):
+    """Of each rule, float64 [N]: the least and the most that it gained (ps), 0 if it was never carried out, and how
+    many elements the largest tensor had that it replaced."""
+
+    least: np.ndarray
+    most: np.ndarray
+    largest: np.ndarray
+
+    def of(self, xfer_ids: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the least, the most) of rewrites that replace tensors of so many elements, float64 [k] in ps: where these
+        are larger than any that was replaced, in proportion."""
+        larger = np.maximum(sizes / self.largest[xfer_ids], 1.0)
+        return self.least[xfer_ids] * larger, self.most[xfer_ids] * larger
+
+
 class RewriteGains:
     """What rewrites gained of which little is known: by pattern, by rule, and how large the replaced tensor was."""
 
@@ -61,13 +78,16 @@ class RewriteGains:
         gains = others[:, 3] * (size / others[:, 2] if size else 1.0)
         return float(np.median(gains)), float(gains.std())
 
-    def bounds(self, n_rules: int) -> tuple[np.ndarray, np.ndarray]:
-        """(the least, the most) that each rule ever gained, float64 [n_rules] in ps; 0 if it was never carried out."""
-        least, most = np.full(n_rules, np.inf), np.full(n_rules, -np.inf)
+    def bounds(self, n_rules: int) -> GainBounds:
+        """What each rule ever gained."""
+        least, most, largest = np.full(n_rules, np.inf), np.full(n_rules, -np.inf), np.full(n_rules, np.inf)
         rules = self.samples[:, 0].astype(np.int64)
         np.minimum.at(least, rules, self.samples[:, 3])
         np.maximum.at(most, rules, self.samples[:, 3])
-        return np.where(most < least, 0.0, least), np.where(most < least, 0.0, most)
+        largest[rules] = 0.0
+        np.maximum.at(largest, rules, self.samples[:, 2])
+        never = most < least
+        return GainBounds(np.where(never, 0.0, least), np.where(never, 0.0, most), largest)
 
     def _others(self, column: int, number: int) -> np.ndarray:
         if (column, number) not in self._of:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from worldmodel.edits.analogy import Example, by_analogy
 from worldmodel.edits.match_patterns import Effect, MatchPattern, Signature, operators_of, wirings_of
 
+DreamtMatch = tuple[int, Signature]  # of a pattern, by number
+
 
 class LearnedPattern:
     """What is known of one pattern.
@@ -58,6 +60,7 @@ class LearnedRules:
       same_wiring: patterns of one rule that hang together in the same way, by both keys of `wirings_of`.
       same_operators: patterns of one rule with the same op types, however they hang together.
       symmetric: xfer_ids of which two matches that differ in the order of their nodes are one.
+      dreamt: matches that no data had and dreams came to (dreamt_classes.py).
     """
 
     def __init__(self, symmetric: Iterable[int] = ()):
@@ -68,6 +71,7 @@ class LearnedRules:
         self.same_wiring: dict[tuple, list[int]] = {}
         self.same_operators: dict[tuple, list[int]] = {}
         self.symmetric = frozenset(symmetric)
+        self.dreamt: dict[DreamtMatch, None] = {}  # in the order in which they came
 
     def add(self, pattern: MatchPattern, signature: Signature) -> Counter[Effect]:
         """Learns that a pattern applied with this signature; what is known of its effects then."""

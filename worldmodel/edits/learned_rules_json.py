@@ -15,6 +15,7 @@ def to_json(rules: LearnedRules) -> dict:
         "symmetric": sorted(rules.symmetric),
         "op_types": sorted(rules.op_types.items()),
         "patterns": [_pattern_to_json(learned) for learned in rules.patterns],
+        "dreamt": list(rules.dreamt),
     }
 
 
@@ -37,6 +38,9 @@ def from_json(saved: dict) -> LearnedRules:
         learned.single_consumers = single_consumers
         learned.refuted = {_signature(pattern, signature) for signature in refuted}
         _expect(all(t in range(len(pattern.rank_signatures)) for t in single_consumers))
+    for number, signature in _tuples(saved["dreamt"]):
+        _expect(_number(number) in range(len(rules.patterns)))
+        rules.dreamt[number, _signature(rules.patterns[number].pattern, signature)] = None
     return rules
 
 

@@ -1,6 +1,6 @@
 """The world model "edits": it predicts what disappears and what appears, since rewriting is deterministic and local."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -21,7 +21,7 @@ from worldmodel.edits.cost_model import CostModel
 from worldmodel.edits.grounding_index import GroundingIndex, Groundings
 from worldmodel.edits.imagination import EditsImagination
 from worldmodel.edits.latents import Latents
-from worldmodel.edits.learned_rules import LearnedRules
+from worldmodel.edits.learned_rules import DreamtMatch, LearnedRules
 from worldmodel.edits.node_costs import REACH, NodeCosts
 from worldmodel.edits.observer import EditsObserver
 from worldmodel.edits.replay import Replayer
@@ -32,7 +32,7 @@ from worldmodel.edits.simulator import Simulator
 from worldmodel.spaces import Z_BOUND
 
 MIDDLE = {"coverage_50": 0.6745, "coverage_90": 1.6449}  # half-widths of a Gaussian's regions, in standard deviations
-FORMAT = 7  # of what is saved
+FORMAT = 8  # of what is saved
 EXACT = 1e-6  # of the mean absolute reward; what a prediction without spread may be off
 
 
@@ -69,6 +69,16 @@ class EditsWorldModel:
 
     def observe(self, state: RewriteState, edit: Edit) -> None:
         """A real episode came to this state by the edit; for models that must see what the edit only names."""
+
+    def add_classes(self, rewards: Mapping[DreamtMatch, float]) -> None:
+        """Makes classes of matches that dreams came to and that usually earn this much. Graphs are met anew."""
+        usual = dict(zip(self.groundings.match_classes.table, self.usual_rewards.tolist(), strict=True))
+        rules = self.groundings.rules
+        rules.dreamt.update(dict.fromkeys(rewards))
+        usual |= {(rules.patterns[number].pattern.xfer_id, number, of): gain for (number, of), gain in rewards.items()}
+        self.groundings = Groundings(rules, self.spec.n_rules)
+        self.match_classes = self.groundings.match_classes.xfer_ids
+        self.usual_rewards = np.array([usual[of_class] for of_class in self.groundings.match_classes.table], np.float32)
 
     def simulator(self, index: GroundingIndex, nodes: Sequence[np.ndarray]) -> Simulator:
         """States of a grounding; nodes: of each, those that are there."""

@@ -11,9 +11,11 @@ from rlflow.tasks.base import EncodingSpec
 from worldmodel.config import EditsConfig
 from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_costs
+from worldmodel.edits.dreamt_classes import meet_classes
 from worldmodel.edits.latents import STATES, Latents
 from worldmodel.edits.model import EditsWorldModel
 from worldmodel.edits.reward_scales import RewardScales
+from worldmodel.edits.solved_costs import with_solved_costs
 from worldmodel.edits.training_set import TrainingSet, evenly_drawn, first_new_state
 from worldmodel.training import Trained, split_episodes
 
@@ -47,14 +49,20 @@ def _sizes_of(model: EditsWorldModel) -> dict[str, int]:
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
     rewards = RewardScales.learn(episodes, spec.n_rules)  # first, since some cannot be learnt
-    training = TrainingSet.of(episodes, spec.n_rules)
+    training = told(TrainingSet.of(episodes, spec.n_rules), config.supervision)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
     usual_rewards, rewritten = learn_usual_rewards(training, rewards)
     rules, best = training.groundings.rules, best_trajectories(training)
     model = EditsWorldModel(spec, config, rules, costs, latents, rewards, usual_rewards, best)
-    model.usual_rewards = with_predicted(model, training, rewritten)
+    model.usual_rewards, said = with_predicted(model, training, rewritten)
+    meet_classes(model, training, said)
     return model
+
+
+def told(training: TrainingSet, supervision: str) -> TrainingSet:
+    """What the world model is told of it."""
+    return with_solved_costs(training) if supervision == "scalar" else training
 
 
 def best_trajectories(training: TrainingSet) -> dict[int, np.ndarray]:

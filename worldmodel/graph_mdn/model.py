@@ -36,7 +36,7 @@ from worldmodel.graph_mdn.neural_rules import NeuralRules
 from worldmodel.graph_mdn.signature_table import SignatureTable
 from worldmodel.graph_mdn.simulator import NeuralSimulator
 
-FORMAT = 5  # of what is saved
+FORMAT = 6  # of what is saved
 MATCH, NODE = "match-{}/", "node/"  # before the names of the networks' arrays
 
 

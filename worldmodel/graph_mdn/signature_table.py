@@ -7,7 +7,7 @@ import numpy as np
 
 from rlflow.collect.signatures import OPERATOR_COLUMNS, SignatureFeatures
 from rlflow.env.observation.operators import INTEGERS, LISTS
-from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, LENGTH, SIZES, TENSOR_FEATURES
+from rlflow.env.observation.tensors import AXES, CONTENT, ELEMENTS, LENGTH, SIZE, SIZES, TENSOR_FEATURES
 from worldmodel.edits.saved_arrays import checked_array
 
 NUMBERS = AXES + ELEMENTS
@@ -56,6 +56,10 @@ class SignatureTable:
 
     def tensor_rows(self, signatures: Iterable[int]) -> list[int]:
         return [self._rows[1].get(signature, 0) for signature in signatures]
+
+    def elements(self, signatures: Iterable[int]) -> np.ndarray:
+        """float64 [k], how many tensors of these signatures have; 0 where they were never observed."""
+        return np.rint(np.expm1(self.tensors[self.tensor_rows(signatures), SIZE].astype(np.float64)))
 
     def observed(self) -> SignatureFeatures:
         """All of it, to be saved."""

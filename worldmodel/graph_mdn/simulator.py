@@ -44,8 +44,9 @@ class NeuralSimulator:
     def step(self, rows: np.ndarray, matches: np.ndarray) -> Step:
         """Rewrites matches, int [k], that are there in the (different) states rows. An effect that nobody knows changes
         nothing, and gains what such a rewrite gains in the median. One that is not sure gains no less and no more than
-        its rule ever did, a sure one at most as much again: one that is wrong makes nodes of sizes that cost a hundred
-        times as much, and a few of these were most of the error of all rewards."""
+        its rule ever did, a sure one at most as much again, and in proportion more where it replaces larger tensors
+        than the rule ever did: one that is wrong makes nodes of sizes that cost a hundred times as much, and a few of
+        these were most of the error of all rewards."""
         matches = as_named_by_environment(self.states, rows, matches)
         effects = self.index.effects(matches)
         known = effects >= 0
@@ -60,14 +61,17 @@ class NeuralSimulator:
             uncertainty[known] = np.maximum(
                 np.where(seen, 0.0, BY_ANALOGY), np.where(unsure > 0, NEW_NEIGHBOURHOOD, 0.0)
             )
-            gain[known] = self._bounded(rows[known], self.index.rule.values[matches[known]], gain[known], seen, change)
+            gain[known] = self._bounded(rows[known], matches[known], gain[known], seen, change)
         return Step(gain, spread, uncertainty, change)
 
     def _bounded(
-        self, rows: np.ndarray, xfer_ids: np.ndarray, gain: np.ndarray, sure: np.ndarray, change: StateChange
+        self, rows: np.ndarray, matches: np.ndarray, gain: np.ndarray, sure: np.ndarray, change: StateChange
     ) -> np.ndarray:
         """float64 [k]: the gains within the bounds of their rules; the nodes that came cost as much more or less."""
-        least, most = (bounds[xfer_ids] for bounds in self._bounds)
+        grounding = self.index.grounding
+        replaced = [grounding.signatures[grounding.matches[match].operands[-1]] for match in matches.tolist()]
+        sizes = np.where(sure, self.model.table.elements(replaced), 0.0)
+        least, most = self._bounds.of(self.index.rule.values[matches], sizes)
         more = np.where(sure, np.maximum(np.abs(least), np.abs(most)), 0.0)
         bounded = np.clip(gain, least - more, most + more)
         paid = self.states.paid

@@ -12,9 +12,10 @@ from rlflow.tasks.base import EncodingSpec
 from worldmodel.config import GraphMDNConfig
 from worldmodel.edits.class_rewards import learn_usual_rewards, with_predicted
 from worldmodel.edits.cost_training import learn_gains, learn_node_costs
+from worldmodel.edits.dreamt_classes import meet_classes
 from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.training import best_trajectories, learn_latents
+from worldmodel.edits.training import best_trajectories, learn_latents, told
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
 from worldmodel.graph_mdn.cost_laws import CostLaws
@@ -46,7 +47,7 @@ def train(
     prepare_tensorflow(seed, config.threads)
     training, held_out = split_episodes(source, config.holdout, seed)
     rewards = RewardScales.learn(training, spec.n_rules)  # first, since some cannot be learnt
-    learnt = TrainingSet.of(training, spec.n_rules)
+    learnt = told(TrainingSet.of(training, spec.n_rules), config.supervision)
     if not Examples.of(learnt.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing; collect more")
     table = observed(training)
@@ -60,7 +61,8 @@ def train(
     networks = _Networks(model, Path(folder), description, seed, log, progress)
     interactions = sum(episode.interactions for episode in source)
     results = {"interactions": interactions, "match": networks.matches(), "node": networks.nodes(learnt)}
-    model.usual_rewards = with_predicted(model, learnt, rewritten)
+    model.usual_rewards, said = with_predicted(model, learnt, rewritten)
+    meet_classes(model, learnt, said)
     model.save(folder)
     return Trained(model, held_out, results)
 
