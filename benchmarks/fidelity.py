@@ -3,6 +3,7 @@
     python -m benchmarks.fidelity --model bert_base          one model
     python -m benchmarks.fidelity --controller ppo           with one trained in the dream, and its real episodes
     python -m benchmarks.fidelity --variant untrained-encoder --wm mdn-rnn       an ablation's row; repeatable
+    python -m benchmarks.fidelity --variant full --variant scalar --wm edits         told the rewards of steps alone
     python -m benchmarks.fidelity --iterations 3 --controller ppo                    later data come from the controller
     python -m benchmarks.fidelity --table                    Markdown of docs/results/fidelity.md
 
@@ -71,6 +72,7 @@ VARIANTS = {
         "collect.by_rule=0",
         *mdn_rnn("encoder=untrained", "action=numbers", "mask_heads=false", "sigma_temperature=false"),
     )),
+    "scalar": Variant(("world_model.edits.supervision=scalar", "world_model.graph-mdn.supervision=scalar")),
     "one-iteration": Variant(one_iteration=True),
 }
 

@@ -4,8 +4,7 @@ A good way leads to matches of signatures that random play never met. All of the
 and what that usually earns says nothing of any one: in DenseNet-121 the rule's median is a tenth of what folding the
 first convolution's activation gains, and a controller that begins there takes another way, which forecloses it. So,
 when all else is learnt, some dreams are played as controllers begin, by usual rewards; what they come to gets classes
-of its own, with what the model says that it gains, and they are played again, until they come to nothing new. What is
-still of a last class then, nobody knows, and it promises nothing.
+of its own, with what the model says that it gains, and they are played again, until they come to nothing new.
 """
 
 from typing import NamedTuple
@@ -54,8 +53,6 @@ def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
         model.add_classes(rewards)
         patterns = model.groundings.rules.patterns
         own |= {(patterns[pattern].pattern.xfer_id, pattern, signature) for pattern, signature in rewards}
-    last = model.groundings.match_classes.is_last(np.arange(len(model.match_classes)))
-    model.usual_rewards = np.where(last, np.minimum(model.usual_rewards, 0.0), model.usual_rewards)
 
 
 class _Walk:

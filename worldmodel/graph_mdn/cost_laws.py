@@ -8,7 +8,8 @@ coefficients are learnt from what nodes cost, none of them is below zero; s says
 network predicts what a law leaves over, and so errs by a share of that: a network that predicts costs as they are errs
 by a share of how much these differ, which is a thousandfold.
 
-A kind is an operator, and whether its results are constants, which are computed before a model runs.
+A kind is an operator, and whether its results are constants, which are computed before a model runs. One of few nodes
+takes the law of a kind with more, where that says what they cost.
 """
 
 from typing import Self
@@ -33,6 +34,7 @@ APART = 2.0  # logarithm of how much less the other terms count where one is tri
 PRIOR = 1e-4  # how much a parameter's distance from where it began counts, beside errors
 SPENT = 0.03  # and the share of a cost that a term makes, so that a term that explains nothing vanishes
 EVALUATIONS = 200  # of a fit, at most
+AS_WELL = 1e-3  # what a logarithm is off by where a law is as good as another
 
 
 class CostLaws:
@@ -54,7 +56,9 @@ class CostLaws:
         which = which.reshape(-1)
         means = np.bincount(which, log_ns) / np.bincount(which)
         kinds = np.unique(of)
-        parameters = [_fitted(alike[alike[:, 0] == kind, 1:], means[alike[:, 0] == kind]) for kind in kinds]
+        samples = [(alike[alike[:, 0] == kind, 1:], means[alike[:, 0] == kind]) for kind in kinds]
+        own = [_fitted(*sample) for sample in samples]
+        parameters = [_best(k, own, samples) for k in range(len(kinds))]
         return cls(kinds, np.array(parameters), float(means.mean()))
 
     def __call__(self, nodes: NodeBatch, table: SignatureTable) -> np.ndarray:
@@ -117,6 +121,16 @@ def _log_ns(parameters: np.ndarray, terms: np.ndarray) -> np.ndarray:
     compute, memory = terms[:, :WORKS] @ weights[:WORKS], terms[:, WORKS:] @ weights[WORKS:]
     most = np.maximum(np.maximum(compute, memory), 1e-12)
     return np.log1p(launch + most * ((compute / most) ** sharp + (memory / most) ** sharp) ** (1 / sharp))
+
+
+def _best(kind: int, own: list[np.ndarray], samples: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Its own law, or that of a kind with more nodes which says as well what its nodes cost: a few nodes do not tell
+    twelve parameters, and a fused convolution costs what a convolution does."""
+    terms, log_ns = samples[kind]
+    errors = [float(np.sqrt(np.square(_log_ns(law, terms) - log_ns).mean())) for law in own]
+    others = [k for k, (_, of) in enumerate(samples) if len(of) > len(log_ns)]
+    best = min(others, key=errors.__getitem__, default=kind)
+    return own[best if errors[best] <= max(errors[kind], AS_WELL) else kind]
 
 
 def _fitted(terms: np.ndarray, log_ns: np.ndarray) -> np.ndarray:

@@ -75,12 +75,6 @@ def test_a_class_that_dreams_came_to_earns_what_the_model_says(model, task):
     assert len(np.unique(model.usual_rewards[compared].round(5))) > 2
 
 
-def test_what_neither_data_nor_dreams_came_to_promises_nothing(model):
-    last = model.groundings.match_classes.is_last(np.arange(len(model.match_classes)))
-    assert last.sum() == model.spec.n_rules and (model.usual_rewards[last] <= 0).all()
-    assert (model.usual_rewards > 0).any()
-
-
 def test_classes_that_were_there_keep_their_usual_reward(model, task, episodes):
     table, before = model.groundings.match_classes.table, dict.fromkeys([])
     for of_class, usual in zip(table, model.usual_rewards.tolist(), strict=True):

@@ -72,6 +72,19 @@ def test_an_operator_that_was_never_met_costs_as_usual():
     np.testing.assert_allclose(strange, costs.mean(), rtol=1e-6)
 
 
+def test_a_kind_of_few_nodes_takes_the_law_of_one_with_more_that_says_what_they_cost():
+    """Three small fused products, and what a large one costs; three that cost something else keep their own law."""
+    kinds, shapes = drawn(300, 4, 512, 0)
+    few = np.array([(20, 30, 40), (64, 16, 8), (100, 50, 25)])
+    large = np.array([(2000, 1000, 500), (4096, 4096, 64)])
+    for factor in (0.0, 2.0):  # of the logarithm
+        costs = planted(np.full(3, PRODUCT), few) + factor
+        nodes, table = nodes_of(np.append(kinds, [STRANGE] * 3), np.concatenate([shapes, few]))
+        laws = CostLaws.fit(nodes, np.append(planted(kinds, shapes), costs), table)
+        errors = np.abs(laws(*nodes_of(np.full(2, STRANGE), large)) - planted(np.full(2, PRODUCT), large))
+        assert (errors < 0.01).all() if factor == 0 else (errors > 0.1).all()
+
+
 def test_nodes_that_look_alike_count_once():
     kinds, shapes = drawn(40, 4, 512, 0)
     costs = planted(kinds, shapes)
