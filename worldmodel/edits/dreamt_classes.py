@@ -16,9 +16,9 @@ from worldmodel.edits.grounded_episodes import ground_episode
 from worldmodel.edits.grounding_index import GroundingIndex
 from worldmodel.edits.learned_rules import DreamtMatch
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
-from worldmodel.edits.training_set import TrainingSet
+from worldmodel.edits.training_set import TrainingSet, evenly_drawn
 
-ROUNDS, DREAMS, STEPS = 8, 8, 500  # the first dream is greedy
+ROUNDS, GRAPHS, DREAMS, STEPS = 8, 4, 8, 500  # the first dream of a graph is greedy
 MOST = 1000  # classes
 SHARPNESS = 5.0  # of what is sampled, in logits for a class of middling gain
 STATES_AT_ONCE = 64
@@ -32,7 +32,7 @@ class Met(NamedTuple):
 
 
 def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
-    """Plays dreams from the initial graphs, and gives the model the classes that they come to, and what those earn.
+    """Plays dreams from GRAPHS initial graphs, and gives the model the classes that they come to, and what those earn.
 
     said: bool [K], of the model's classes, those whose usual reward is their own.
     """
@@ -40,7 +40,7 @@ def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
     own = {of_class for of_class, is_own in zip(table, said.tolist(), strict=True) if is_own}
     for number in range(ROUNDS):
         rewards: dict[DreamtMatch, float] = {}
-        for first, episodes in training.by_grounding.items():
+        for first, episodes in evenly_drawn(list(training.by_grounding.items()), GRAPHS):
             log = training.logs[episodes[0]]
             index = model.groundings.of(log.edits[0])
             met = _Walk(model, index, ground_episode(index, log).nodes[0], own, number).met
@@ -98,6 +98,8 @@ class _Walk:
         chosen = (logits + noise[:, :-1]).argmax(axis=1)
         on = logits[np.arange(len(rows)), chosen] + noise[np.arange(len(rows)), chosen] > noise[:, -1]
         rows, chosen = rows[on], chosen[on]
+        if not len(rows):
+            return rows
         of_class = (states.open[rows][:, : len(classes)] == 0) & (classes == chosen[:, None])
         step = self.simulator.step(rows, of_class.argmax(axis=1))
         unknown = step.uncertainty >= UNKNOWN_EFFECT
