@@ -3,7 +3,7 @@
     python -m benchmarks.paper --model bert_base          one graph; repeatable
     python -m benchmarks.paper --wm edits                 in the dreams of another world model
     python -m benchmarks.paper --temperatures 0.1,1,3     PPO in dreams of each of these, too
-    python -m benchmarks.paper --dreams-alone             without PPO that never dreams
+    python -m benchmarks.paper --only-dreams             without PPO that learns on the real graph
     python -m benchmarks.paper --table                    Markdown of its page
 
 The counterparts of the paper's Figures 6 and 7 (improvement, optimisation time) and Table 3 (temperatures). For every
@@ -126,7 +126,7 @@ def figures_of(parsed) -> dict:
     seeds = range(parsed.seed, parsed.seed + parsed.seeds)
     for name in names:
         ways = {controller: partial(learnt, name, controller, USUAL) for controller in CONTROLLERS}
-        if not parsed.dreams_alone:
+        if not parsed.only_dreams:
             ways[REAL] = partial(no_dream, name)
         ways |= {way_of("ppo", one): partial(learnt, name, "ppo", one) for one in parsed.temperatures}
         keys = {f"{name}-{parsed.wm}-search": partial(searched, name, parsed.seed, parsed)}
@@ -220,7 +220,7 @@ def main() -> int:
         "--temperatures", type=lambda text: [float(one) for one in text.split(",")], default=[], metavar="NUMBERS",
         help="PPO in dreams of these temperatures, too; with commas between them",
     )  # fmt: skip
-    arguments.add_argument("--dreams-alone", action="store_true", help="without PPO that learns on the real graph")
+    arguments.add_argument("--only-dreams", action="store_true", help="without PPO that learns on the real graph")
     arguments.add_argument("--interactions", type=int, default=10_000, help="of the real graph, at most")
     arguments.add_argument("--workers", type=int, default=2, help="processes that collect")
     arguments.add_argument("--cost", default="analytic")

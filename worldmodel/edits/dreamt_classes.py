@@ -18,7 +18,7 @@ from worldmodel.edits.learned_rules import DreamtMatch
 from worldmodel.edits.simulator import UNKNOWN_EFFECT
 from worldmodel.edits.training_set import TrainingSet, evenly_drawn
 
-ROUNDS, GRAPHS, DREAMS, STEPS = 8, 4, 8, 500  # the first dream of a graph is greedy
+REPEATS, GRAPHS, DREAMS, STEPS = 8, 4, 8, 500  # the first dream of a graph is greedy
 MOST = 1000  # classes
 SHARPNESS = 5.0  # of what is sampled, in logits for a class of middling gain
 STATES_AT_ONCE = 64
@@ -38,7 +38,7 @@ def meet_classes(model, training: TrainingSet, said: np.ndarray) -> None:
     """
     table = model.groundings.match_classes.table
     own = {of_class for of_class, is_own in zip(table, said.tolist(), strict=True) if is_own}
-    for number in range(ROUNDS):
+    for number in range(REPEATS):
         rewards: dict[DreamtMatch, float] = {}
         for first, episodes in evenly_drawn(list(training.by_grounding.items()), GRAPHS):
             log = training.logs[episodes[0]]

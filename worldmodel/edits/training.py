@@ -49,7 +49,7 @@ def _sizes_of(model: EditsWorldModel) -> dict[str, int]:
 
 def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) -> EditsWorldModel:
     rewards = RewardScales.learn(episodes, spec.n_rules)  # first, since some cannot be learnt
-    training = told(TrainingSet.of(episodes, spec.n_rules), config.supervision)
+    training = supervised(TrainingSet.of(episodes, spec.n_rules), config.supervision)
     costs = learn_costs(training, spec.n_rules)
     latents = learn_latents(training, config.latent)
     usual_rewards, rewritten = learn_usual_rewards(training, rewards)
@@ -60,7 +60,7 @@ def fit(config: EditsConfig, spec: EncodingSpec, episodes: Sequence[Episode]) ->
     return model
 
 
-def told(training: TrainingSet, supervision: str) -> TrainingSet:
+def supervised(training: TrainingSet, supervision: str) -> TrainingSet:
     """What the world model is told of it."""
     return with_solved_costs(training) if supervision == "scalar" else training
 

@@ -15,7 +15,7 @@ from worldmodel.edits.cost_training import learn_gains, learn_node_costs
 from worldmodel.edits.dreamt_classes import meet_classes
 from worldmodel.edits.node_costs import REACH
 from worldmodel.edits.reward_scales import RewardScales
-from worldmodel.edits.training import best_trajectories, learn_latents, told
+from worldmodel.edits.training import best_trajectories, learn_latents, supervised
 from worldmodel.edits.training_set import TrainingSet
 from worldmodel.graph_mdn import match_training, node_training
 from worldmodel.graph_mdn.cost_laws import CostLaws
@@ -47,7 +47,7 @@ def train(
     prepare_tensorflow(seed, config.threads)
     training, held_out = split_episodes(source, config.holdout, seed)
     rewards = RewardScales.learn(training, spec.n_rules)  # first, since some cannot be learnt
-    learnt = told(TrainingSet.of(training, spec.n_rules), config.supervision)
+    learnt = supervised(TrainingSet.of(training, spec.n_rules), config.supervision)
     if not Examples.of(learnt.groundings.rules).rewritten:
         raise RLFlowError("nothing was rewritten in these episodes, so 'graph-mdn' learns nothing; collect more")
     table = observed(training)
