@@ -15,7 +15,7 @@ setup(
     packages=[*find_packages(include=["rlflow*", "worldmodel*", "controllers*"]), "rlflow.configs"],
     package_dir={"rlflow.configs": "configs"},
     package_data={
-        "rlflow.rules": ["*.rules"], "rlflow.rules.prover": ["proofs.json"],
+        "rlflow.rules": ["*.rules", "proofs.json"],
         "rlflow.configs": ["*.yaml", "sweeps/*.yaml"], "controllers.topoformer": ["shipped/*"],
     },
     entry_points={"console_scripts": ["rlflow = rlflow.cli.main:main"]},

@@ -14,10 +14,10 @@ import psutil
 from benchmarks import harness
 from rlflow.common.files import write_text
 from rlflow.common.system import largest_process
-from rlflow.rules.generator.enumerate import enumerate_rules
+from rlflow.proving.generator.enumerate import enumerate_rules
 from rlflow.rules.language import parse
 
-JUDGES = ("rlflow/rules/generator", "rlflow/rules/prover")
+JUDGES = ("rlflow/rules/generator", "rlflow/proving")
 
 MINUTES = 30
 

@@ -25,7 +25,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.language import RuleSet
-from rlflow.rules.prepare import prepared
+from rlflow.rules.locations import prepared
 
 STEPS = 20
 AS_DECLARED = ({}, {})  # two sets of inputs for a model without symbols

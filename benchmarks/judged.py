@@ -20,8 +20,8 @@ ROOT = Path(__file__).parent.parent
 DIGITS = 16
 ENGINE = (  # what makes a rewrite, for the JUDGES of others
     "rlflow/graph/model.py", "rlflow/graph/fold.py", "rlflow/graph/order.py", "rlflow/graph/shapes.py",
-    "rlflow/rules/apply.py", "rlflow/rules/expressions.py", "rlflow/rules/local.py", "rlflow/rules/locations.py",
-    "rlflow/rules/match.py", "rlflow/rules/patterns.py", "rlflow/rules/rule.py", "rlflow/rules/sides.py",
+    "rlflow/rules/apply.py", "rlflow/rules/expressions.py", "rlflow/rules/locations.py", "rlflow/rules/locations.py",
+    "rlflow/rules/match.py", "rlflow/rules/patterns.py", "rlflow/rules/rule.py", "rlflow/rules/language.py",
 )  # fmt: skip
 
 UNSTATED_RULES = tuple(f"rlflow/rules/{family}.rules" for family in sorted(ONLY_BY_NAME))  # not in the stated rule set

@@ -33,15 +33,15 @@ from rlflow.graph.model import Graph
 from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
+from rlflow.proving.prove import prove_rule
 from rlflow.rules.apply import apply
 from rlflow.rules.language import Rule, RuleSet, families, load_rules
 from rlflow.rules.locations import explain
-from rlflow.rules.prover.prove import prove_rule
 from tests.rules.cases import CASES
 from tests.rules.instances import Case, instantiate, random_feeds
 from tests.rules.test_look_alikes import LOOK_ALIKES, model
 
-JUDGES = ("rlflow/rules/prover", *UNSTATED_RULES, "benchmarks/variants.py")
+JUDGES = ("rlflow/proving", *UNSTATED_RULES, "benchmarks/variants.py")
 
 WRONG = 500
 TRIED = 600  # variants that ONNX Runtime found wrong

@@ -4,10 +4,10 @@ import sys
 
 from benchmarks.harness import bar, finish, markdown, parser
 from benchmarks.judged import UNSTATED_RULES
+from rlflow.proving.prove import prove
 from rlflow.rules.language import families, load_rules
-from rlflow.rules.prover.prove import prove
 
-JUDGES = ("rlflow/rules/prover", *UNSTATED_RULES)
+JUDGES = ("rlflow/proving", *UNSTATED_RULES)
 
 
 def table(figures: dict) -> str:

@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_names_nothing_else(insta
             if path.is_file() and "__pycache__" not in path.parts:
                 files.add(f"{package}/{path.relative_to(ROOT / folder)}")
     assert {name for name in names if ".dist-info/" not in name} == files
-    assert {"rlflow/rules/fusion.rules", "rlflow/rules/prover/proofs.json", "rlflow/configs/default.yaml"} <= files
+    assert {"rlflow/rules/fusion.rules", "rlflow/rules/proofs.json", "rlflow/configs/default.yaml"} <= files
 
 
 def test_site_packages_gets_no_common_name_and_nothing_that_learns(installed):

@@ -67,7 +67,7 @@ def run_explain(parsed) -> dict:
     from rlflow.graph.typical import load_at
     from rlflow.rules import explain
     from rlflow.rules.language import families, load_rules
-    from rlflow.rules.prepare import prepared
+    from rlflow.rules.locations import prepared
     from rlflow.runs.config import parse_shapes
 
     rules = load_rules(families())
@@ -92,7 +92,7 @@ def run_explain(parsed) -> dict:
 
 def run_picture(parsed) -> dict:
     from rlflow.rules.language import families, load_rules
-    from rlflow.rules.picture import picture
+    from rlflow.rules.page import picture
 
     rules = load_rules(families())
     drawn = picture(rules[rules.index(parsed.name)])
@@ -105,7 +105,7 @@ def run_docs(parsed) -> dict:
     from rlflow.common.files import write_bytes
     from rlflow.rules.language import families, load_rules
     from rlflow.rules.page import page
-    from rlflow.rules.prover.records import load_proofs, proof_of
+    from rlflow.rules.proofs import load_proofs, proof_of
 
     rules, proofs = load_rules(families()), load_proofs()
     proved = {rule.name: record for rule in rules if (record := proof_of(rule, proofs))}
@@ -121,9 +121,9 @@ def run_docs(parsed) -> dict:
 
 
 def run_prove(parsed) -> dict:
+    from rlflow.proving.prove import prove
     from rlflow.rules.language import families, load_rules
-    from rlflow.rules.prover.prove import prove
-    from rlflow.rules.prover.records import store_proofs
+    from rlflow.rules.proofs import store_proofs
 
     def store(result) -> None:
         if result.proof in ("all-shapes", "bounded"):
@@ -143,7 +143,7 @@ def run_enumerate(parsed) -> dict:
     from dataclasses import asdict
 
     from rlflow.common.files import write_bytes
-    from rlflow.rules.generator.enumerate import enumerate_rules
+    from rlflow.proving.generator.enumerate import enumerate_rules
 
     report = enumerate_rules(parsed.operators, folder=parsed.folder, workers=parsed.workers, seconds=parsed.seconds)
     again = ["rules", "enumerate", "--operators", parsed.operators, "--workers", parsed.workers]

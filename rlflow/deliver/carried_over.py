@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rlflow.costs import TimeIsUp
 from rlflow.deliver.candidates import Candidate
 from rlflow.env.state import RewriteState, Task
-from rlflow.rules.prepare import FAMILY
+from rlflow.rules.locations import PREPARING_FAMILY
 
 
 class CarriedOver(NamedTuple):
@@ -37,7 +37,7 @@ def carried_over(task: Task, rewrites: Sequence[tuple[str, int]]) -> CarriedOver
         are passed over: the task has made its own preparation.
     """
     xfer_ids = {rule.name: xfer_id for xfer_id, rule in enumerate(task.rules)}
-    preparing = {rule.name for rule in task.rules if rule.family == FAMILY}
+    preparing = {rule.name for rule in task.rules if rule.family == PREPARING_FAMILY}
     state = cheapest = task.initial
     actions, best, left_out, interrupted = [], 0, 0, False
     for name, location in dropwhile(lambda rewrite: rewrite[0] in preparing, rewrites):

@@ -20,7 +20,7 @@ from rlflow.env.state import Task
 from rlflow.graph.typical import load_at
 from rlflow.rules.exactness import only_exact
 from rlflow.rules.language import load_rules, only_standard
-from rlflow.rules.prepare import prepared
+from rlflow.rules.locations import prepared
 from rlflow.tasks.base import Reward
 from rlflow.zoo import ZOO, load
 

@@ -1,21 +1,22 @@
-"""Carrying out a match: the graph after the rewrite.
+"""Apply a match: plan the replacement and build the graph after the rewrite.
 
-A match is one only if its replacement can be built, with ONNX's shape inference on every new operator. So a mask is
-never wrong: what would change a type, or needs a newer opset, is refused with a reason.
+A match is valid only if its replacement can be built, with ONNX's shape inference on every new operator. Therefore a
+mask is never wrong: a rewrite that would change a type or need a newer opset is refused with a reason.
 
-A `Plan` is a replacement that belongs to no match: its tensors are numbers that `apply` maps to the tensors of one
-match. Matches of one signature (types, constness, small constants, attributes) share one plan, so that most matches
-cost a look-up and no shape inference.
+A `Plan` is a replacement that belongs to no single match: `apply` maps its numbers to the tensors of one match. Matches
+of equal signature (types, constness, small constants, attributes) share one plan, so most matches cost a look-up and no
+shape inference. In a plan 0, 1, … are new tensors and nodes; -2, -3, … are the operands of the match (`operands`).
 
-No number loses what its data type can hold. ONNX stores float attributes in float32: a rule that puts a number into an
-attribute of an operator on float64 applies only where float32 holds it exactly, and one that makes a tensor of a number
-only where the tensor's data type makes neither 0 nor infinity of it. No rule says so: the planner asks it of all.
+No number loses what its data type can hold. ONNX stores float attributes in float32, so the planner refuses a float64
+attribute that float32 cannot hold exactly, and a tensor whose data type would turn the number into 0 or infinity.
 
-Numbers in a plan: 0, 1, … are new tensors and nodes; -2, -3, … are the match's operands (`operands`).
+A shape that a rule writes must be constant. Sizes that are symbols are written as the 0 and -1 of Reshape or the 1 of
+Expand where that says the same (`without_symbols`); otherwise the rewrite is refused.
 """
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from onnx import TensorProto, helper
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.contents import content_array
-from rlflow.graph.dims import Dim, Undecided
+from rlflow.graph.dims import Dim, Undecided, least
 from rlflow.graph.fits import refused_at_some_size
 from rlflow.graph.model import ABSENT, Constant, Graph, Node, TensorType
 from rlflow.graph.onnx_reader import is_constant_node
@@ -31,10 +32,48 @@ from rlflow.graph.opsets import supported, takes
 from rlflow.graph.shapes import infer_types, known_value, shape_value, steers
 from rlflow.graph.symbolic import is_symbolic
 from rlflow.rules.expressions import FLOATS, Tensor, Unknown, unshared
-from rlflow.rules.literals import without_symbols
 from rlflow.rules.match import Match, scope_of
 from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
 from rlflow.rules.rule import Rule
+
+
+def without_symbols(op: str | None, shape: tuple | None, sizes: tuple) -> tuple[int, ...]:
+    """The sizes without symbols, as the operand of `op` after one of that shape. Undecided if they need them."""
+    if op == "Reshape" and shape is not None:
+        return _reshape_operand(shape, sizes)
+    if op == "Expand" and shape is not None:
+        return _expand_operand(shape, sizes)
+    raise _undecided_sizes(sizes)
+
+
+def _reshape_operand(shape: tuple, sizes: tuple) -> tuple[int, ...]:
+    result = [
+        0 if type(size) is Dim and axis < len(shape) and shape[axis] is size else size
+        for axis, size in enumerate(sizes)
+    ]
+    left = [axis for axis, size in enumerate(result) if type(size) is Dim]
+    if left:
+        rest = prod(size if size != 0 else shape[axis] for axis, size in enumerate(result) if axis != left[0])
+        if len(left) > 1 or -1 in result or least(rest) < 1:
+            raise _undecided_sizes(tuple(result[axis] for axis in left))
+        result[left[0]] = -1
+    return tuple(result)
+
+
+def _expand_operand(shape: tuple, sizes: tuple) -> tuple[int, ...]:
+    result = list(sizes)
+    for axis in range(-1, -min(len(shape), len(sizes)) - 1, -1):
+        if result[axis] is shape[axis]:
+            result[axis] = 1
+    if any(type(size) is Dim for size in result):
+        raise _undecided_sizes(tuple(size for size in result if type(size) is Dim))
+    return tuple(result)
+
+
+def _undecided_sizes(sizes: tuple) -> Undecided:
+    names = ", ".join(dict.fromkeys(str(size) for size in sizes if type(size) is Dim))
+    return Undecided(f"{names} would have to be known")
+
 
 MAX_PLANS = 20_000  # kept at once; a plan takes a few kB
 

@@ -1,4 +1,4 @@
-"""The text format of rules: parsing and printing.
+"""Parse and print the text format of rules.
 
 A rule reads as its equation:
 
@@ -8,15 +8,14 @@ A rule reads as its equation:
       let k = Div(s, Sqrt(Add(v, full(e, v))))
       if constant(w, s, b, m, v) else "a weight or statistic is not constant"
 
-Positional arguments are tensors, keyword arguments attributes. On the left side a name binds what it
-meets (and must meet the same again), a literal must be met, `*xs` takes any number of inputs, `**a` all
-attributes that are not named. An operator of another domain than ONNX's has it before its name
-(`com.microsoft.FusedMatMul(x, w)`); `None` is an optional input that is left out. Several lines with
-`y1 = …` match several outputs at once; a name that is used again on its own side is an inner tensor. On
-the right side arguments that are no operator (`[-1, 1]`, `full(…)`) are literals. `<=>` gives a second
-rule, `<name>-inverse`; lines that begin with `forward` or `backward` before `let` or `if` belong to one
-direction only. A line `for Op in Relu, Tanh` stands for one rule per operator: `Op` is replaced in the
-equation, and in the rule's name.
+Positional arguments are tensors, keyword arguments are attributes. On the left side a name binds what it meets and must
+meet the same again; a literal must be met; `*xs` takes any number of inputs; `**a` takes all attributes that are not
+named. An operator of another domain than ONNX's is written with its domain (`com.microsoft.FusedMatMul(x, w)`); `None`
+is an optional input that is left out. Several lines with `y1 = …` match several outputs at once; a name that is used
+again on its own side is an inner tensor. On the right side arguments that are not operators (`[-1, 1]`, `full(…)`) are
+literals. `<=>` gives a second rule, `<name>-inverse`; lines that begin with `forward` or `backward` before `let` or
+`if` belong to one direction only. A line `for Op in Relu, Tanh` stands for one rule per operator: `Op` is replaced in
+the equation and in the rule's name.
 """
 
 import ast
@@ -25,11 +24,16 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rlflow.common.errors import RLFlowError
+from rlflow.graph import contrib
 from rlflow.rules.expressions import SHAPE_FUNCTIONS, compile_expression, names_in
 from rlflow.rules.patterns import (
+    Absent,
+    Bind,
     Literal,
+    Op,
     Output,
     Star,
     Var,
@@ -40,9 +44,80 @@ from rlflow.rules.patterns import (
     variables_of,
     walk,
 )
-from rlflow.rules.prover.records import load_proofs, proof_of
+from rlflow.rules.proofs import load_proofs, proof_of
 from rlflow.rules.rule import Condition, Rule, RuleSet
-from rlflow.rules.sides import Side, is_operator
+
+
+def is_operator(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and (
+        (isinstance(node.func, ast.Name) and node.func.id[0].isupper()) or isinstance(node.func, ast.Attribute)
+    )
+
+
+class Side:
+    """Parses one side of an equation into its outputs."""
+
+    counter = 0
+
+    def __init__(self, text: str, rule: str, tensors: dict | None = None):
+        self.where, self.names = f"rule {rule}", dict(tensors or {})
+        used: set[str] = set()
+        assigned: list[tuple[str, Any]] = []
+        try:
+            statements = ast.parse(text.strip()).body
+        except SyntaxError as error:
+            raise RLFlowError(f"{self.where}: cannot read '{text.strip()}'") from error
+        for statement in statements:
+            match statement:
+                case ast.Expr(value=value):
+                    assigned.append(("result", self.tensor(value)))
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self.names[name] = self.tensor(value)
+                    assigned.append((name, self.names[name]))
+                case ast.Assign(targets=[ast.Tuple() | ast.Starred() as target], value=value):
+                    op, targets = self.operator(value), getattr(target, "elts", [target])
+                    for slot, target in enumerate(targets):
+                        star = isinstance(target, ast.Starred)
+                        name = target.value.id if star else target.id
+                        self.names[name] = Output(op, None if star else slot)
+                        assigned.append((name, self.names[name]))
+                case _:
+                    raise RLFlowError(f"{self.where}: '{ast.unparse(statement)}' is no equation")
+            used |= names_in(statement.value)
+        self.outputs = tuple((name, output) for name, output in assigned if name not in used)
+
+    def tensor(self, node: ast.expr):
+        match node:
+            case ast.Name(id=name):
+                return self.names.get(name, Var(name))
+            case ast.Starred(value=ast.Name(id=name)):
+                return self.names.get(name, Star(name))
+            case ast.Constant(value=None):
+                return Absent()
+            case _ if is_operator(node):
+                return Output(self.operator(node), 0)
+        return self.literal(node)
+
+    def literal(self, node: ast.expr) -> Literal:
+        return Literal(compile_expression(node, self.where), ast.unparse(node))
+
+    def operator(self, node: ast.expr) -> Op:
+        if not is_operator(node):
+            raise RLFlowError(f"{self.where}: '{ast.unparse(node)}' is no operator")
+        domain, dot, name = ast.unparse(node.func).rpartition(".")
+        if dot and (domain != contrib.DOMAIN or name not in contrib.OPERATORS):
+            raise RLFlowError(f"{self.where}: '{domain}.{name}' is no operator that rules know")
+        attributes, rest = [], None
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                rest = keyword.value.id
+            elif isinstance(keyword.value, ast.Name):
+                attributes.append((keyword.arg, Bind(keyword.value.id)))
+            else:
+                attributes.append((keyword.arg, self.literal(keyword.value)))
+        Side.counter += 1
+        return Op(Side.counter, name, domain, tuple(self.tensor(a) for a in node.args), tuple(attributes), rest)
+
 
 RULES_FOLDER = Path(__file__).parent
 ONLY_BY_NAME = frozenset(("memory",))  # families that cost time and gain something else
@@ -272,4 +347,3 @@ def _meaning(tree: ast.AST, renamed: dict[str, str]) -> str:
 
 
 # -- printing --------------------------------------------------------------------------------------
-

@@ -1,29 +1,161 @@
-"""Locations: all matches of a rule set in a graph, in canonical order.
+"""Find all matches of a rule set in a graph and keep them in canonical order.
 
 Location k of a rule is its k-th match by the positions of the matched nodes (rlflow/graph/order.py). So the location
-mask of a rule is always a prefix, and a count says all of it, which is what world models predict. Two alike roots that
-are merged count once: the parser finds out whether a rule's clauses say the same of both; then the match named along
-the canonical order is the location, and its mirror image is none.
+mask of a rule is always a prefix, and one count describes it; world models predict this count. Two symmetric roots that
+were merged count once: the match named along the canonical order is the location, its mirror image is not.
 
-A step costs what it changes. A rewrite marks the nodes that it `changed` and those that it `touched` (whose tensors
-other nodes read than before), and matches are looked for only from there, upwards along the operators that left sides
-are made of. Rules with more roots or more levels than local ones (local.py) are tried only where their operators are
-found from a changed node upwards; their matches are known by every node that is part of one, so that none outlives its
-nodes.
+A rule is local if it has one root and at most two levels of operators. Its matches and plans at a node follow from the
+signatures of the node and of the nodes that give its inputs. Local rules are therefore searched for once in each such
+neighbourhood; where an equal neighbourhood appears again, the matches are read off with other ids (`LocalRules`).
+
+A step costs what it changes. A rewrite marks the nodes that it changed and touched, and `MatchTable` looks for matches
+only from there, upwards along the operators of the left sides. Every node knows the non-local matches that it is part
+of, so no match outlives its nodes.
+
+`prepared` applies the rules of the family shape_arithmetic before anything else, in one fixed order, and so gives the
+graph that the environment starts from.
 """
 
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlflow.graph.model import Graph
-from rlflow.rules.apply import Plans
-from rlflow.rules.local import LocalRules, Refusal, is_local, matches_at
-from rlflow.rules.match import Match
+from rlflow.graph.model import ABSENT, Graph, Node
+from rlflow.rules.apply import Plan, Plans, Refused, apply, content_of_constant
+from rlflow.rules.match import Match, structural_matches
+from rlflow.rules.patterns import Literal
 from rlflow.rules.rule import Rule, RuleSet
+
+MAX_NEIGHBOURHOODS = 20_000  # kept at once; one takes a few kB
+
+Matches = dict[int, tuple[Match, ...]]  # by xfer_id; none without a match
+
+
+class Refusal(NamedTuple):
+    """Why a rule does not apply at nodes whose operators fit it."""
+
+    rule: str
+    nodes: tuple[int, ...]
+    reason: str
+
+
+def matches_at(
+    graph: Graph, xfer_id: int, rule: Rule, node: Node, plans: Plans, refusals: list[Refusal] | None = None
+) -> tuple[Match, ...]:
+    """Matches of a rule whose first root is `node`; why the near ones fail goes to `refusals`.
+
+    For two alike roots both orders are given, as which of them counts depends on the whole graph.
+    """
+    result: dict[tuple, Match] = {}
+    for nodes, bindings in structural_matches(graph, rule, node):
+        key = nodes, tuple(sorted(bindings.items()))
+        if key in result:
+            continue
+        try:
+            result[key] = Match(xfer_id, nodes, bindings, plans.plan(graph, rule, nodes, bindings))
+        except Refused as refused:
+            if refusals is not None:
+                refusals.append(Refusal(rule.name, nodes, str(refused)))
+    return tuple(result.values())
+
+
+# -- all local rules -------------------------------------------------------------------------------
+
+
+def is_local(rule: Rule) -> bool:
+    """Whether all that the rule's matches at a node depend on is in the key of its neighbourhood."""
+    literals = [pattern for op in rule.ops for pattern in op.inputs if isinstance(pattern, Literal)]
+    single = all(np.size(literal.compute({})) == 1 for literal in literals)  # the key says no more of a float constant
+    return len(rule.roots) == 1 and rule.depth <= 2 and not rule.counts_readers and single
+
+
+def neighbourhood(graph: Graph, node: Node) -> tuple[tuple, list[int], list[int]]:
+    """(key, node ids, tensor ids) of a node and the nodes that give its inputs.
+
+    Equal keys: the same but for the ids, in one order. The key holds what matching and `match_signature` need.
+    """
+    producers, types, constants = graph.producers, graph.types, graph.constants
+    nodes = list(dict.fromkeys([node.id, *[producers[tensor] for tensor in node.inputs if tensor in producers]]))
+    numbers, weights = {ABSENT: 0}, {}  # tensor id → position, digest → number: which of them are the same
+    key: list[Any] = []
+    for node_id in nodes:
+        member = graph.nodes[node_id]
+        key += member.op, member.domain, member.attributes, len(member.inputs)
+        key += [numbers.setdefault(tensor, len(numbers)) for tensor in (*member.inputs, *member.outputs)]
+    for tensor in numbers:
+        constant = constants.get(tensor)
+        if constant is None:
+            key += types.get(tensor), graph.is_constant(tensor), None
+        else:
+            key += constant.type, content_of_constant(constant), weights.setdefault(constant.digest, len(weights))
+    if len(node.outputs) > 1:  # one that the rule does not replace must have no reader
+        key += [graph.is_used(tensor) for tensor in node.outputs]
+    return tuple(key), nodes, list(numbers)
+
+
+class _Pattern(NamedTuple):
+    """A match in terms of positions in the lists of ids that `neighbourhood` gives."""
+
+    xfer_id: int
+    nodes: tuple[int, ...]
+    attributes: dict[str, Any]
+    tensors: dict[str, int | tuple[int, ...]]
+    plan: Plan
+
+    def match(self, nodes: list[int], tensors: list[int]) -> Match:
+        bindings = self.attributes.copy()
+        for name, position in self.tensors.items():
+            bindings[name] = tensors[position] if isinstance(position, int) else tuple([tensors[k] for k in position])
+        return Match(self.xfer_id, tuple([nodes[position] for position in self.nodes]), bindings, self.plan)
+
+
+class LocalRules:
+    """The local rules of a rule set, with their matches in each neighbourhood met so far, for graphs of one model."""
+
+    def __init__(self, rules: RuleSet, plans: Plans):
+        self._plans = plans
+        self._by_root: dict[str, dict[int, Rule]] = {}
+        self._known: dict[tuple, dict[int, list[_Pattern]]] = {}
+        for xfer_id, rule in enumerate(rules):
+            if is_local(rule):
+                self._by_root.setdefault(rule.roots[0].op, {})[xfer_id] = rule
+
+    def matches_at(self, graph: Graph, node: Node) -> Matches:
+        """The matches of all local rules whose root is `node`."""
+        if node.constant or node.op not in self._by_root:
+            return {}
+        key, nodes, tensors = neighbourhood(graph, node)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MAX_NEIGHBOURHOODS:
+                self._known.clear()
+            known = self._known[key] = self._search(graph, node, nodes, tensors)
+        return {
+            xfer_id: tuple([pattern.match(nodes, tensors) for pattern in result]) for xfer_id, result in known.items()
+        }
+
+    def _search(self, graph: Graph, node: Node, nodes: list[int], tensors: list[int]) -> dict[int, list[_Pattern]]:
+        below = {graph.nodes[node_id].op for node_id in nodes[1:]}
+        result = {}
+        for xfer_id, rule in self._by_root[node.op].items():
+            if rule.children <= below:
+                matches = matches_at(graph, xfer_id, rule, node, self._plans)
+                if matches:
+                    result[xfer_id] = [_pattern(match, rule, nodes, tensors) for match in matches]
+        return result
+
+
+def _pattern(match: Match, rule: Rule, nodes: list[int], tensors: list[int]) -> _Pattern:
+    attributes, positions = {}, {}
+    for name, value in match.bindings.items():
+        if name not in rule.tensor_names:
+            attributes[name] = value
+        else:
+            positions[name] = tuple(map(tensors.index, value)) if isinstance(value, tuple) else tensors.index(value)
+    return _Pattern(match.xfer_id, tuple(map(nodes.index, match.nodes)), attributes, positions, match.plan)
 
 
 def is_symmetric_match(graph: Graph, rule: Rule, nodes: tuple[int, ...]) -> bool:
@@ -289,3 +421,19 @@ class MatchTable:
                     del self._part_of[member]
             for member in {n for match in result for n in match.nodes}:
                 self._part_of[member] = self._part_of.get(member, frozenset()) | part
+
+
+PREPARING_FAMILY = "shape_arithmetic"
+Actions = tuple[tuple[int, int], ...]  # (xfer_id, location)
+
+
+def prepared(graph: Graph, rules: RuleSet) -> tuple[Graph, Actions]:
+    """The graph without the shape arithmetic that is known, and the actions that lead there."""
+    xfer_ids = [xfer_id for xfer_id, rule in enumerate(rules) if rule.family == PREPARING_FAMILY]
+    own = RuleSet(tuple([rules[xfer_id] for xfer_id in xfer_ids]))
+    actions, table = [], MatchTable(own, graph)
+    while (position := next((k for k, count in enumerate(table.counts) if count), None)) is not None:
+        graph = apply(graph, own[position], table.location(position, 0))
+        table = MatchTable(own, graph, table)
+        actions.append((xfer_ids[position], 0))
+    return graph, tuple(actions)

@@ -14,7 +14,7 @@ from benchmarks.random_models.random_model import ON_IMAGES, PLAIN, random_model
 from benchmarks.random_models.sketch import BOUND, LARGEST, OPSETS, Sketch
 from rlflow.graph.onnx_runtime import run, session
 from rlflow.rules.language import RuleSet, families, load_rules, parse
-from rlflow.rules.prepare import FAMILY
+from rlflow.rules.locations import PREPARING_FAMILY
 
 GRAPHS, GROUP = 300, 50
 SKETCHES = 100  # of every motif, at most
@@ -98,7 +98,7 @@ def test_for_every_rule_there_is_a_motif():
 
     Those of shape arithmetic, which is drawn around symbols: tests/benchmarks/test_fuzz_symbolic.py.
     """
-    left = {rule.name for rule in RULES if rule.family != FAMILY}
+    left = {rule.name for rule in RULES if rule.family != PREPARING_FAMILY}
     for seed in range(SKETCHES):
         for motif in PLAIN | ON_IMAGES:
             model = drawn(motif, seed) if left else None

@@ -50,7 +50,7 @@ COMMANDS = [
 def test_every_command_ends_with_its_result_where_it_lies_and_the_next_command(
     optimised, tmp_path, capsys, monkeypatch, words
 ):
-    monkeypatch.setattr("rlflow.rules.prover.records.store_proofs", lambda *_: None)  # what is shipped stays as it is
+    monkeypatch.setattr("rlflow.rules.proofs.store_proofs", lambda *_: None)  # what is shipped stays as it is
     done = in_process(capsys, *shlex.split(words.format(run=optimised / "run", tmp=tmp_path)))
     ending = done.ending
     assert done.code == ("tiny_squeezenet1_1" in words and "validate" in words), done.err

@@ -13,12 +13,11 @@ import onnx
 
 from rlflow.common.errors import RLFlowError
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules.generator.attributes import APART, Names
-from rlflow.rules.generator.draws import draws
-from rlflow.rules.generator.operators import Label, Node, Term, label, variables
-from rlflow.rules.generator.pattern import Named
-from rlflow.rules.generator.selection import FAMILY
-from rlflow.rules.generator.worlds import GROUPED, IMAGE, KERNEL, PADS
+from rlflow.proving.generator.attributes import APART, Names
+from rlflow.proving.generator.generalise import draws
+from rlflow.proving.generator.graphs import GROUPED, IMAGE, KERNEL, PADS
+from rlflow.proving.generator.operators import Label, Named, Node, Term, label, variables
+from rlflow.proving.generator.selection import FAMILY
 from rlflow.rules.language import families, load_rules
 from rlflow.rules.locations import explain
 from rlflow.rules.patterns import Bind, Output

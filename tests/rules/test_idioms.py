@@ -12,8 +12,7 @@ from rlflow.graph.onnx_runtime import run, session
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules
-from rlflow.rules.locations import MatchTable
-from rlflow.rules.prepare import prepared
+from rlflow.rules.locations import MatchTable, prepared
 from rlflow.rules.rule import RuleSet
 
 RULES = load_rules()

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from rlflow.graph.onnx_reader import load_graph
-from rlflow.rules import local
+from rlflow.rules import locations
 from rlflow.rules.apply import Plans, apply
 from rlflow.rules.language import families, load_rules, parse
-from rlflow.rules.local import LocalRules, is_local, matches_at, neighbourhood
-from rlflow.rules.locations import MatchTable
+from rlflow.rules.locations import LocalRules, MatchTable, is_local, matches_at, neighbourhood
 from rlflow.rules.rule import RuleSet
 from tests.rules.cases import CASES
 from tests.rules.instances import instantiate
@@ -107,7 +106,7 @@ def test_alike_nodes_match_alike():
 
 
 def test_no_more_neighbourhoods_are_kept_than_allowed(monkeypatch):
-    monkeypatch.setattr(local, "MAX_NEIGHBOURHOODS", 3)
+    monkeypatch.setattr(locations, "MAX_NEIGHBOURHOODS", 3)
     rules = LocalRules(RULES, Plans())
     graph = load_graph(MODELS["cnn"])
     for node in graph.nodes.values():

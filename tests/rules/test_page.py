@@ -7,8 +7,7 @@ import pytest
 
 from rlflow.cli.main import main
 from rlflow.rules.language import families, load_rules, parse
-from rlflow.rules.page import about, page
-from rlflow.rules.picture import constants_of, picture
+from rlflow.rules.page import about, constants_of, page, picture
 
 RULES = load_rules(families())
 PAGE = Path(__file__).parent.parent.parent / "docs" / "RULES.md"

@@ -12,8 +12,7 @@ from rlflow.graph.onnx_reader import load_graph
 from rlflow.graph.onnx_writer import to_model
 from rlflow.rules.apply import apply
 from rlflow.rules.language import load_rules, parse
-from rlflow.rules.locations import MatchTable, explain
-from rlflow.rules.prepare import FAMILY, prepared
+from rlflow.rules.locations import PREPARING_FAMILY, MatchTable, explain, prepared
 from rlflow.rules.rule import RuleSet
 
 RULES = load_rules()
@@ -48,7 +47,7 @@ def test_nothing_that_is_known_is_computed(shapes):
         *["Add"] * 2, *["Reshape"] * 4, *["Tanh"] * 2, *["Transpose"] * 4
     ]  # fmt: skip
     counts = MatchTable(RULES, graph).counts
-    assert not any(counts[xfer_id] for xfer_id, rule in enumerate(RULES) if rule.family == FAMILY)
+    assert not any(counts[xfer_id] for xfer_id, rule in enumerate(RULES) if rule.family == PREPARING_FAMILY)
 
 
 def test_the_actions_lead_there_once_more():

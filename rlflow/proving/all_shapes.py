@@ -1,0 +1,322 @@
+"""Prove rules for all shapes: in each case all sizes, strides and pads are symbols.
+
+The left side and the conditions are assumed. The elements of both sides are compared at an index that is a symbol, too.
+Where the symbols do not suffice, numbers are put in for them; a number that tells the sides apart refutes the rule.
+
+`OpaqueWindows` have one known property: equal attributes and sizes give equal windows. A proof with
+opaque windows holds for every padding, stride and dilation at once, and it is quick. Rules that merge, split or scale
+convolutions and pools need no more, so opaque windows are tried first.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import z3
+
+from rlflow.common.errors import first_line
+from rlflow.proving.cases import Case
+from rlflow.proving.decisions import (
+    Border,
+    Budget,
+    Fork,
+    Infeasible,
+    NotHere,
+    OutOfBudget,
+    Picks,
+    Undefined,
+    Unprovable,
+)
+from rlflow.proving.numbers import CHECKED, Invalid, Numeric, evaluate
+from rlflow.proving.semantics import Attributes
+from rlflow.proving.symbolic import Symbols
+from rlflow.proving.tensors import Tensor
+from rlflow.proving.unknowns import UNKNOWN, Int, Truth, term_of
+from rlflow.rules.expressions import Unknown
+from rlflow.rules.rule import Rule
+
+KEYS = ("auto_pad", "strides", "dilations", "pads", "ceil_mode")
+
+
+@dataclass(frozen=True)
+class OpaqueWindows:
+    """Stands for rlflow.proving.semantics.Windows."""
+
+    world: object
+    name: str
+    sizes: tuple  # of the input
+    kernel: tuple
+    values: tuple  # attributes that a rule names, as z3 terms
+    padded: bool  # whether a window may reach beyond the input
+
+    def arguments(self, axis: int) -> list:
+        return [term_of(self.sizes[axis]), term_of(self.kernel[axis]), *self.values]
+
+    def unknown(self, what: str, axis: int, arguments: list, least: int | None = None) -> Int:
+        made = UNKNOWN[f"{what} of {self.name}, axis {axis} of {len(self.sizes)}", len(arguments)](*arguments)
+        if least is not None:
+            self.world.lemma(made >= least)
+        return Int(self.world, made)
+
+    def each(self, what: str, least: int) -> tuple:
+        return tuple(self.unknown(what, axis, self.arguments(axis), least) for axis in range(len(self.sizes)))
+
+    @property
+    def outputs(self) -> tuple:
+        return self.each("count", 1)
+
+    @property
+    def begin(self) -> tuple:
+        return self.each("begin", 0)
+
+    @property
+    def end(self) -> tuple:
+        return self.each("end", 0)
+
+    def positions(self, o: tuple, k: tuple) -> list[tuple]:
+        result = []
+        for axis, size in enumerate(self.sizes):
+            window, offset = term_of(o[axis]), term_of(k[axis])
+            position = self.unknown("place", axis, [window, offset, *self.arguments(axis)])
+            if not self.padded:
+                exists = z3.And(
+                    window >= 0, window < self.outputs[axis].term, offset >= 0, offset < term_of(self.kernel[axis])
+                )
+                self.world.lemma(z3.Implies(exists, z3.And(position.term >= 0, position.term < term_of(size))))
+            result.append((position, size))
+        return result
+
+
+def opaque_windows(world, a: Attributes, sizes: tuple, kernel: tuple) -> OpaqueWindows | None:
+    """The windows of one operator, None if all its attributes are known anyway.
+
+    On the right side of a rule they must be those of an operator on the left.
+    """
+    sources = {key: next((source for source in a.sources if key in source), None) for key in KEYS}
+    if all(is_known(world, key, source, kernel) for key, source in sources.items()):
+        return None
+    origins, values = [], []
+    for key, source in sources.items():
+        if isinstance(source, dict):
+            value = source[key] if isinstance(source[key], tuple) else (source[key],)
+            numbers = [v for v in value if isinstance(v, int | Int)]
+            origins.append(f"{len(value)} given" if len(numbers) == len(value) else str(value))
+            values += [term_of(v) for v in numbers]
+        else:
+            origins.append("none" if source is None else source.name)
+    padded = not all(_unpadded(world, key, sources[key]) for key in ("auto_pad", "pads", "ceil_mode"))
+    windows = OpaqueWindows(world, f"windows ({', '.join(origins)})", sizes, kernel, tuple(values), padded)
+    arguments = [a for axis in range(len(sizes)) for a in windows.arguments(axis)]
+    seen = world.windows_seen.setdefault((windows.name, len(arguments)), [])
+    if world.obligations is None:
+        seen.append(arguments)
+    else:
+        same = [z3.And([p == q for p, q in zip(arguments, other, strict=True)]) for other in seen]
+        world.require(z3.simplify(z3.Or(same)) if same else False)
+    return windows
+
+
+def is_known(world, key: str, source, kernel: tuple) -> bool:
+    """Whether an attribute is absent, named by the rule, or decided in this case."""
+    if source is None or isinstance(source, dict):
+        return True
+    if key == "dilations" and all(world.entails(size == 1) for size in kernel):
+        return True
+    return world.picked(f"{source.name}.{key} given") is False or world.picked(f"{source.name}.{key}") is not None
+
+
+def _unpadded(world, key: str, source) -> bool:
+    if source is None:
+        return True
+    if isinstance(source, dict):
+        return key == "pads" and all(world.entails(size == 0) for size in source[key])
+    return world.picked(f"{source.name}.{key} given") is False or world.picked(f"{source.name}.{key}") in (
+        b"NOTSET",
+        b"VALID",
+        0,
+    )
+
+
+MAX_FAILURES = 3  # cases that could not be shown, before a rule is given up
+POINTS = 6  # numbers tried in one case
+LARGEST = 4  # size in a counterexample
+
+
+class Outcome(NamedTuple):
+    """`proof` is all-shapes, refuted or unproved; `cases` fired, or `how` says why none did or what fails."""
+
+    proof: str
+    cases: int
+    how: str
+
+
+class Symbolic(Picks, Symbols):
+    """One case; `steps` are its decisions and assumptions."""
+
+    def __init__(self, steps: tuple, budget: Budget):
+        self.picks = dict(step for step in steps if isinstance(step, tuple))
+        super().__init__((step for step in steps if not isinstance(step, tuple)), budget)
+
+
+class Opaque(Symbolic):
+    """Windows are what the left side says, whatever that is."""
+
+    def __init__(self, steps: tuple, budget: Budget):
+        self.windows_seen: dict[tuple, list] = {}
+        super().__init__(steps, budget)
+
+    def windows(self, a, sizes: tuple, kernel: tuple):
+        return opaque_windows(self, a, sizes, kernel)
+
+
+HOW = {Symbolic: "equal normal forms", Opaque: "equal normal forms, whatever the windows"}
+
+
+def prove_all_shapes(rule: Rule, readings: tuple[bool, ...], kind: type[Symbolic], budget: Budget) -> Outcome:
+    """Shows all cases of a rule in symbols of that kind; numbers are tried where windows are not opaque.
+
+    `readings` says whether the tensors are of floats: (True, False) for a rule that integers may take, too.
+    """
+    failures, fired = [], 0
+    try:
+        for is_float in readings:
+            for world, fires, reason in explore(rule, is_float, kind, budget):
+                fired += fires
+                if reason is not None:
+                    failures.append(reason)
+                    result = counterexample(rule, world, is_float) if kind is Symbolic else None
+                    if result is not None:
+                        return Outcome("refuted", fired, result)
+                    if kind is Opaque or len(failures) > MAX_FAILURES:
+                        return Outcome("unproved", fired, failures[0])
+    except OutOfBudget:
+        failures.append("too many questions")
+    except Undefined as undefined:
+        failures.append(str(undefined))
+    except (TypeError, AttributeError, IndexError, ValueError) as error:
+        failures.append(f"the symbols do not reach: {first_line(error)}")
+    if not fired and not failures:
+        failures.append("no case fires")
+    return Outcome("unproved", fired, failures[0]) if failures else Outcome("all-shapes", fired, HOW[kind])
+
+
+def explore(
+    rule: Rule, is_float: bool, kind: type[Symbolic], budget: Budget
+) -> Iterable[tuple[Symbolic, bool, str | None]]:
+    """(world, whether the rule fires, why it could not be shown) for every case."""
+    waiting: list[tuple] = [()]
+    while waiting:
+        steps = waiting.pop()
+        world = kind(steps, budget)
+        try:
+            if not world.feasible():
+                continue
+            fired, reason = check_case(rule, world, is_float), None
+        except Fork as fork:
+            waiting += [(*steps, option) for option in reversed(fork.options)]
+            continue
+        except (Unprovable, Border, RecursionError) as failure:
+            fired, reason = True, str(failure)
+        yield world, fired, reason
+
+
+def check_case(rule: Rule, world: Symbolic, is_float: bool) -> bool:
+    """Whether the rule fires in this case; then its sides are shown equal. Raises Unprovable where they are not."""
+    try:
+        case = Case(rule, world, is_float)
+        source = case.source()
+        if not world.feasible() or not case.fires():
+            return False
+        world.obligations, world.refused = [], CHECKED
+        target = case.target()
+        if [t.rank for t in source] != [t.rank for t in target]:
+            return False
+        for one, other in zip(source, target, strict=True):
+            for a, b in zip(one.shape, other.shape, strict=True):
+                if not _allowed(world, a == b):
+                    return False
+        if not world.feasible():
+            return False
+    except (Infeasible, NotHere, Unknown):
+        return False
+    for op, claim in world.obligations:
+        if op in CHECKED:
+            world.assume(claim)
+        elif not world.entails(claim) and not (claim.kind and world.follows(claim)):
+            raise Unprovable(f"the inputs may not fit {op} on the right side")
+    if not world.feasible():
+        return False
+    for k, (one, other) in enumerate(zip(source, target, strict=True)):
+        compare(world, one, other, k)
+    return True
+
+
+def _allowed(world: Symbols, claim) -> bool:
+    """Shapes that differ are refused when the rule is planned, so equal ones may be assumed."""
+    if isinstance(claim, Truth):
+        world.assume(claim)
+        return True
+    return bool(claim)
+
+
+def compare(world: Symbolic, one: Tensor, other: Tensor, number: int) -> None:
+    """Raises Unprovable if output `number` of the two sides is not seen to be equal at every index."""
+    index = []
+    for k, size in enumerate(one.shape):
+        position = world.index_symbol(f"i{number}.{k}")
+        world.assume(z3.And(position >= 0, position < (size.term if isinstance(size, Int) else size)))
+        index.append(world.integer(position))
+    if not world.feasible():
+        return
+    world.closed = False
+    try:
+        left = world.number(one.at(tuple(index)))
+    except Infeasible:  # what the left side divides by is 0: it has no value
+        return
+    world.closed = True
+    try:
+        right = world.number(other.at(tuple(index)))
+    except Infeasible as error:
+        raise Unprovable("the right side divides by 0") from error
+    if world.same(left, right) or world.same_by_order(left, right):
+        return
+    if not world.same(world.minimal(left), world.minimal(right)):
+        raise Unprovable("the two sides have different normal forms")
+
+
+# -- numbers instead of symbols ----------------------------------------------------------------------
+
+
+def counterexample(rule: Rule, world: Symbolic, is_float: bool) -> str | None:
+    """A difference of the two sides in numbers that the case allows, in words."""
+    for seed in range(POINTS):
+        sizes = some_sizes(world, seed)
+        if sizes is None:
+            return None
+        try:
+            result = evaluate(rule, Numeric(world.picks, sizes, seed), is_float)
+        except (Invalid, NotHere, Unknown, Fork):
+            continue
+        if result is not None:
+            return result
+    return None
+
+
+def some_sizes(world: Symbolic, seed: int) -> dict[str, int] | None:
+    """Small sizes that the case's assumptions allow."""
+    solver, chance = z3.Solver(), random.Random(seed)
+    solver.set("timeout", 2000)
+    solver.add(world.solver.assertions())
+    solver.add(world.defined)
+    solver.add([z3.And(s <= LARGEST, s >= -LARGEST) for s in world.symbols.values()])
+    if solver.check() != z3.sat:
+        return None
+    for symbol in chance.sample(list(world.symbols.values()), len(world.symbols)):
+        wanted = symbol == chance.choice((1, 2, 2, 3, 3, 4))
+        if solver.check(wanted) == z3.sat:
+            solver.add(wanted)
+    if solver.check() != z3.sat:
+        return None
+    model = solver.model()
+    return {name: model.eval(s, model_completion=True).as_long() for name, s in world.symbols.items()}

@@ -1,0 +1,489 @@
+"""Prove rules for bounded shapes: every combination of ranks, axes, flags, sizes, strides and pads up to a bound.
+
+Both sides are written out element by element in formal numbers (rlflow.proving.formal). Their normal forms must be
+equal, so a proof holds for all numbers of these shapes. The bound is the largest on LADDER that a fixed amount of work
+suffices for.
+
+Sizes stay open while the left side and the conditions are read (`Later`, `Choices`). A comparison of open sizes is
+decided both ways and kept as a claim; only sizes that meet all claims are chosen in the end. So most combinations are
+never visited.
+"""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from typing import Any, NamedTuple
+
+from rlflow.common.errors import first_line
+from rlflow.proving.cases import Case
+from rlflow.proving.decisions import Fork, NotHere, Picks, Unprovable
+from rlflow.proving.formal import GRID, Formal, Formula
+from rlflow.proving.numbers import CHECKED, Invalid, Numeric, evaluate
+from rlflow.proving.tensors import Tensor
+from rlflow.rules.expressions import Unknown
+from rlflow.rules.patterns import Op, Star
+from rlflow.rules.rule import Rule
+
+STEPS = 10  # operations on integers that count as one unit of work
+FEW = 500  # values that are tried to see whether a claim may hold
+
+
+class Later:
+    """An integer, or a truth, that depends on open sizes.
+
+    Attributes:
+      open: the names of these sizes.
+      evaluate: its value where they are as a dictionary says.
+      steps: how many operations that takes.
+    """
+
+    __slots__ = ("choices", "open", "evaluate", "steps")
+
+    def __init__(self, choices: "Choices", open_names: frozenset[str], evaluate: Callable[[dict], int], steps: int):
+        self.choices, self.open, self.evaluate, self.steps = choices, open_names, evaluate, steps
+
+    def __bool__(self):
+        return self.choices.decide(self)
+
+    def __index__(self):
+        return self.choices.choose(self)
+
+    __hash__ = __int__ = __index__
+
+
+def deferred(f: Callable, *arguments):
+    """f(arguments), as soon as they are known."""
+    later = [a for a in arguments if isinstance(a, Later)]
+    if not later:
+        return f(*arguments)
+    names = frozenset().union(*(a.open for a in later))
+    parts = [a.evaluate if isinstance(a, Later) else (lambda env, known=a: known) for a in arguments]
+    return Later(
+        later[0].choices, names, lambda env: f(*[part(env) for part in parts]), sum(a.steps for a in later) + 1
+    )
+
+
+def _deferred_operator(f: Callable) -> Callable:
+    def apply(self: Later, other):
+        mine = self.evaluate
+        if isinstance(other, Later):
+            others = other.evaluate
+            return Later(
+                self.choices,
+                self.open | other.open,
+                lambda env: f(mine(env), others(env)),
+                self.steps + other.steps + 1,
+            )
+        return Later(self.choices, self.open, lambda env: f(mine(env), other), self.steps + 1)
+
+    return apply
+
+
+def _reflected_operator(f: Callable) -> Callable:
+    def apply(self: Later, other):
+        mine = self.evaluate
+        return Later(self.choices, self.open, lambda env: f(other, mine(env)), self.steps + 1)
+
+    return apply
+
+
+for _name, _f in {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "truediv": operator.truediv, "and": operator.and_, "or": operator.or_,
+}.items():  # fmt: skip
+    setattr(Later, f"__{_name}__", _deferred_operator(_f))
+    setattr(Later, f"__r{_name}__", _reflected_operator(_f))
+for _f in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+    setattr(Later, f"__{_f.__name__}__", _deferred_operator(_f))
+Later.__neg__ = lambda self: deferred(operator.neg, self)
+Later.__invert__ = lambda self: deferred(operator.not_, self)
+
+
+class Choices:
+    """The open sizes of a case, the values that each may take, and what is claimed of them.
+
+    Args:
+      picks: holds the answers to what had to be known so far, under ("answer", how many there were before).
+      spend: called with how much work is done.
+    """
+
+    def __init__(self, picks: dict, spend: Callable[[int], None]):
+        self.picks, self.spend, self.answers = picks, spend, 0
+        self.values: dict[str, list[int]] = {}
+        self.claims: list[Later] = []
+
+    def open(self, name: str, values: range) -> Later:
+        self.values.setdefault(name, list(values))
+        return Later(self, frozenset((name,)), lambda env: env[name], 1)
+
+    def claim(self, claim: Later) -> None:
+        self.claims.append(claim)
+        if len(claim.open) == 1:
+            (name,) = claim.open
+            self.values[name] = [v for v in self.values[name] if _claim_holds(claim, {name: v})]
+            if not self.values[name]:
+                raise NotHere
+
+    def decide(self, truth: Later) -> bool:
+        key = ("answer", self.answers)
+        if key not in self.picks:
+            possible = [answer for answer in (True, False) if self.may_be(truth if answer else ~truth)]
+            if len(possible) != 1:
+                raise Fork([(key, answer) for answer in possible])
+            self.picks[key] = possible[0]
+        self.answers += 1
+        self.claim(truth if self.picks[key] else ~truth)
+        return self.picks[key]
+
+    def choose(self, number: Later):
+        """Raises a Fork over the values of a size that the number depends on."""
+        name = next(name for name in self.values if name in number.open)
+        raise Fork([(name, v) for v in self.values[name]])
+
+    def may_be(self, claim: Later) -> bool:
+        """Whether it may hold together with all that is claimed. No for an answer is certain."""
+        names, claims, rest = set(claim.open), [claim], list(self.claims)
+        while linked := [other for other in rest if other.open & names]:
+            claims += linked
+            rest = [other for other in rest if not other.open & names]
+            names = names.union(*(other.open for other in linked))
+        ordered = sorted(names, key=lambda name: (name not in claim.open, list(self.values).index(name)))
+        try:
+            return next(self.solutions(ordered, claims, FEW), None) is not None
+        except _TooMany:
+            return True
+
+    def assignments(self) -> Iterator[dict[str, int]]:
+        """Every combination of values that meets all claims."""
+        return self.solutions(list(self.values), self.claims)
+
+    def solutions(self, names: list[str], claims: list[Later], most: int | None = None) -> Iterator[dict[str, int]]:
+        """Those for some names; raises _TooMany when more than `most` values are tried."""
+        checks: list[list[Later]] = [[] for _ in names]
+        for claim in claims:
+            checks[max(map(names.index, claim.open))].append(claim)
+        work = [1 + sum(claim.steps for claim in result) // STEPS for result in checks]
+        tries = 0
+
+        def fill(k: int, env: dict) -> Iterator[dict]:
+            nonlocal tries
+            if k == len(names):
+                yield dict(env)
+                return
+            for value in self.values[names[k]]:
+                self.spend(work[k])
+                tries += 1
+                if most is not None and tries > most:
+                    raise _TooMany
+                env[names[k]] = value
+                if all(_claim_holds(claim, env) for claim in checks[k]):
+                    yield from fill(k + 1, env)
+
+        return fill(0, {})
+
+
+class _TooMany(Exception):
+    pass
+
+
+def _claim_holds(claim: Later, env: dict) -> bool:
+    try:
+        return bool(claim.evaluate(env))
+    except ZeroDivisionError:
+        return True  # whoever reads the case with these sizes sees it
+
+
+WORK = 5_000_000  # terms that are multiplied or added, and sizes that are tried, for one rule
+CASE_WORK = 300  # what reading both sides of one case counts
+POINTS = 4  # numbers tried where normal forms differ
+
+
+class Bound(NamedTuple):
+    """What is tried.
+
+    Attributes:
+      rank: the largest rank, and length of a list of sizes.
+      sizes: the largest size of the first two axes and of the others.
+      elements: the most elements of an input.
+      step: the largest stride and dilation.
+      pad: the largest padding at one end.
+      count: how many inputs `*xs` stands for at most; None where a rule has no such.
+    """
+
+    rank: int
+    sizes: tuple[int, int]
+    elements: int
+    step: int
+    pad: int
+    count: int | None = 2
+
+    def __str__(self) -> str:
+        first, others = self.sizes
+        sizes = f"{first}" + (f" ({others} from the third axis on)" if others != first else "")
+        result = f"ranks to {self.rank}, sizes to {sizes}, {self.elements} elements"
+        result += f", strides to {self.step}, pads to {self.pad}"
+        return result + (f", *inputs to {self.count}" if self.count is not None else "")
+
+    def includes(self, other: "Bound") -> bool:
+        return all(map(operator.ge, self.flat(), other.flat()))
+
+    def flat(self) -> tuple[int, ...]:
+        return (*self.sizes, self.rank, self.elements, self.step, self.pad, self.count or 0)
+
+
+LADDER = (  # a proof covers at least the first that the rule fires in
+    Bound(3, (2, 2), 8, 1, 1),
+    Bound(3, (3, 3), 3, 1, 0, 0),  # an order of three is not its own inverse
+    Bound(3, (4, 1), 4, 1, 0, 0),  # four groups
+    Bound(3, (2, 2), 8, 2, 1, 0),
+    Bound(3, (2, 2), 8, 2, 1),
+    Bound(4, (2, 3), 18, 1, 1),
+    Bound(3, (2, 3), 12, 2, 1),
+    Bound(4, (2, 3), 18, 2, 1),
+    Bound(3, (3, 4), 24, 3, 2),
+    Bound(4, (3, 3), 24, 2, 2),
+)
+
+
+class Refuted(Exception):
+    """The rule is wrong; the message is a counterexample."""
+
+
+class World(Picks, Formal):
+    """One case: decisions as far as they are taken, sizes that are chosen when they matter, formal numbers."""
+
+    def __init__(self, picks: dict, bound: Bound, spend: Callable[[int], None]):
+        values = {key[1:3]: value for key, value in picks.items() if key[0] == "value"}
+        values |= {key[1:3]: key[3] for key, equal in picks.items() if key[0] == "equal" and equal}
+        super().__init__(values, spend)
+        self.picks, self.bound = dict(picks), bound
+        self.choices = Choices(self.picks, spend)
+
+    def pick(self, key: str, options: tuple):
+        if isinstance(key, str) and key.startswith(("rank of ", "length of ")):
+            options = tuple(k for k in options if k <= self.bound.rank)
+        if isinstance(key, str) and key.startswith("how many "):
+            options = tuple(k for k in options if k <= self.bound.count)
+        return super().pick(key, options)
+
+    def symbol(self, name: str, least: int | None = 1):
+        if name in self.picks:
+            return self.picks[name]
+        return self.choices.open(name, self.range_of(name, least))
+
+    def range_of(self, name: str, least: int | None) -> range:
+        what, _, position = name.rpartition(".")
+        if name.endswith("]"):  # an index along an axis
+            return range(max(self.bound.sizes))
+        if least == 0:
+            return range(self.bound.pad + 1)
+        if what.endswith((".strides", ".dilations")):
+            return range(1, self.bound.step + 1)
+        most = self.bound.sizes[position.isdigit() and int(position) > 1 and least == 1]
+        if least is None:
+            return range(-most - 1, most + 2)
+        return range(least, (most if least > 0 else most**2) + 1)
+
+    def require(self, holds) -> None:
+        if isinstance(holds, Later):
+            self.choices.claim(holds)
+        elif not holds:
+            raise Invalid
+
+    def choose(self, condition, yes, no):
+        return deferred(lambda c, a, b: a if c else b, condition, yes, no)
+
+    def wider(self, a, b):
+        return deferred(lambda p, q: q if p == 1 else p, a, b)
+
+    def with_each(self, further: Iterable[dict]) -> Iterator[dict]:
+        """The decisions of this case, with each of some further ones."""
+        return (self.picks | one for one in further)
+
+    def with_sizes(self) -> Iterator[dict]:
+        """The decisions of this case, with each combination of sizes that they leave."""
+        kept = {key: value for key, value in self.picks.items() if key[0] != "answer"}
+        return (kept | sizes for sizes in self.choices.assignments())
+
+    def decide_equal(self, name: str, index: tuple, value: Fraction) -> bool:
+        return self.pick(("equal", name, index, value), (True, False))
+
+
+class Remembering(Case):
+    """A case whose inputs have few elements, each of which is computed once."""
+
+    def variable(self, *arguments) -> Tensor:
+        tensor = super().variable(*arguments)
+        if tensor.content is None:
+            self.world.require(prod(tensor.shape) <= self.world.bound.elements)
+        return tensor
+
+    def operator(self, op: Op, read: Callable) -> list[Tensor]:
+        if op.key not in self.made:
+            self.made[op.key] = [_remembered(t) for t in super().operator(op, read)]
+        return self.made[op.key]
+
+
+def _remembered(tensor: Tensor) -> Tensor:
+    known: dict[tuple, Formula] = {}
+
+    def at(index: tuple) -> Formula:
+        if index not in known:
+            known[index] = tensor.at(index)
+        return known[index]
+
+    return replace(tensor, at=at)
+
+
+class Point(Numeric):
+    """A case in numbers, with the numbers that its conditions have chosen."""
+
+    def __init__(self, world: World, seed: int):
+        super().__init__(world.picks, world.picks, seed)
+        self.elements = {key: self.read(value) for key, value in world.values.items()}
+
+
+# -- one case --------------------------------------------------------------------------------------
+
+
+def check(world: World, case: Case, source: list[Tensor]) -> bool:
+    """Whether the rule may be planned; then its sides are equal. Raises Unprovable if that is not seen."""
+    try:
+        target = case.target()
+    except Invalid as error:
+        if world.operator in CHECKED:
+            return False
+        raise Unprovable(f"the inputs may not fit {world.operator} on the right side") from error
+    if [t.shape for t in source] != [t.shape for t in target]:
+        return False
+    wanted = [{index: element_of(t, index) for index in indices_of(t)} for t in source]
+    world.closed = True
+    for left, right in zip(wanted, target, strict=True):
+        for index, value in left.items():
+            if value is not None:
+                result = element_of(right, index)
+                if result is None:
+                    raise Unprovable("the right side divides by zero")
+                if not world.same(value, result):
+                    raise Unprovable("the two sides have different normal forms")
+    return True
+
+
+def indices_of(tensor: Tensor) -> Iterator[tuple]:
+    return itertools.product(*map(range, tensor.shape))
+
+
+def element_of(tensor: Tensor, index: tuple) -> Formula | None:
+    """None if it is not defined: a division by zero."""
+    try:
+        return tensor.at(index)
+    except Invalid:
+        return None
+
+
+# -- all cases -------------------------------------------------------------------------------------
+
+
+def walk(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None], visit: Callable) -> None:
+    """Calls visit(world, case, outputs of the left side) for every case in the bound in which the rule fires."""
+    waiting: list[Iterator[dict]] = [iter([{}])]
+    while waiting:
+        picks = next(waiting[-1], None)
+        if picks is None:
+            waiting.pop()
+            continue
+        spend(CASE_WORK)
+        world = World(picks, bound, spend)
+        case = Remembering(rule, world, is_float)
+        try:
+            source = case.source()
+            if not case.fires():
+                continue
+            if world.choices.values:
+                waiting.append(world.with_sizes())
+            else:
+                visit(world, case, source)
+        except Fork as fork:
+            waiting.append(world.with_each(dict([option]) for option in fork.options))
+        except (Invalid, NotHere, Unknown):
+            continue
+
+
+def prove_within(rule: Rule, is_float: bool, bound: Bound, spend: Callable[[int], None], shown: set) -> int:
+    """How many cases hold; those that were shown before are not shown again, the others are added."""
+    count = 0
+
+    def visit(world: World, case: Case, source: list[Tensor]) -> None:
+        nonlocal count
+        key = (is_float, *world.picks.items())
+        try:
+            if key in shown or check(world, case, source):
+                shown.add(key)
+                count += 1
+        except Unprovable as reason:
+            refute(rule, world, is_float)
+            raise Unprovable(f"{reason} ({in_words(world.picks)})") from reason
+
+    walk(rule, is_float, bound, spend, visit)
+    return count
+
+
+def refute(rule: Rule, world: World, is_float: bool) -> None:
+    """Raises Refuted if numbers tell the sides apart."""
+    for seed in range(POINTS):
+        try:
+            result = evaluate(rule, Point(world, seed), is_float)
+        except (Invalid, NotHere, Unknown, ZeroDivisionError):
+            continue
+        if result is not None:
+            raise Refuted(result)
+
+
+def in_words(picks: dict[Any, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in picks.items())
+
+
+def prove_bounded(rule: Rule, kinds: tuple[bool, ...] = (True,), work: int = WORK) -> tuple[str, int]:
+    """What was covered, in words, and the number of cases that hold.
+
+    Args:
+      kinds: whether the tensors are of floats; (True, False) for both readings.
+      work: how much may be done; the bounds that it is enough for are covered.
+
+    Raises Refuted with a counterexample, Unprovable if equality is not seen, TimeoutError if the work is not enough for
+    the least bound.
+    """
+    left, covered, shown = work, [], set()
+
+    def spend(amount: int) -> None:
+        nonlocal left
+        left -= amount
+        if left < 0:
+            raise TimeoutError
+
+    for bound in bounds_of(rule):
+        try:
+            if sum(prove_within(rule, is_float, bound, spend, shown) for is_float in kinds):
+                covered.append(bound)
+        except TimeoutError:
+            break
+        except (TypeError, AttributeError, IndexError, ValueError) as error:
+            raise Unprovable(f"the formal numbers do not reach: {first_line(error)}") from error
+    if not any(bound.pad for bound in covered):
+        raise TimeoutError if left < 0 else Unprovable("no case fires")
+    words = [str(b) for b in covered if not any(b != other and other.includes(b) for other in covered)]
+    if any(has_values(key) for key in shown):
+        words.append(f"numbers that conditions compare: {', '.join(map(str, GRID))}")
+    return "; ".join(words), len(shown)
+
+
+def bounds_of(rule: Rule) -> list[Bound]:
+    starred = any(isinstance(i, Star) for op in rule.ops for i in op.inputs)
+    return list(LADDER if starred else dict.fromkeys(bound._replace(count=None) for bound in LADDER))
+
+
+def has_values(key: tuple) -> bool:
+    return any(isinstance(name, tuple) and name[0] == "value" for name, _ in key[1:])

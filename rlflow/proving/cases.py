@@ -1,0 +1,381 @@
+"""Split a rule into cases and build both sides as tensors of an algebra.
+
+A case fixes what is discrete by `world.pick`: ranks, axes, permutations, flags and the number of inputs of `*xs`.
+Sizes, strides, pads and numbers are the world's symbols. The same code therefore builds a case of a proof (all sizes at
+once) and a case of a counterexample (plain numbers). `clauses_of` gives a rule's conditions and numbers as texts, which
+each algebra evaluates in its own way.
+"""
+
+import ast
+import itertools
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import onnx
+
+from rlflow.proving import draws
+from rlflow.proving.decisions import NotHere, Undefined
+from rlflow.proving.draws import FLOAT, INT64
+from rlflow.proving.layout import axis_of
+from rlflow.proving.semantics import is_defined, outputs_of
+from rlflow.proving.symbolic import Symbols
+from rlflow.proving.tensors import Attributes, Tensor, listed
+from rlflow.proving.unknowns import UNKNOWN, Int, plain
+from rlflow.proving.views import Rest, View, value_of
+from rlflow.rules.expressions import Unknown, names_in
+from rlflow.rules.match import AXIS_OF_INPUT
+from rlflow.rules.patterns import Absent, Bind, Literal, Op, Output, Star, Var
+from rlflow.rules.rule import Rule
+
+
+@cache
+def clauses_of(rule: Rule) -> tuple[list[tuple[str, str]], list[str]]:
+    """The (name, text) of numbers that are defined, and the conditions' texts, for another reading of them."""
+    lets, conditions, numbers = [], [], {name for name, _ in rule.lets}
+    for clause in rule.text.split("\n  ")[2:]:
+        keyword, _, body = clause.partition(" ")
+        if keyword == "let" and body.partition("=")[0].strip() in numbers:
+            name, _, text = body.partition("=")
+            lets.append((name.strip(), text.strip()))
+        elif keyword == "if":
+            conditions.append(body.rpartition(" else \"")[0] or body)
+    return lets, conditions
+
+
+@cache
+def early_conditions(rule: Rule) -> list[tuple[set[str], str]]:
+    """(names, text) of what must hold in any case, whether tensors are constant or not."""
+    result = []
+    for text in clauses_of(rule)[1]:
+        node = ast.parse(text, mode="eval").body
+        parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+        for part in parts:
+            called = {call.func.id for call in ast.walk(part) if isinstance(call, ast.Call)}
+            if not called & {"constant", "unshared"}:
+                result.append((names_in(part), ast.unparse(part)))
+    return result
+
+
+def of_integers_too(rule: Rule) -> bool:
+    """Whether every operator of both sides exists for int64 tensors, and one of them has another meaning there."""
+    ops = {op.op for op in (*rule.ops, *rule.target_ops)}
+    return bool(ops & {"Div", "Pow", "ReduceMean"}) and all(
+        _takes_integers(op.op, op.domain) for op in (*rule.ops, *rule.target_ops)
+    )
+
+
+def _takes_integers(op: str, domain: str) -> bool:
+    if domain:
+        return False
+    schema = onnx.defs.get_schema(op, domain)
+    kinds = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    first = schema.inputs[0].type_str
+    return "tensor(int64)" in kinds.get(first, (first,))
+
+
+def _index_below(world, name: str, index: tuple, below):
+    """An element of a list of indices along an axis: it may count from either end."""
+    if not isinstance(world, Symbols):
+        return world.symbol(f"{name}{list(index)}", 0) % below
+    index = tuple(k if isinstance(k, int) else k.term for k in index)
+    made = UNKNOWN[f"place in {name}", len(index)](*index)
+    world.lemma(made >= -plain(below), made < plain(below))
+    return Int(world, made)
+
+
+class Case:
+    """One case of a rule in a world (rlflow.proving.prove); `source`, then `fires`, then `target`."""
+
+    def __init__(self, rule: Rule, world, floats: bool):
+        self.rule, self.world, self.dtype = rule, world, FLOAT if floats else INT64
+        self.tensors: dict[str, Tensor | list[Tensor | None]] = {}
+        self.attributes: dict[str, Any] = {}
+        self.made: dict[int, list[Tensor]] = {}
+        self.scope: dict[str, Any] = {}
+        self.clauses = clauses_of(rule)
+        self.early = list(early_conditions(rule))
+        self.constants: dict[str, bool] = {}
+        self.values: dict[str, Any] = {}  # numbers that conditions make of constants
+        self.asked: list[str] = []
+
+    # -- left side --
+
+    def source(self) -> list[Tensor]:
+        result = []
+        for _, output in self.rule.source:
+            outputs = self.operator(output.op, self.left)
+            result += outputs if output.slot is None else [self.slot(outputs, output.slot)]
+        return result
+
+    def slot(self, outputs: list[Tensor], slot: int) -> Tensor:
+        if slot >= len(outputs):
+            raise NotHere
+        return outputs[slot]
+
+    def left(self, pattern, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
+        match pattern:
+            case Var(name):
+                if name not in self.tensors:
+                    uses = draws.uses_of(self.rule)[name]
+                    self.tensors[name] = self.variable(name, draws.ranks_of(self.rule, uses), op, slot, before)
+                return [self.tensors[name]]
+            case Star(name):
+                if name not in self.tensors:
+                    self.tensors[name] = self.variables(name, op, slot, before)
+                return self.tensors[name]
+            case Output(inner, number):
+                outputs = self.operator(inner, self.left)
+                return outputs if number is None else [self.slot(outputs, number)]
+            case Literal(compute=compute):
+                return [self.met(compute({}), f"rank of {pattern.text} in {op.key}")]
+            case Absent():
+                return [None]
+        raise TypeError(pattern)
+
+    def met(self, value, key: str) -> Tensor:
+        """A constant that a literal of the left side meets: of one element, whatever its rank."""
+        if isinstance(value, tuple):
+            return listed(self.world, tuple(value))
+        rank = self.world.pick(key, (0, 1, 2))
+        return Tensor((1,) * rank, lambda i: self.world.number(value), self.dtype)
+
+    def variables(self, pattern: str, op: Op, slot: int, before: list[Tensor | None]) -> list[Tensor | None]:
+        """What `*xs` stands for."""
+        result: list[Tensor | None] = []
+        count = self.world.pick(f"how many {pattern}", draws.counts_of(self.rule, op))
+        for k in range(count):
+            name, position = f"{pattern}{k}", slot + k
+            if (
+                k < count - 1
+                and draws.may_be_absent(op, position)
+                and self.world.pick(f"{name} is absent", (False, True))
+            ):
+                result.append(None)
+            else:
+                ranks = draws.ranks_of(self.rule, [(op.op, 0 if op.op == "Concat" else position)])
+                result.append(self.variable(name, ranks, op, position, [*before, *result]))
+        return result
+
+    def variable(self, name: str, ranks: tuple[int, ...], op: Op, slot: int, before: list[Tensor | None]) -> Tensor:
+        kind = draws.LISTS.get((op.op, slot))
+        if kind == "indices":
+            return self.indices(name, ranks, op, before[0])
+        if kind == "flags" and not draws.reads_values(self.rule, name):
+            kind = None
+        if kind is not None:
+            return listed(self.world, self.list_of(name, kind, op, before))
+        if (op.op in draws.SAME_RANK and slot in (1, 3)) or (op.op == "Concat" and before):
+            ranks = (before[0].rank,)
+        rank = self.world.pick(f"rank of {name}", ranks)
+        shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
+        if f"scalar({name})" in self.rule.text:  # which a tensor of more elements is not
+            shape = (1,) * rank
+        element = lambda i: self.values[name] if name in self.values else self.world.element(name, i)  # noqa: E731
+        return Tensor(shape, element, self.type_of(name))
+
+    def type_of(self, name: str) -> int:
+        casts = any(op.op == "Cast" for op in self.rule.ops)
+        return self.world.pick(f"type of {name}", draws.TYPES) if casts else self.dtype
+
+    def list_of(self, name: str, kind: str, op: Op, before: list[Tensor | None]) -> tuple:
+        if kind == "flags":
+            return self.world.pick(name, draws.FLAGS)
+        rank, world = before[0].rank, self.world
+        length = lambda *counts: world.pick(f"length of {name}", counts)  # noqa: E731
+        symbols = lambda count, least: tuple(world.symbol(f"{name}.{k}", least) for k in range(count))  # noqa: E731
+        match kind:
+            case "shape":
+                least = 1 if draws.settled(self.rule, name) else -1
+                return symbols(length(*draws.ANY, *draws.demanded(self.rule)), least)
+            case "sizes":
+                return symbols(length(*draws.ANY), 1)
+            case "repeats":
+                return symbols(rank, 1)
+            case "parts":
+                return symbols(length(*draws.part_counts(self.rule, op)), 1)
+            case "pads":
+                chosen = len(op.inputs) > 3 or any(isinstance(i, Star) for i in op.inputs)  # there may be axes
+                return symbols(2 * (length(*range(rank + 1)) if chosen else rank), None)
+            case "starts":
+                return symbols(length(*range(draws.MAX_SLICED + 1)), None)
+            case "ends":
+                return symbols(len(before[1].content), None)
+            case "cut axes":
+                return world.pick(name, draws.cut_axes(rank, len(before[1].content)))
+            case "padded axes":
+                return world.pick(name, draws.cut_axes(rank, len(before[1].content) // 2))
+            case "steps":
+                return symbols(len(before[1].content), None)
+            case "axes":
+                return world.pick(name, draws.sets_of_axes(rank))
+            case "new axes":
+                return world.pick(name, draws.new_axes(rank))
+        raise TypeError(kind)
+
+    def indices(self, name: str, ranks: tuple[int, ...], op: Op, x: Tensor) -> Tensor:
+        """Indices along an axis of x: a list of at most three if the rule reads them, else any tensor of such."""
+        below = x.shape[axis_of(self.world, self.attributes_of(op, [x])("axis", 0), x.rank)]
+        rank = self.world.pick(f"rank of {name}", ranks)
+        if rank < 2 and draws.reads_values(self.rule, name):
+            count = self.world.pick(f"length of {name}", (1, 2, 3)) if rank else 1
+            held = listed(self.world, tuple(self.world.symbol(f"{name}.{k}", None) for k in range(count)))
+            return held if rank else replace(held, shape=(), at=lambda i: held.content[0])
+        shape = tuple(self.world.symbol(f"{name}.{k}") for k in range(rank))
+        return Tensor(shape, lambda i: _index_below(self.world, name, i, below), INT64, below=below)
+
+    # -- operators --
+
+    def operator(self, op: Op, read) -> list[Tensor]:
+        if op.key not in self.made:
+            if not is_defined(op.op, op.domain):
+                raise Undefined(f"{op.op} has no definition")
+            inputs: list[Tensor] = []
+            for pattern in op.inputs:
+                inputs += read(pattern, op, len(inputs), inputs)
+            if not inputs:
+                raise NotHere
+            self.world.operator = op.op
+            attributes = self.attributes_of(op, inputs)
+            self.narrow()
+            self.made[op.key] = outputs_of(self.world, op.op, attributes, inputs)
+        return self.made[op.key]
+
+    def attributes_of(self, op: Op, inputs: list[Tensor]) -> Attributes:
+        rank = inputs[0].rank
+        named = {}
+        for name, value in op.attributes:
+            if isinstance(value, Bind):
+                if value.name not in self.scope and value.name not in self.attributes:
+                    kind, default = draws.REST.get(op.op, {}).get(name, ("unknown", None))
+                    self.attributes[value.name] = self.draw(value.name, kind, default, rank)
+                named[name] = self.scope.get(value.name, self.attributes.get(value.name))
+            else:
+                named[name] = value_of(value.text, self.scope)
+            if name == "axis" and op.op in AXIS_OF_INPUT and isinstance(named[name], int):
+                self.world.require(-rank <= named[name] < rank)
+            if name == "perm":
+                self.world.require(len(named[name]) == rank)
+        if op.rest is None:
+            return Attributes(named)
+        if op.rest not in self.attributes:
+            self.attributes[op.rest] = Rest(self, op.rest, op.op, rank, set(named))
+        if self.attributes[op.rest].rank != rank and op.op in draws.SAME_RANK:
+            raise NotHere
+        return Attributes(named, self.attributes[op.rest])
+
+    def draw(self, name: str, kind: str, default, rank: int):
+        world = self.world
+        match kind:
+            case "size":
+                return world.symbol(name)
+            case "sizes" | "maybe sizes":
+                return tuple(world.symbol(f"{name}.{k}") for k in range(rank - 2))
+            case "pads":
+                return tuple(world.symbol(f"{name}.{k}", 0) for k in range(2 * (rank - 2)))
+            case "more":
+                return tuple(world.symbol(f"{name}.{k}", 0) for k in range(rank - 2))
+            case "real" | "maybe real":
+                return world.element(name, ())
+            case "pick":
+                return world.pick(name, default)
+            case "axis":
+                return world.pick(name, tuple(range(rank)))
+            case "perm":
+                return world.pick(name, tuple(itertools.permutations(range(rank))))
+        raise Undefined(f"attribute {name} has no definition")
+
+    # -- conditions --
+
+    def fires(self) -> bool:
+        """Whether the conditions hold; fills the names that the right side sees."""
+        self.scope = self.known()
+        return any(self.holds_with(constants) for constants in self.constant_sets())
+
+    def known(self) -> dict[str, Any]:
+        """What the names stand for that have been read."""
+        scope = dict(self.attributes)
+        for name, tensor in self.tensors.items():
+            if isinstance(tensor, list):
+                scope[name] = tuple(View(self, f"{name}{k}", t) for k, t in enumerate(tensor))
+            else:
+                scope[name] = View(self, name, tensor)
+        return scope
+
+    def narrow(self) -> None:
+        """Leaves the case as soon as a condition fails whose names are all read, before there are more to choose."""
+        if not any(names <= self.tensors.keys() | self.attributes.keys() for names, _ in self.early):
+            return
+        scope = self.known()
+        for names, text in list(self.early):
+            if names <= scope.keys():
+                self.early.remove((names, text))
+                try:
+                    holds = value_of(text, scope)
+                except (Unknown, IndexError, ZeroDivisionError, ValueError):
+                    holds = False
+                if not holds:
+                    raise NotHere
+
+    def constant_sets(self):
+        """What may be constant, as far as the conditions ask; what the operators give does not depend on it."""
+        waiting: list[dict[str, bool]] = [{}]
+        while waiting:
+            self.constants = waiting.pop()
+            yield self.constants
+            asked = [name for name in self.asked if name not in self.constants]
+            self.asked = []
+            if asked:
+                waiting += [{**self.constants, asked[0]: answer} for answer in (False, True)]
+
+    def constness(self, name: str) -> bool:
+        if name not in self.constants:
+            self.asked.append(name)
+        return self.constants.get(name, True)
+
+    def holds_with(self, constants: dict[str, bool]) -> bool:
+        self.values = {}
+        try:
+            for name, text in self.clauses[0]:
+                self.scope[name] = value_of(text, self.scope)
+            return all(bool(value_of(text, self.scope)) for text in self.clauses[1])
+        except (Unknown, IndexError, ZeroDivisionError, ValueError):
+            return False
+
+    # -- right side --
+
+    def target(self) -> list[Tensor]:
+        self.made = {}
+        result = []
+        for _, pattern in self.rule.target:
+            if isinstance(pattern, Output) and pattern.slot is not None:
+                outputs = self.operator(pattern.op, self.right)
+                if len(outputs) != self.rule.n_outputs[pattern.op.key] or pattern.slot >= len(outputs):
+                    raise NotHere
+                result.append(outputs[pattern.slot])
+            else:
+                result += self.right(pattern, None, 0, [])
+        return result
+
+    def right(self, pattern, op: Op | None, slot: int, before: list[Tensor]) -> list[Tensor]:
+        match pattern:
+            case Var(name):
+                return [self.tensors[name]]
+            case Star(name):
+                return self.tensors[name]
+            case Output(inner, number):
+                return [self.operator(inner, self.right)[number]]
+            case Literal(text=text):
+                return [self.constant(value_of(text, self.scope), before)]
+            case Absent():
+                return [None]
+        raise TypeError(pattern)
+
+    def constant(self, value, before: list[Tensor]) -> Tensor:
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, tuple):
+            return listed(self.world, value)
+        number = Tensor((), lambda i: self.world.number(value), before[0].dtype if before else self.dtype)
+        is_integer = not isinstance(value, float) and not hasattr(value, "terms")
+        return replace(number, dtype=INT64, content=(value,)) if is_integer else number

@@ -1,0 +1,442 @@
+"""The algebra of formal numbers for rlflow.proving.semantics: sizes are integers, elements are unknowns.
+
+A number is Σ coefficient · Π atom^exponent, with exact coefficients; an atom is an element, or a function of numbers.
+Two numbers are equal if their normal forms are. What equality of normal forms says holds for all numbers: there is no
+sampling and no probability. Laws that hold where a divisor is not 0, or what is under a root not negative, are used for
+what the left side divides by or takes the root of, and for sums of positive things.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from math import isqrt
+from operator import index
+
+from rlflow.proving.decisions import Fork, Unprovable
+from rlflow.proving.numbers import Invalid, Numbers, all_within
+from rlflow.proving.polynomials import IRRATIONAL, read_float
+
+MAX_TERMS = 4000  # of one number
+GRID = (-1, 0, Fraction(1, 2), 1, 2)  # what a number that a condition compares stands for
+HALF = Fraction(1, 2)
+Monomial = tuple[tuple[int, Fraction], ...]  # (atom, exponent), by atom
+
+
+class Formula:
+    """A sum of products in normal form: monomial → coefficient, none of them 0."""
+
+    __slots__ = ("world", "terms")
+    __hash__ = None
+
+    def __init__(self, world: "Formal", terms: dict[Monomial, Fraction]):
+        self.world, self.terms = world, terms
+
+    @property
+    def number(self) -> Fraction | None:
+        """The number, where it is a known one."""
+        return self.terms.get((), 0) if not self.terms or (len(self.terms) == 1 and () in self.terms) else None
+
+    @property
+    def key(self) -> frozenset:
+        return frozenset(self.terms.items())
+
+    def times(self, factor: Fraction) -> "Formula":
+        return Formula(self.world, {m: simple(c * factor) for m, c in self.terms.items()})
+
+    def __add__(self, other) -> "Formula":
+        return self.world.sum_of((self, self.world.number(other)))
+
+    def __neg__(self) -> "Formula":
+        return Formula(self.world, {m: -c for m, c in self.terms.items()})
+
+    def __sub__(self, other) -> "Formula":
+        return self + (-self.world.number(other))
+
+    def __rsub__(self, other) -> "Formula":
+        return -self + other
+
+    def __mul__(self, other) -> "Formula":
+        return self.world.product_of(self, self.world.number(other))
+
+    def __truediv__(self, other) -> "Formula":
+        return self.world.quotient(self, self.world.number(other))
+
+    def __rtruediv__(self, other) -> "Formula":
+        return self.world.quotient(self.world.number(other), self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __eq__(self, other) -> bool:
+        return self.world.asked_equal(self - self.world.number(other))
+
+    def __le__(self, other) -> bool:
+        return self.world.asked(self - self.world.number(other)) <= 0
+
+    def __lt__(self, other) -> bool:
+        return self.world.asked(self - self.world.number(other)) < 0
+
+    def __ge__(self, other) -> bool:
+        return not self < other
+
+    def __gt__(self, other) -> bool:
+        return not self <= other
+
+
+class Formal(Numbers):
+    """The algebra.
+
+    Args:
+      values: what (element, index) stands for, where a condition needs to know.
+      spend: called with how much work is done (terms that are multiplied or added).
+    """
+
+    def __init__(self, values: dict[tuple, Fraction], spend: Callable[[int], None]):
+        super().__init__(self.number)
+        self.values, self.spend = values, spend
+        self.atoms: dict[tuple, int] = {}
+        self.names: list[tuple] = []  # atom → (kind, what it is made of)
+        self.elements: dict[tuple, Formula] = {}
+        self.products: dict[tuple, tuple] = {}
+        self.defined: set[tuple[str, int]] = set()  # what the left side divides by or takes the root of
+        self.units: dict[int, Fraction] = {}
+        self.closed = False  # whether the left side is read, so that `defined` is complete
+
+    # -- sums and products --
+
+    def number(self, value) -> Formula:
+        if isinstance(value, Formula):
+            return value
+        if isinstance(value, float):
+            if value in IRRATIONAL:
+                factor, root = IRRATIONAL[value]
+                return self.root(self.number(root)).times(factor)
+            value = read_float(value)
+        value = simple(Fraction(value)) if isinstance(value, Fraction | str) else index(value)
+        return Formula(self, {(): value} if value else {})
+
+    def known(self, value: Formula) -> Fraction | None:
+        return value.number
+
+    def element(self, name: str, index: tuple) -> Formula:
+        if (name, index) not in self.elements:
+            known = self.values.get((name, index))
+            made = self.single(self.atom("element", name, index)) if known is None else self.number(known)
+            self.elements[name, index] = made
+        return self.elements[name, index]
+
+    def atom(self, *name) -> int:
+        if name not in self.atoms:
+            self.atoms[name] = len(self.names)
+            self.names.append(name)
+        return self.atoms[name]
+
+    def single(self, atom: int, exponent=1) -> Formula:
+        return Formula(self, {((atom, exponent),): 1})
+
+    def sum_of(self, parts: Iterable[Formula]) -> Formula:
+        result: dict[Monomial, Fraction] = {}
+        work = 0
+        for part in parts:
+            work += 1 + len(part.terms)
+            for monomial, coefficient in part.terms.items():
+                result[monomial] = result.get(monomial, 0) + coefficient
+        self.spend(work)
+        return self.made(result)
+
+    def made(self, terms: dict[Monomial, Fraction]) -> Formula:
+        if len(terms) > MAX_TERMS:
+            raise Unprovable("a number has too many terms")
+        return Formula(self, {m: c if c.__class__ is int else simple(c) for m, c in terms.items() if c})
+
+    def product_of(self, one: Formula, two: Formula) -> Formula:
+        self.spend(1 + len(one.terms) * len(two.terms))
+        result: dict[Monomial, Fraction] = {}
+        for m, c in one.terms.items():
+            for n, d in two.terms.items():
+                for monomial, coefficient in self.products.get((m, n)) or self.monomials(m, n):
+                    result[monomial] = result.get(monomial, 0) + c * d * coefficient
+        return self.made(result)
+
+    def monomials(self, one: Monomial, two: Monomial) -> tuple:
+        """The product of two monomials, as (monomial, coefficient) pairs; whole powers are written out."""
+        key = (one, two)
+        if key not in self.products:
+            powers = dict(one)
+            for atom, exponent in two:
+                powers[atom] = powers.get(atom, 0) + exponent
+            rest = self.number(1)
+            for atom, exponent in powers.items():
+                kind, *content = self.names[atom]
+                whole = exponent // 1
+                if kind == "prime" and whole:
+                    rest = rest.times(Fraction(content[0]) ** whole)
+                elif kind == "sum" and whole > 0:
+                    for _ in range(whole):
+                        rest = rest * content[0].formula
+                else:
+                    continue
+                powers[atom] -= whole
+            monomial = tuple(sorted((a, e) for a, e in powers.items() if e))
+            self.products[key] = tuple(
+                (Formula(self, {monomial: 1}) * rest).terms.items() if rest.number != 1 else ((monomial, 1),)
+            )
+        return self.products[key]
+
+    def total(self, sizes: tuple, body: Callable) -> Formula:
+        return self.sum_of(body(k) for k in itertools.product(*map(range, sizes)))
+
+    # -- functions --
+
+    def function(self, name: str, *arguments: Formula) -> Formula:
+        return self.single(self.function_atom(name, *arguments))
+
+    def function_atom(self, name: str, *arguments: Formula) -> int:
+        """The atom of name(arguments): the same one for equal arguments."""
+        contents = tuple(map(_Content, arguments))
+        if (name, *contents) not in self.atoms:
+            for atom, (other, *known) in enumerate(self.names):
+                if other == name and all(self.same_content(*pair) for pair in zip(contents, known, strict=True)):
+                    self.atoms[name, *contents] = atom
+                    break
+        return self.atom(name, *contents)
+
+    def same_content(self, one: "_Content", two: "_Content") -> bool:
+        may_be = one == two or self.has_other_forms(one.formula) or self.has_other_forms(two.formula)
+        return may_be and self.same(one.formula, two.formula)
+
+    def has_other_forms(self, p: Formula) -> bool:
+        """Whether normal forms may differ and the numbers be the same nevertheless."""
+        pairs = (pair for monomial in p.terms for pair in monomial)
+        return any(self.is_larger(a) or (e < 0 and self.names[a][0] == "sum") for a, e in pairs)
+
+    def apply(self, name: str, *arguments: Formula) -> Formula:
+        if name == "sqrt":
+            return self.root(arguments[0])
+        if name == "exp":
+            return Formula(self, {tuple(sorted(self.power(m, c) for m, c in arguments[0].terms.items())): 1})
+        if name == "integer quotient":
+            whole, by = (p.number for p in arguments)
+            if by == 0:
+                raise Invalid
+            if whole is not None and by is not None:
+                return self.number(int(Fraction(whole) / Fraction(by)))
+            if by is None:
+                self.note("divisor", self.function_atom("sum", arguments[1]))
+        if name == "log":
+            self.note("log", self.function_atom("sum", arguments[0]))
+        return self.function(name, *arguments)
+
+    def power(self, monomial: Monomial, coefficient: Fraction) -> tuple[int, Fraction]:
+        """exp(coefficient · monomial) as an atom and its exponent, of which the first one that is met is ±1."""
+        atom = self.atom("exp", monomial)
+        unit = self.units.setdefault(atom, abs(coefficient))
+        return atom, simple(Fraction(coefficient) / unit)
+
+    def quotient(self, a: Formula, b: Formula) -> Formula:
+        return a * self.inverse(b)
+
+    def inverse(self, p: Formula) -> Formula:
+        """1/p; of a product the product of inverses, of a sum an atom with exponent -1."""
+        if not p.terms:
+            raise Invalid
+        scale, common, rest = self.primitive(p)
+        powers = [(a, -e) for a, e in common]
+        if rest.number is None:
+            powers.append((self.function_atom("sum", rest), -1))
+        for atom, _ in powers:
+            self.note("divisor", atom)
+        return Formula(self, dict(self.monomials(tuple(sorted(powers)), ()))).times(1 / Fraction(scale))
+
+    def primitive(self, p: Formula) -> tuple[Fraction, Monomial, Formula]:
+        """p as number · product of atoms · sum without common atoms, whose leading coefficient is 1."""
+        powers: dict[int, list] = {}
+        for atom, exponent in (pair for monomial in p.terms for pair in monomial):
+            powers.setdefault(atom, []).append(exponent)
+        least = {atom: min(result if len(result) == len(p.terms) else (0, *result)) for atom, result in powers.items()}
+        common = tuple(sorted((a, e) for a, e in least.items() if e))
+        rest = p * Formula(self, {tuple((a, -e) for a, e in common): 1}) if common else p
+        scale = rest.terms[max(rest.terms)]
+        return scale, common, rest.times(1 / Fraction(scale))
+
+    def root(self, p: Formula) -> Formula:
+        """√p; what is positive comes out of it, the sum that is left is an atom with exponent ½."""
+        if p.number is not None:
+            return self.root_of_number(p.number)
+        scale, common, rest = self.primitive(p)
+        outside = tuple((a, e * HALF) for a, e in common if self.positive(a))
+        inside = tuple((a, e) for a, e in common if not self.positive(a))
+        left = (rest * Formula(self, {inside: 1})).times(1 if scale > 0 else -1)
+        result = self.root_of_number(abs(scale)) * Formula(self, dict(self.monomials(outside, ())))
+        if left.number == 1:
+            return result
+        (monomial, coefficient), *others = left.terms.items()
+        if not others and coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+            atom = monomial[0][0]
+        else:
+            atom = self.function_atom("sum", left)
+        self.note("root", atom)
+        return result * self.single(atom, HALF)
+
+    def root_of_number(self, value: Fraction) -> Formula:
+        if value < 0:
+            raise Invalid
+        value = Fraction(value)
+        left, outside, powers = value.numerator * value.denominator, Fraction(1, value.denominator), []
+        for prime in itertools.chain(range(2, 1000), (isqrt(left), left)):
+            while prime > 1 and left % (prime * prime) == 0:
+                left, outside = left // (prime * prime), outside * prime
+            if prime > 1 and left % prime == 0:
+                left = left // prime
+                powers.append((self.atom("prime", prime), HALF))
+        return Formula(self, {tuple(sorted(powers)): simple(outside)} if value else {})
+
+    def positive(self, atom: int) -> bool:
+        kind, *content = self.names[atom]
+        if kind == "sum":
+            terms = content[0].formula.terms
+            return all(c > 0 and all(self.positive(a) for a, _ in m) for m, c in terms.items())
+        return kind in ("exp", "prime")
+
+    def note(self, what: str, atom: int) -> None:
+        """The atom must not be 0 (or negative): the left side says so, the right side must know it."""
+        if (what, atom) in self.defined or self.positive(atom):
+            return
+        if self.closed:
+            raise Unprovable(f"the right side has a {what} that the left side does not have")
+        self.defined.add((what, atom))
+
+    # -- equality --
+
+    def same(self, one: Formula, two: Formula) -> bool:
+        """Whether two numbers are equal: with all divisors multiplied out, and as sums of maxima."""
+        difference = one - two
+        while difference.terms:
+            powers: dict[int, Fraction] = {}
+            for atom, exponent in (pair for monomial in difference.terms for pair in monomial):
+                if exponent < 0 and self.names[atom][0] == "sum":
+                    powers[atom] = min(powers.get(atom, 0), exponent // 1)
+            if not powers:
+                return self.same_maxima(difference)
+            atom = min(powers)
+            difference = difference * self.single_power(atom, -powers[atom])
+        return True
+
+    def single_power(self, atom: int, exponent: int) -> Formula:
+        """A power that is not written out, for a product with what it may cancel."""
+        return Formula(self, {((atom, exponent),): 1})
+
+    def same_maxima(self, difference: Formula) -> bool:
+        """Whether a sum of maxima, some of them subtracted, is 0: a sum of maxima is the maximum of all sums."""
+        maxima = {m: c for m, c in difference.terms.items() if len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])}
+        rest = Formula(self, {m: c for m, c in difference.terms.items() if m not in maxima})
+        if not any(c > 0 for c in maxima.values()) or not any(c < 0 for c in maxima.values()):
+            return False
+        sides = [[rest], [self.number(0)]]
+        for monomial, coefficient in maxima.items():
+            side, parts = 0 if coefficient > 0 else 1, self.parts_of(monomial[0][0])
+            sides[side] = _without_copies([p + q.times(abs(coefficient)) for p in sides[side] for q in parts])
+        return {p.key for p in sides[0]} == {p.key for p in sides[1]}
+
+    # -- maxima --
+
+    def is_larger(self, atom: int) -> bool:
+        return self.names[atom][0] == "larger"
+
+    def parts_of(self, atom: int) -> list[Formula]:
+        return [Formula(self, dict(key)) for key in self.names[atom][1]]
+
+    def larger(self, a: Formula, b: Formula) -> Formula:
+        return self.largest([a, b])
+
+    def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Formula:
+        result = [body(k) for k in itertools.product(*map(range, sizes)) if all_within(inside(k))]
+        return self.largest(result) if result else self.single(self.atom("nothing"))
+
+    def largest(self, parts: list[Formula]) -> Formula:
+        """The maximum: of what is left when all have been freed of what they share and of a common positive factor."""
+        flat, nothing = [q for p in parts for q in self.flattened(p)], self.single(self.atom("nothing")).key
+        kept = _without_copies([p for p in flat if p.key != nothing] or flat[:1])
+        if len(kept) == 1:
+            return kept[0]
+        monomials = {m: None for p in kept for m in p.terms}
+        shared = self.made({m: min(p.terms.get(m, 0) for p in kept) for m in monomials})
+        kept = [p - shared for p in kept]
+        if any(self.maximum_in(p) is not None for p in kept):
+            return shared + self.largest(kept)
+        scale = max(c for p in kept for c in p.terms.values())
+        key = frozenset(p.times(1 / Fraction(scale)).key for p in kept)
+        return shared + self.single(self.atom("larger", key)).times(scale)
+
+    def maximum_in(self, p: Formula) -> Monomial | None:
+        """A maximum that is a summand of p."""
+        return next(
+            (m for m, c in p.terms.items() if c > 0 and len(m) == 1 and m[0][1] == 1 and self.is_larger(m[0][0])), None
+        )
+
+    def flattened(self, p: Formula) -> list[Formula]:
+        """max(a, b) + c is the maximum of a + c and b + c."""
+        monomial = self.maximum_in(p)
+        if monomial is None:
+            return [p]
+        factor = p.terms[monomial]
+        rest = Formula(self, {m: c for m, c in p.terms.items() if m != monomial})
+        return [r for q in self.parts_of(monomial[0][0]) for r in self.flattened(rest + q.times(factor))]
+
+    # -- what conditions ask --
+
+    def asked(self, p: Formula) -> Fraction:
+        """The number; a Fork over some where it is not known."""
+        if p.number is None:
+            name, index = self.one_element(p)
+            raise Fork([(("value", name, index), value) for value in GRID])
+        return p.number
+
+    def asked_equal(self, p: Formula) -> bool:
+        """Whether p is 0; a Fork where it is open: an element is the one number that makes it so, or any other."""
+        if p.number is not None:
+            return p.number == 0
+        name, index = self.one_element(p)
+        if (
+            len(p.terms) > 2
+            or ((self.atom("element", name, index), 1),) not in p.terms
+            or (len(p.terms) == 2 and () not in p.terms)
+        ):
+            raise Unprovable("a condition compares numbers that are not known")
+        value = simple(Fraction(-p.terms.get((), 0)) / p.terms[(self.atom("element", name, index), 1),])
+        return self.decide_equal(name, index, value)
+
+    def one_element(self, p: Formula) -> tuple[str, tuple]:
+        for atom, _ in (pair for monomial in p.terms for pair in monomial):
+            if self.names[atom][0] == "element":
+                return self.names[atom][1:]
+        raise Unprovable("a condition compares numbers that are not known")
+
+
+class _Content:
+    """A number as part of an atom's name."""
+
+    __slots__ = ("formula", "key")
+
+    def __init__(self, formula: Formula):
+        self.formula, self.key = formula, formula.key
+
+    def __eq__(self, other) -> bool:
+        return self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def simple(value: Fraction) -> Fraction | int:
+    """Integers are many times faster than fractions."""
+    return value.numerator if value.denominator == 1 else value
+
+
+def _without_copies(parts: list[Formula]) -> list[Formula]:
+    """One of several that differ by a number only: the greatest."""
+    result: dict[frozenset, Formula] = {}
+    for p in parts:
+        key = frozenset((m, c) for m, c in p.terms.items() if m)
+        if key not in result or p.terms.get((), 0) > result[key].terms.get((), 0):
+            result[key] = p
+    return list(result.values())

@@ -1,0 +1,417 @@
+"""Find rules by enumeration: graphs of a few operators of equal value, and among these the few that matter.
+
+In each world graphs grow by one operator at a time (graphs.py). A graph whose value was met before is a candidate. A
+candidate is kept unless it follows from what is kept already (derive.py). Each direction that pays (`paying`) becomes a
+rule under the conditions that make it true for other shapes and attributes, too (generalise.py). The equalities of all
+worlds are made minimal together, and the rules that the prover accepts are written (selection.py).
+"""
+
+import json
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
+from pathlib import Path
+from time import monotonic
+from time import time as now
+
+import numpy as np
+
+from rlflow.common.errors import RLFlowError
+from rlflow.common.files import read_json, write_text
+from rlflow.common.processes import fresh_processes
+from rlflow.proving.generator.derive import THOROUGH, derivable, instance, reachable
+from rlflow.proving.generator.generalise import generalise, variants
+from rlflow.proving.generator.graphs import WORLDS, Graphs, World
+from rlflow.proving.generator.operators import (
+    COMMUTATIVE,
+    Label,
+    Named,
+    Node,
+    Pattern,
+    Term,
+    operators,
+    rename,
+    value,
+    variables,
+)
+from rlflow.proving.generator.selection import by_hand, write
+from rlflow.rules.rule import RuleSet
+
+COSTLY = frozenset(("MatMul", "Conv"))
+
+
+def paying(source: tuple[Term, ...], target: tuple[Term, ...]) -> tuple[str, ...] | None:
+    """The fewest variables that must be weights so that `target` has no more operators to run; None if it never pays.
+
+    One operator more is a stepping stone, unless it is a product. What is not under every output must be a weight.
+    """
+    names = variables(*source)
+    if not set(variables(*target)) <= set(names):
+        return None
+    forced = set(names) - set.intersection(*(set(variables(root)) for root in source))
+    if set(source) & {Node(*op) for op in operators(*target)}:
+        return None  # the target has the source as a part
+    for count in range(len(forced), min(max(3, len(forced) + 1), len(names))):
+        for constants in combinations(names, count):
+            if not forced <= set(constants):
+                continue
+            before, after = _run_ops(source, constants), _run_ops(target, constants)
+            cheap = sum(op in COSTLY for op in after) <= sum(op in COSTLY for op in before)
+            if before and (len(after) <= len(before) or (not count and cheap and len(after) == len(before) + 1)):
+                return constants
+    return None
+
+
+def _run_ops(side: tuple[Term, ...], constants: tuple[str, ...]) -> list[str]:
+    """The operators that are left to run when these variables are weights."""
+    return [result.op for result, inputs in operators(*side) if not set(variables(*inputs)) <= set(constants)]
+
+
+CHECKPOINT = 1000  # candidates between two writes of what is kept
+
+@dataclass
+class Report:
+    """What was done.
+
+    Attributes:
+      worlds: for each, in order: its name, the graphs of each size by operator, the verdicts on its candidates.
+      finished: whether the time reached for all worlds; if not, a call with the same folder goes on.
+      derived: rules left out at the end because those of other worlds imply them.
+      unwritten: why rules were not written, with how many.
+      rules: the text of the rules, "" if not finished.
+    """
+
+    worlds: list[dict]
+    finished: bool
+    derived: int = 0
+    unwritten: Counter = field(default_factory=Counter)
+    rules: str = ""
+
+
+@dataclass
+class BestSoFar:
+    """What is kept of one world.
+
+    Attributes:
+      kept: (equalities, rules that they became) for each candidate kept, in turn.
+      merges: (outputs, the same outputs out of one Split) that are known.
+    """
+
+    kept: list[tuple[list[tuple[Term, Term]], list[Pattern]]] = field(default_factory=list)
+    merges: list[tuple[tuple[Term, ...], tuple[Term, ...]]] = field(default_factory=list)
+    equalities: list[tuple[Term, Term]] = field(default_factory=list)
+    by_root: dict = field(default_factory=lambda: defaultdict(list))
+
+    def keep(self, pairs: list[tuple[Term, Term]], patterns: list[Pattern]) -> None:
+        self.kept.append((pairs, patterns))
+        self.equalities += pairs
+        for source, target in [*pairs, *(pair[::-1] for pair in pairs)]:
+            if isinstance(source, Node) and set(variables(target)) <= set(variables(source)):
+                self.by_root[source.label, source.slot].append((source, target))
+
+
+def enumerate_rules(
+    max_ops: int = 4, worlds: Sequence[World] = WORLDS, folder: Path | str | None = None, workers: int = 1,
+    seconds: float = 1800.0, known: RuleSet | None = None,
+) -> Report:
+    """All rules whose sides have up to `max_ops` operators of a world.
+
+    Args:
+      folder: where checkpoints are kept; a call with the same arguments goes on from there.
+      workers: processes; each does one world at a time.
+      seconds: after which no further candidate is looked at.
+      known: rules that are not to be written again; None for those of the hand-written families.
+
+    Returns:
+      the report; its `rules` are the same bytes whatever the number of workers or interruptions.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        paths = [Path(folder or temporary) / f"{world.name}-{max_ops}.json".replace(" ", "-") for world in worlds]
+        jobs = [(world, max_ops, path, now() + seconds) for world, path in zip(worlds, paths, strict=True)]
+        if workers == 1:
+            states = [_explore(*job) for job in jobs]
+        else:
+            with fresh_processes(workers) as pool:
+                states = [future.result() for future in [pool.submit(_explore, *job) for job in jobs]]
+    report = Report([state["report"] for state in states], all(state["finished"] for state in states))
+    if report.finished:
+        kept = [entry for state in states for entry in _result(state).kept]
+        minimal = _minimal(kept)
+        report.derived = len(kept) - len(minimal)
+        result = [pattern for _, patterns in minimal for pattern in patterns]
+        report.rules = write(result, by_hand() if known is None else known, report.unwritten, workers)
+    return report
+
+
+def _minimal(kept: list) -> list:
+    """What is kept, without the equalities that the others imply; the later ones are asked first."""
+    left = list(kept)
+    for entry in reversed(kept):
+        others = [pair for other in left if other is not entry for pair in other[0]]
+        if entry[0] and all(derivable(*pair, others, THOROUGH) for pair in entry[0]):
+            left = [other for other in left if other is not entry]
+    return left
+
+
+def _explore(world: World, max_ops: int, path: Path, until: float) -> dict:
+    """One world, from its checkpoint on, until it is finished or the time is over."""
+    started = monotonic()
+    state = read_json(path) if path.exists() else None
+    if state is not None and state["finished"]:
+        return state
+    if state is not None and state["world"] != repr(world):
+        raise RLFlowError(f"{path} is the checkpoint of another world; remove it or choose another folder")
+    graphs, sizes, candidates = _candidates(world, max_ops)
+    result = BestSoFar() if state is None else _result(state)
+    verdicts = Counter() if state is None else Counter(state["report"]["verdicts"])
+    before = 0.0 if state is None else state["report"]["seconds"]
+    done = sum(verdicts.values())
+
+    def checkpoint() -> dict:
+        report = {"world": world.name, "sizes": sizes, "verdicts": dict(sorted(verdicts.items()))}
+        report["seconds"] = round(before + monotonic() - started, 1)
+        state = {"world": repr(world), "report": report, "finished": done == len(candidates)}
+        state |= {"kept": [_encoded(entry) for entry in result.kept], "merges": _encoded(result.merges)}
+        write_text(path, json.dumps(state) + "\n")
+        return read_json(path)
+
+    for source, target in candidates[done:]:
+        if done % CHECKPOINT == 0:
+            checkpoint()
+        if now() > until:
+            break
+        verdicts[_consider(graphs, result, max_ops, source, target)] += 1
+        done += 1
+    return checkpoint()
+
+
+def _candidates(world: World, max_ops: int) -> tuple[Graphs, list[dict], list[tuple[Node, Term]]]:
+    """(the representatives below the largest size, counts for each size, equalities, general ones first)."""
+    graphs, sizes, candidates = Graphs(world), [], []
+    for size in range(1, max_ops + 1):
+        counts: Counter = Counter()
+        candidates += _grow(graphs, size, size < max_ops, counts)
+        sizes.append({"size": size} | dict(counts))
+    return graphs, sizes, sorted(candidates, key=lambda pair: _generality(*pair))
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def _encoded(result):
+    """Terms and patterns as JSON: names of variables stay, all else is a list that begins with its kind."""
+    match result:
+        case Named():
+            return ["named", result.text]
+        case Label():
+            return ["label", result.op, *([name, _encoded(value)] for name, value in result.attributes)]
+        case Node():
+            return ["node", result.slot, _encoded(result.label), *map(_encoded, result.inputs)]
+        case Pattern():
+            return ["pattern", *map(_encoded, result)]
+        case tuple() | list():
+            return ["tuple", *map(_encoded, result)]
+    return result
+
+
+def _decoded(result):
+    match result:
+        case ["named", text]:
+            return Named(text)
+        case ["label", op, *pairs]:
+            return Label(op, tuple((name, _decoded(value)) for name, value in pairs))
+        case ["node", slot, label_, *inputs]:
+            return Node(_decoded(label_), tuple(map(_decoded, inputs)), slot)
+        case ["pattern", *fields]:
+            return Pattern(*map(_decoded, fields))
+        case ["tuple", *items]:
+            return tuple(map(_decoded, items))
+    return result
+
+
+def _result(state: dict) -> BestSoFar:
+    result = BestSoFar(merges=list(_decoded(state["merges"])))
+    for pairs, patterns in map(_decoded, state["kept"]):
+        result.keep(list(pairs), list(patterns))
+    return result
+
+
+# -- candidates ------------------------------------------------------------------------------------
+
+
+def _grow(graphs: Graphs, size: int, keep: bool, counts: Counter) -> list[tuple[Term, Term]]:
+    """The candidates among graphs of `size` operators; the others become representatives if `keep`."""
+    batches = list(graphs.batches(size))
+    hashes = [graphs.hashes_of(batch) for batch in batches]
+    for batch, result in zip(batches, hashes, strict=True):
+        counts[graphs.world.labels[batch.label].op] += len(result)
+    known = len(graphs.terms)
+    starts = np.cumsum([known, *(result.size for result in hashes)])
+    _, first, which = np.unique(
+        np.concatenate([graphs.hashes, *map(np.ravel, hashes)]), return_index=True, return_inverse=True
+    )
+    is_new = np.zeros(starts[-1], bool)
+    is_new[first] = True
+
+    def term(position: int) -> Term:
+        if position < known:
+            return graphs.terms[position]
+        k = int(np.searchsorted(starts, position, "right")) - 1
+        row, slot = divmod(position - int(starts[k]), hashes[k].shape[1])
+        return graphs.term(batches[k], row, slot)
+
+    candidates, new = [], []
+    for batch, result, start in zip(batches, hashes, starts, strict=False):
+        fresh = is_new[start : start + result.size].reshape(result.shape)
+        new.append((batch, np.argwhere(fresh)))
+        positions = np.argwhere(~fresh & graphs.canonical(batch)[:, None])
+        for row, slot in positions:
+            position = int(start) + int(row) * result.shape[1] + int(slot)
+            candidates.append((graphs.term(batch, row, slot), term(int(first[which[position]]))))
+    counts["representatives"], counts["candidates"] = int(is_new[known:].sum()), len(candidates)
+    if keep:
+        graphs.grow(new)
+    return candidates
+
+
+def _generality(source: Term, target: Term) -> tuple[int, int, int]:
+    """Small and flat equalities first; among them those of many variables, which others are instances of."""
+    return _written(source) + _written(target), _depth(source) + _depth(target), -len(variables(source))
+
+
+def _depth(term: Term) -> int:
+    return 1 + max(map(_depth, term.inputs)) if isinstance(term, Node) else 0
+
+
+def _written(term: Term) -> int:
+    """Operators of the term as one writes it down: what occurs twice counts twice."""
+    return 1 + sum(map(_written, term.inputs)) if isinstance(term, Node) else 0
+
+
+@lru_cache(maxsize=1 << 20)
+def _order(term: Term) -> tuple:
+    """Terms in order: fewer operators first. Operands that may be exchanged count in their own order."""
+    if isinstance(term, str):
+        return 0, term, (), 0
+    children = tuple(_order(child) for child in term.inputs)
+    if term.label.op in COMMUTATIVE:
+        children = tuple(sorted(children))
+    return len(operators(term)), repr(term.label), children, term.slot
+
+
+# -- one candidate ---------------------------------------------------------------------------------
+
+
+def _consider(graphs: Graphs, result: BestSoFar, max_ops: int, source: Node, target: Term) -> str:
+    """Keeps the candidate or says why not."""
+    if _follows_at_the_root(result, source):
+        return "instance of a rule"
+    merge = _merge(graphs, source, target)
+    if merge is not None and not reachable(*merge, result.equalities, result.merges) and _true(graphs, *merge):
+        pattern = _pattern(graphs, *merge)
+        if pattern is not None:
+            result.merges += dict.fromkeys([merge, *variants(pattern, graphs.world.labels)])
+            result.keep([], [pattern])
+    if derivable(source, target, result.equalities):
+        return "derived"
+    if not _true(graphs, (source,), (target,)):
+        return "coincidence"
+    pairs = [(source, target), *_companion(graphs, source, target)]
+    sides = tuple(zip(*pairs, strict=True))
+    if any(_half_used(side) for side in sides):
+        result.keep([(source, target)], [])
+        return "uses one part of a Split"
+    if any(len(operators(*side)) > max_ops for side in sides):
+        result.keep(pairs, [])
+        return "too large with all outputs"
+    directions = [both for both in (sides, sides[::-1]) if paying(*both) is not None]
+    patterns = [pattern for pattern in (_pattern(graphs, *both) for both in directions) if pattern is not None]
+    if directions and not patterns:
+        return "not separable"
+    others = [pair for p in patterns for both in variants(p, graphs.world.labels) for pair in zip(*both, strict=True)]
+    result.keep(list(dict.fromkeys([*pairs, *others])), patterns)
+    return "kept" if patterns else "kept without paying"
+
+
+def _true(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> bool:
+    """Whether the equality holds for other integers, and for real numbers up to rounding."""
+    whole, real = graphs.world.inputs(sample=1), graphs.world.real_inputs()
+    return all(
+        np.array_equal(value(one, whole), value(other, whole)) and np.allclose(value(one, real), value(other, real))
+        for one, other in zip(source, target, strict=True)
+    )
+
+
+def _pattern(graphs: Graphs, source: tuple[Term, ...], target: tuple[Term, ...]) -> Pattern | None:
+    return generalise(source, target, dict(graphs.world.variables), paying(source, target))
+
+
+def _merge(graphs: Graphs, source: Node, target: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
+    """Two graphs as the outputs of one Split, where that pays: (both, their merged form)."""
+    if source.label.op != "Split" or source.slot or not isinstance(target, Node) or target.label.op == "Split":
+        return None
+    sibling = source._replace(slot=1)
+    other = graphs.representative(value(sibling, graphs.world.inputs()))
+    both, merged = (target, other), (source, sibling)
+    if not isinstance(other, Node) or set(variables(target)) == set(variables(other)):
+        return None  # no weight of its own to be joined with the other's
+    if not _can_merge(target.label.op, operators(*both)):
+        return None
+    if _half_used(both) or _half_used(merged) or paying(both, merged) is None:
+        return None
+    return both, merged
+
+
+def _can_merge(op: str, result: frozenset[tuple]) -> bool:
+    """Two products of one input, or what reads the parts of a Split; longer chains are merged step by step."""
+    splits = sum(label.op == "Split" for label, _ in result)
+    return len(result) - splits == 2 and (op in COSTLY or (splits > 0 and op in COMMUTATIVE))
+
+
+def _follows_at_the_root(result: BestSoFar, term: Node) -> bool:
+    """Whether a kept equality turns the term into one that comes earlier in the order."""
+    for source, target in result.by_root[term.label, term.slot]:
+        scope = instance(source, term, {})
+        if scope is not None and _order(rename(target, scope)) < _order(term):
+            return True
+    return False
+
+
+def _half_used(terms: Sequence[Term]) -> set[tuple]:
+    """The Splits of which only one output is used."""
+    slots = defaultdict(set)
+
+    def visit(term: Term) -> None:
+        if isinstance(term, Node):
+            if term.label.op == "Split":
+                slots[term[:2]].add(term.slot)
+            for child in term.inputs:
+                visit(child)
+
+    for term in terms:
+        visit(term)
+    return {split for split, used in slots.items() if len(used) == 1}
+
+
+def _companion(graphs: Graphs, source: Node, target: Term) -> list[tuple[Term, Term]]:
+    """What holds of the other outputs of the Splits."""
+    if not _half_used([source]) | _half_used([target]):
+        return []
+    inputs = graphs.world.inputs()
+    other, companion = _other_outputs(source), _other_outputs(target)
+    result = value(other, inputs)
+    if not isinstance(companion, Node) or not np.array_equal(result, value(companion, inputs)):
+        companion = graphs.representative(result)
+    if companion is None or companion == other or not _true(graphs, (other,), (companion,)):
+        return []
+    return [(other, companion)]
+
+
+def _other_outputs(term: Term) -> Term:
+    if isinstance(term, str):
+        return term
+    inputs = tuple(_other_outputs(child) for child in term.inputs)
+    return Node(term.label, inputs, 1 - term.slot if term.label.op == "Split" else term.slot)

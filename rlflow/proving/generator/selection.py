@@ -1,0 +1,165 @@
+"""Which of the enumerated rules are written: those that are proved and that no hand-written family has already."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import permutations, product
+
+from rlflow.common.errors import RLFlowError
+from rlflow.proving.generator.operators import COMMUTATIVE, Node, Pattern, Term, label, operators, rename, variables
+from rlflow.proving.generator.text import names_of, rule_text
+from rlflow.proving.prove import prove
+from rlflow.rules.language import families, load_rules, parse
+from rlflow.rules.patterns import Literal, Output, Star, Var
+from rlflow.rules.rule import Rule, RuleSet
+
+FAMILY = "generated"
+FIRST_INPUT = frozenset(("Split", "Pad", "ReduceSum", "ReduceMean"))  # the others are sizes, pads and axes
+MOST_CONDITIONS = 4
+REPAIRED = ("refuted", "bounded")
+MOST_REPAIRED = 3  # operators: a larger rule that is not true without further conditions is a curiosity
+LEVELS = 6  # how often a rule is tried, with other conditions each time
+HEADER = "# Found by enumeration (run.py rules enumerate): written by the machine, not by hand.\n"
+
+
+def by_hand() -> RuleSet:
+    """The families that were not generated."""
+    return load_rules([name for name in families() if name != FAMILY])
+
+
+def write(patterns: Iterable[Pattern], known: RuleSet, reasons: Counter, workers: int = 1) -> str:
+    """The file of the rules, in their order.
+
+    Args:
+      patterns: what was enumerated; what is another one in other letters counts once.
+      known: rules whose equations are not written again.
+      reasons: counts why rules were not written.
+    """
+    taken: dict = {form(rule): f"{rule.name} ({rule.family}.rules)" for rule in known}
+    names, chosen, elsewhere = {rule.name for rule in known}, [], set()
+    for pattern in patterns:
+        if (reason := too_special(pattern)) is not None:
+            reasons[reason] += 1
+            continue
+        equation = form(pattern)
+        if equation in taken:
+            reasons["written by hand" if taken[equation] else "another rule in other letters"] += 1
+            elsewhere |= {taken[equation]} - {None}
+            continue
+        name = next(name for name in names_of(pattern) if name not in names)
+        try:
+            rule_text(pattern, name)
+        except RLFlowError as error:
+            reasons[str(error).partition(": ")[2]] += 1
+            continue
+        taken[equation] = None
+        names.add(name)
+        chosen.append((name, pattern))
+    notes = [f"#   {line}\n" for line in sorted(elsewhere)]
+    if notes:
+        notes = ["# It finds these too, which a hand-written family has, with conditions of its own:\n", *notes]
+    return "\n".join(["".join([HEADER, *notes]), *_proved(chosen, reasons, workers)])
+
+
+def too_special(pattern: Pattern) -> str | None:
+    """Why no exporter's graph would hold the left side."""
+    if len(pattern.conditions) > MOST_CONDITIONS:
+        return "too many conditions"
+    if any(op.op == "Pad" for op, _ in operators(*pattern.source)):
+        return "a padded kernel is matched"
+    convolved = [inputs for op, inputs in operators(*pattern.source, *pattern.target) if op.op == "Conv"]
+    if any(set(variables(image)) <= set(pattern.constants) for image, _ in convolved):
+        return "a constant image is convolved"
+    images, kernels = ({v for inputs in convolved for v in variables(inputs[position])} for position in (0, 1))
+    for text in pattern.conditions:
+        compared = set(re.findall(r"shape\((\w)\)", text))
+        if compared & images and compared & kernels:
+            return "an image is compared with a kernel"
+    return None
+
+
+def _proved(chosen: list[tuple[str, Pattern]], reasons: Counter, workers: int) -> list[str]:
+    """The texts of the rules that are proved, of which refuted ones get stricter conditions if that helps.
+
+    For all shapes: an equality of small ones that holds up to a bound may be true of small ones only.
+    """
+    proved: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
+    tried = dict(chosen)
+    for level in range(LEVELS):
+        texts = {name: rule_text(pattern, name) for name, pattern in tried.items()}
+        result = prove([parse(text, FAMILY)[0] for text in texts.values()], workers=workers) if texts else []
+        verdicts |= {proof.name: proof.proof for proof in result}
+        proved |= {proof.name: texts[proof.name] for proof in result if proof.proof == "all-shapes"}
+        tried = {name: _stricter(pattern, level) for name, pattern in chosen if verdicts[name] in REPAIRED}
+        tried = {name: pattern for name, pattern in tried.items() if pattern is not None}
+    reasons.update(verdicts[name] for name, _ in chosen if name not in proved)
+    return [proved[name] for name, _ in chosen if name in proved]
+
+
+def _stricter(pattern: Pattern, level: int) -> Pattern | None:
+    """The rule with further conditions; the last are those of the number of axes in its world."""
+    ranks = tuple(f"rank({v}) == {rank}" for v, rank in pattern.ranks if rank)
+    levels = (*pattern.stricter, sum(pattern.stricter[1:], ()), ranks)
+    if level >= len(levels) or len(operators(*pattern.source)) > MOST_REPAIRED:
+        return None
+    return pattern._replace(conditions=tuple(dict.fromkeys((*pattern.conditions, *levels[level]))))
+
+
+# -- equations -------------------------------------------------------------------------------------
+
+
+def form(rule: Pattern | Rule) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    """The rule's equation, equal for rules that differ in letters, order of outputs or operands, or attributes."""
+    if isinstance(rule, Pattern):
+        sides = [tuple(map(_of_term, side)) for side in (rule.source, rule.target)]
+    else:
+        sides = [tuple(_of_rule(root) for _, root in side) for side in (rule.source, rule.target)]
+    result = []
+    for order in permutations(range(len(sides[0]))):
+        target = [sides[1][k] for k in order]
+        for source in product(*(_arrangements(sides[0][k]) for k in order)):
+            names = {v: f"x{k}" for k, v in enumerate(variables(*source))}
+            result.append((tuple(rename(t, names) for t in source), tuple(_sorted(rename(t, names)) for t in target)))
+    return min(result, key=repr)
+
+
+def _of_term(term: Term) -> Term:
+    return term if isinstance(term, str) else Node(label(term.label.op), tuple(map(_of_term, term.inputs)), term.slot)
+
+
+def _of_rule(pattern) -> Term:
+    if not isinstance(pattern, Output):
+        return pattern.name if isinstance(pattern, Var) else str(pattern)
+    inputs = pattern.op.inputs[: 1 if pattern.op.op in FIRST_INPUT else None]
+    parts = [part for child in inputs if not isinstance(child, Star | Literal) for part in _outputs(child)]
+    if pattern.op.op == "Concat" and len(parts) == 1 < len(inputs):
+        return _of_rule(parts[0])  # with nothing around it
+    return Node(label(pattern.op.op), tuple(map(_of_rule, parts)), pattern.slot or 0)
+
+
+def _outputs(pattern) -> list:
+    """All outputs of an operator, of which the generator knows two, or the one that is meant."""
+    return (
+        [pattern._replace(slot=k) for k in (0, 1)]
+        if isinstance(pattern, Output) and pattern.slot is None
+        else [pattern]
+    )
+
+
+def _arrangements(term: Term) -> Iterator[Term]:
+    """The term with the operands of every sum and product in either order."""
+    if isinstance(term, str):
+        yield term
+        return
+    for children in product(*map(_arrangements, term.inputs)):
+        yield term._replace(inputs=children)
+        if term.label.op in COMMUTATIVE and len(children) == 2:
+            yield term._replace(inputs=children[::-1])
+
+
+def _sorted(term: Term) -> Term:
+    if isinstance(term, str):
+        return term
+    children = tuple(map(_sorted, term.inputs))
+    return term._replace(inputs=tuple(sorted(children, key=repr)) if term.label.op in COMMUTATIVE else children)

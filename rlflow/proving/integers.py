@@ -1,0 +1,508 @@
+"""Reason about unknown sizes and indices with z3: assumptions, products, and positions in row-major order.
+
+`Claims` holds the assumptions of one case and asks z3 what follows from them. A comparison that the assumptions do not
+decide is either a border inside a sum, where the sum is then split (`Border`), or a `Fork`, whose options are tried one
+by one. `Integers` adds products and quotients: z3 has no theory of products of unknowns, so they are functions with
+the laws that proofs need. `Reshapes` converts an index under one shape to the index under another.
+"""
+
+from typing import NamedTuple
+
+import z3
+
+from rlflow.proving.decisions import Border, Budget, Fork, Infeasible, Unprovable
+from rlflow.proving.unknowns import (
+    MAX_CLAIM,
+    UNKNOWN,
+    Int,
+    Truth,
+    mentions,
+    monomials,
+    plain,
+    plain_claim,
+    sorting_key,
+    subterms,
+    term_id,
+    term_of,
+    without_factors,
+)
+
+RLIMIT = 2_000_000  # z3's own unit of work for one question, so that answers do not depend on the machine
+
+
+class Claims:
+    """The assumptions of one case: z3 claims that hold throughout, or inside the indices that are bound just now."""
+
+    def __init__(self, budget: Budget):
+        self.solver, self.budget = z3.Solver(), budget
+        self.solver.set("rlimit", RLIMIT)
+        self.bound: list = []  # (index, size) that a sum or maximum binds just now
+        self.versions, self.counter, self.names = [0], 0, 0
+        self.known_answers: dict = {}
+        self.kept: list = []  # z3 terms whose ids are keys
+        self.laws: list[dict] = [{}]  # that were assumed, for each index that is bound, by id
+        self.obligations: list | None = None  # (operator, claim) that the right side requires, once it is read
+        self.operator = ""
+        self.refused: frozenset = frozenset()  # operators of which a misfit is refused when a rule is planned
+        self.indices: set[str] = set()  # names of symbols that are indices of elements
+
+    def assume(self, claim) -> None:
+        self.solver.add(plain_claim(claim))
+        self.counter += 1
+        self.versions[-1] = self.counter
+
+    def feasible(self) -> bool:
+        self.budget.spend()
+        return self.solver.check() != z3.unsat
+
+    def entails(self, claim) -> bool:
+        claim = plain_claim(claim)
+        if claim is True or claim is False:
+            return claim
+        if z3.is_true(claim) or z3.is_false(claim):
+            return z3.is_true(claim)
+        key = (claim.get_id(), self.versions[-1])
+        if key not in self.known_answers:
+            self.budget.spend()
+            self.kept.append(claim)
+            self.solver.push()
+            self.solver.add(z3.Not(claim))
+            self.known_answers[key] = self.solver.check() == z3.unsat
+            self.solver.pop()
+        return self.known_answers[key]
+
+    def decide(self, truth: Truth) -> bool:
+        if self.entails(truth.claim):
+            return True
+        if self.entails(z3.Not(truth.claim)):
+            return False
+        inner = [v for v, _ in self.bound if mentions(truth.claim, v)]
+        if inner:
+            raise Border(inner[-1], self.border(truth, inner[-1]))
+        if len(subterms(truth.claim)) > MAX_CLAIM:
+            raise Unprovable("a condition is too large")
+        raise Fork([truth.claim, z3.Not(truth.claim)])
+
+    def truth(self, kind: str, difference):
+        difference = z3.simplify(difference, som=True)
+        claim = {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[kind]
+        result = z3.simplify(claim)
+        if z3.is_true(result) or z3.is_false(result):
+            return z3.is_true(result)
+        return Truth(self, claim, kind, difference)
+
+    def border(self, truth: Truth, variable):
+        """The position inside the range of `variable` from which on the comparison has another answer."""
+        if not truth.kind:
+            raise Unprovable("a condition inside a sum is no single comparison")
+        d = truth.difference
+        slope = z3.simplify(z3.substitute(d, (variable, variable + 1)) - d, som=True)
+        if not z3.is_int_value(slope) or abs(slope.as_long()) != 1:
+            raise Unprovable("a border inside a sum is not linear")
+        up = slope.as_long() == 1
+        zero = z3.simplify(variable - d if up else d + variable, som=True)  # where the difference is 0
+        if any(mentions(zero, v) for v, _ in self.bound):
+            raise Unprovable("a border inside a sum moves with another index")
+        if truth.kind == "==":
+            return zero + 1 if self.entails(zero <= 0) else zero
+        return zero if (truth.kind == "<") == up else zero + 1
+
+    def require(self, claim) -> None:
+        if claim is False:
+            if self.obligations is None or self.operator in self.refused:
+                raise Infeasible
+            raise Unprovable("the right side does not fit its inputs")
+        if claim is True:
+            return
+        if self.obligations is None:
+            self.assume(claim)
+        else:
+            self.obligations.append((self.operator, claim))
+
+    def lemma(self, *claims) -> None:
+        """Laws of the unknown functions, each assumed once."""
+        for claim in claims:
+            if not any(claim.get_id() in laws for laws in self.laws):
+                self.laws[-1][claim.get_id()] = claim
+                self.assume(claim)
+
+    # -- indices --
+
+    def index_below(self, length):
+        return _Index(self, length)
+
+    def fresh(self):
+        self.names += 1
+        return self.index_symbol(f"k{self.names}")
+
+    def index_symbol(self, name: str):
+        self.indices.add(name)
+        return z3.Int(name)
+
+    def enter(self, bound: tuple) -> None:
+        self.solver.push()
+        self.versions.append(self.versions[-1])
+        self.laws.append({})
+        for v, s in bound:
+            self.assume(z3.And(v >= 0, v < s))
+
+    def leave(self) -> None:
+        self.solver.pop()
+        self.versions.pop()
+        self.kept.append(self.laws[-1])
+        self.lemma(*self.laws.pop().values())  # they hold outside, too
+
+
+class _Index:
+    """A bound index 0 ≤ k < length, inside a `with`."""
+
+    def __init__(self, world: Claims, length):
+        self.world, self.length = world, length
+
+    def __enter__(self):
+        variable = self.world.fresh()
+        self.world.enter(((variable, plain(self.length)),))
+        self.world.bound.append((variable, plain(self.length)))
+        return variable
+
+    def __exit__(self, *failure) -> None:
+        self.world.bound.pop()
+        self.world.leave()
+
+
+class Integers(Claims):
+    """Sizes, indices, and what is known of them; `assumptions` are z3 claims that hold throughout."""
+
+    def __init__(self, assumptions, budget: Budget):
+        super().__init__(budget)
+        self.products: dict = {}
+        self.known_products: dict = {}  # (a, b, a · b) by the id of the product
+        self.definitions: list[tuple] = []  # (symbol, what it is equal to)
+        self.symbols: dict[str, z3.ArithRef] = {}
+        self.divided_by: dict = {}  # what sizes were divided by, by id
+        self.defined: list = []  # what the unknown functions are, for looking for numbers
+        for claim in assumptions:
+            self.assume(claim)
+            self.add_product_laws(claim)
+
+    # -- definitions --
+
+    def assume(self, claim) -> None:
+        super().assume(claim)
+        if len(self.versions) == 1:
+            self.define(plain_claim(claim))
+
+    def define(self, claim) -> None:
+        """An equation for a symbol replaces it by the other side from now on, so that products of it are known."""
+        if claim is True or claim is False:
+            return
+        if z3.is_and(claim):
+            for child in claim.children():
+                self.define(child)
+        if not z3.is_eq(claim) or not z3.is_int(claim.arg(0)) or len(subterms(claim)) > MAX_CLAIM:
+            return
+        difference = z3.simplify(z3.substitute(claim.arg(0) - claim.arg(1), *self.definitions), som=True)
+        for coefficient, factors in monomials(difference):
+            if abs(coefficient) == 1 and len(factors) == 1 and z3.is_const(factors[0]):
+                symbol = factors[0]
+                rest = z3.simplify(symbol - coefficient * difference, som=True)
+                if not mentions(rest, symbol):
+                    self.put(symbol, rest)
+                    return
+
+    def put(self, symbol, rest) -> None:
+        self.definitions.append((symbol, rest))
+        for k, (old, known) in enumerate(self.definitions):
+            if mentions(known, symbol):
+                self.definitions[k] = (old, self.rebuilt(z3.substitute(known, (symbol, rest))))
+        for a, b, made in list(self.known_products.values()):
+            if mentions(a, symbol) or mentions(b, symbol):
+                self.lemma(made == plain(self.product(self.integer(a), self.integer(b))))
+
+    # -- integers --
+
+    def rebuilt(self, term, done: dict | None = None):
+        """The term with its products multiplied out again, after something was put into them."""
+        done = {} if done is None else done
+        if term.get_id() not in done:
+            children = [self.rebuilt(child, done) for child in term.children()]
+            if z3.is_app(term) and term.decl().name() == "product":
+                made = term_of(self.product(*map(self.integer, children)))
+            elif z3.is_app(term) and term.decl().name() == "quotient":
+                made = term_of(self.floor_quotient(*map(self.integer, children)))
+            else:
+                made = z3.simplify(term.decl()(*children), som=True) if children else term
+            done[term.get_id()] = made
+        return done[term.get_id()]
+
+    def integer(self, term):
+        if isinstance(term, int):
+            return term
+        if self.definitions:
+            known = z3.substitute(term, *self.definitions)
+            term = term if known.eq(term) else self.rebuilt(known)
+        term = z3.simplify(term, som=True)
+        return term.as_long() if z3.is_int_value(term) else Int(self, term)
+
+    def symbol(self, name: str, least: int | None = 1):
+        if name not in self.symbols:
+            self.symbols[name] = z3.Int(name)
+            if least is not None:
+                self.assume(self.symbols[name] >= least)
+        return self.integer(self.symbols[name])
+
+    def choose(self, condition, yes, no):
+        if isinstance(condition, Truth):
+            if self.entails(condition.claim):
+                return yes
+            if self.entails(z3.Not(condition.claim)):
+                return no
+            return self.integer(z3.If(condition.claim, plain(yes), plain(no)))
+        return yes if condition else no
+
+    def wider(self, a, b):
+        if self.entails(b == 1) or self.entails(a == b):
+            return a
+        return self.choose(a == 1, b, a)
+
+    def met(self, size, whole, k):
+        return k if self.entails(size == whole) else self.choose(size == 1, 0, k)
+
+    def product(self, a, b):
+        """a · b; of two unknowns an unknown function with the laws that proofs need."""
+        a, b = self.integer(plain(a)), self.integer(plain(b))
+        if isinstance(a, int) or isinstance(b, int):
+            return self.integer(plain(a) * plain(b))
+        for one, other in ((a, b), (b, a)):
+            if self.entails(one.term == 1):
+                return other
+            if self.entails(one.term == 0):
+                return 0
+        total = 0
+        for c, one in monomials(a.term):
+            for d, other in monomials(b.term):
+                total = total + c * d * self.monomial(one + other)
+        return self.integer(total)
+
+    def product_of_all(self, sizes: list):
+        result = 1
+        for size in sizes:
+            result = result * size
+        return result
+
+    def monomial(self, factors: tuple):
+        """The product of unknowns, in one order."""
+        first, *rest = sorted(factors, key=sorting_key) or [z3.IntVal(1)]
+        for other in rest:
+            first = self.product_of(first, other)
+        return first
+
+    def product_of(self, a, b):
+        made = UNKNOWN["product", 2](a, b)
+        self.known_products[made.get_id()] = (a, b, made)
+        self.defined.append(made == a * b)
+        self.lemma(z3.Implies(z3.And(a >= 1, b >= 1), z3.And(made >= a, made >= b)))
+        self.lemma(z3.Implies(z3.And(a >= 0, b >= 0), made >= 0))
+        for one, other in ((a, b), (b, a)):
+            self.lemma(z3.Implies(one == 1, made == other), z3.Implies(one == 0, made == 0))
+            self.lemma(z3.Implies(z3.And(one <= -1, other >= 1), made <= -other))
+            alike = self.products.setdefault(other.get_id(), {})
+            for c, known in alike.values():
+                if not c.eq(one):
+                    self.lemma(z3.Implies(z3.And(one <= c, other >= 0), made <= known))
+                    self.lemma(z3.Implies(z3.And(c <= one, other >= 0), known <= made))
+                    self.lemma(z3.Implies(z3.And(one < c, other >= 0), made + other <= known))
+                    self.lemma(z3.Implies(z3.And(c < one, other >= 0), known + other <= made))
+                    self.lemma(z3.Implies(z3.And(one <= c + 1, other >= 0), made <= known + other))
+                    self.lemma(z3.Implies(z3.And(c <= one + 1, other >= 0), known <= made + other))
+            alike[one.get_id()] = (one, made)
+            self.kept.append(other)
+        return made
+
+    def add_product_laws(self, claim) -> None:
+        """The laws of all products in a claim."""
+        for term in subterms(claim):
+            if z3.is_app(term) and term.decl().name() == "product":
+                self.product_of(*term.children())
+
+    def floor_quotient(self, a, b):
+        """a // b for b ≥ 1; what b divides is divided."""
+        a, b = self.integer(plain(a)), self.integer(plain(b))
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b
+        if not self.entails(b >= 1):
+            raise Unprovable("a divisor may not be positive")
+        if isinstance(b, Int):
+            self.divided_by[b.term.get_id()] = b
+            for whole in (0, 1):
+                if self.entails(z3.And(plain(a) >= whole * b.term, plain(a) < (whole + 1) * b.term)):
+                    return whole
+        whole, rest = self.divided(a, b)
+        if isinstance(rest, int) and rest == 0:
+            return whole
+        if isinstance(rest, int) and isinstance(b, int):
+            return whole + rest // b
+        if not (isinstance(whole, int) and whole == 0):
+            return whole + self.floor_quotient(rest, b)
+        return whole + self.quotient_of(term_of(rest), term_of(b))
+
+    def divided(self, a, b) -> tuple:
+        """(e, r) with a = e·b + r, where e has what b divides at sight."""
+        parts, whole, rest = monomials(term_of(b)), z3.IntVal(0), z3.IntVal(0)
+        times, divisor = parts[0]
+        for coefficient, factors in monomials(term_of(a)):
+            left = without_factors(factors, divisor) if len(parts) == 1 else None
+            if left is None or (divisor and coefficient % times):
+                rest = rest + coefficient * self.monomial(factors)
+            elif divisor:
+                whole = whole + coefficient // times * self.monomial(left)
+            else:
+                whole = whole + coefficient // times * self.monomial(factors)
+                rest = rest + coefficient % times * self.monomial(factors)
+        return self.integer(whole), self.integer(rest)
+
+    def follows(self, claim: Truth) -> bool:
+        """Whether a comparison is entailed, if need be since it is so of its multiples by what was divided by."""
+        for b in self.divided_by.values():
+            d = self.integer(claim.difference)
+            multiple = term_of(self.product(d, b))
+            self.lemma(z3.Implies(z3.And(plain(d) >= 1, b.term >= 1), multiple >= b.term))
+            self.lemma(z3.Implies(z3.And(plain(d) <= -1, b.term >= 1), multiple <= -b.term))
+        return self.entails(claim)
+
+    def quotient_of(self, a, b) -> Int:
+        """An unknown with a - b < unknown · b ≤ a; of sizes only a symbol, so that an equation can define it."""
+        if self.is_size(a) and self.is_size(b):
+            made = self.symbol(f"({a.sexpr()}) // ({b.sexpr()})", None)
+        else:
+            made = Int(self, a / b if z3.is_int_value(b) else UNKNOWN["quotient", 2](a, b))
+        self.defined.append(term_of(made) == a / b)
+        back = plain(made * self.integer(b))
+        self.lemma(back <= a, a < back + b, z3.Implies(a >= 0, term_of(made) >= 0))
+        return made
+
+    def is_size(self, term) -> bool:
+        """Whether a term has symbols of sizes only, and no index."""
+        if term.decl().kind() == z3.Z3_OP_ITE:  # may be large, and no equation is solved for it
+            return False
+        return term.decl().name() not in self.indices and all(map(self.is_size, term.children()))
+
+
+class Position(NamedTuple):
+    """A position in row-major order."""
+
+    shape: tuple
+    index: tuple
+
+
+class Reshapes(Integers):
+    """Integers, with the shapes that they are the sizes of."""
+
+    def __init__(self, assumptions, budget: Budget):
+        self.origins: dict = {}  # ids of indices that were moved → (sizes, indices) that they come from
+        super().__init__(assumptions, budget)
+
+    def position(self, shape: tuple, index: tuple) -> Position:
+        return Position(shape, index)
+
+    def index(self, position: Position, shape: tuple) -> tuple:
+        """The index of that position under another shape, of which equal sizes at both ends are taken as they are."""
+        old = [pair for pair in zip(position.shape, position.index, strict=True) if not self.is_one(pair[0])]
+        new = [k for k, size in enumerate(shape) if not self.is_one(size)]
+        result: list = [0] * len(shape)
+        while old and new and self.same_size(old[0][0], shape[new[0]]):
+            result[new.pop(0)] = old.pop(0)[1]
+        while old and new and self.same_size(old[-1][0], shape[new[-1]]):
+            result[new.pop()] = old.pop()[1]
+        if len(old) == 1 and len(new) == 1:
+            result[new[0]] = old[0][1]
+        elif new:
+            for k, part in zip(new, self.moved(old, [shape[k] for k in new]), strict=True):
+                result[k] = part
+        return tuple(result)
+
+    def moved(self, old: list[tuple], sizes: list) -> list:
+        """The indices under `sizes` of a position given as (size, index) pairs; back again it is what it was."""
+        origin = self.origins.get(tuple(term_id(index) for _, index in old))
+        if origin is not None and len(origin[0]) == len(sizes):
+            if all(self.same_size(a, b) for a, b in zip(origin[0], sizes, strict=True)):
+                return origin[1]
+        given = [z3.IntVal(plain(v)) if isinstance(v, int) else plain(v) for pair in old for v in pair]
+        given += [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in sizes]
+        made = []
+        for k, size in enumerate(sizes):
+            part = UNKNOWN[f"place {len(old)} {len(sizes)} {k}", len(given)](*given) if given else z3.IntVal(0)
+            self.lemma(part >= 0, part < plain(size))
+            made.append(Int(self, part))
+        self.kept += [m.term for m in made]
+        self.origins[tuple(m.term.get_id() for m in made)] = ([s for s, _ in old], [i for _, i in old])
+        return made
+
+    def is_one(self, size) -> bool:
+        return self.entails(size == 1)
+
+    def same_size(self, a, b) -> bool:
+        return self.entails(a == b)
+
+    def reshaped(self, shape: tuple, wanted: tuple, allowzero: int) -> tuple:
+        if any(isinstance(size, Int) for size in wanted):
+            return self.reshaped_as(shape, wanted)
+        for k, size in enumerate(wanted):
+            self.require(size != 0 or k < len(shape))
+        sizes = [shape[k] if size == 0 else size for k, size in enumerate(wanted)]
+        free = [k for k, size in enumerate(sizes) if isinstance(size, int) and size == -1]
+        if free:
+            others = [size for k, size in enumerate(sizes) if k != free[0]]
+            sizes[free[0]] = self.rest_of(shape, others)
+        else:
+            self.require_same_total(shape, tuple(sizes))
+        return tuple(sizes)
+
+    def reshaped_as(self, shape: tuple, wanted: tuple) -> tuple:
+        """Of sizes that are not known: whatever shape ONNX's inference makes of them, which both sides must share."""
+        given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*shape, *wanted)]
+        made = []
+        for k, size in enumerate(wanted):
+            if self.entails(size > 0):
+                made.append(size)
+                continue
+            whole = Int(self, UNKNOWN[f"size {len(shape)} {len(wanted)} {k}", len(given)](*given))
+            self.lemma(whole.term >= 1, z3.Implies(plain(size) > 0, whole.term == plain(size)))
+            if k < len(shape):
+                self.lemma(z3.Implies(plain(size) == 0, whole.term == plain(shape[k])))
+            made.append(whole)
+        self.require_same_total(shape, tuple(made))
+        return tuple(made)
+
+    def rest_of(self, shape: tuple, sizes: list):
+        """The size that is left when the others have taken theirs."""
+        old = [size for size in shape if not self.is_one(size)]
+        sizes = [size for size in sizes if not self.is_one(size)]
+        for size in list(sizes):
+            same = next((k for k, other in enumerate(old) if self.same_size(size, other)), None)
+            if same is not None:
+                sizes.remove(size)
+                del old[same]
+        if not sizes:
+            result = 1
+            for size in old:
+                result = result * size
+            return result
+        given = [z3.IntVal(v) if isinstance(v, int) else plain(v) for v in (*old, *sizes)]
+        made = Int(self, UNKNOWN[f"rest {len(old)} {len(sizes)}", len(given)](*given))
+        self.lemma(made.term >= 1)
+        return made
+
+    def require_same_total(self, shape: tuple, other: tuple) -> None:
+        old = [size for size in shape if not self.is_one(size)]
+        new = [size for size in other if not self.is_one(size)]
+        while old and new and self.same_size(old[0], new[0]):
+            old, new = old[1:], new[1:]
+        while old and new and self.same_size(old[-1], new[-1]):
+            old, new = old[:-1], new[:-1]
+        if not old or not new:
+            for size in old + new:
+                self.require(size == 1)
+        elif len(old) == 1 or len(new) == 1:
+            self.require(self.product_of_all(old) == self.product_of_all(new))
+        # otherwise an equation of products of sizes that no proof needs; ONNX's shape inference checks it

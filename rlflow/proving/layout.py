@@ -1,0 +1,243 @@
+"""Operators that move, copy or rename elements."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from rlflow.proving.tensors import Tensor, broadcast_shape, listed, read
+
+
+def identity(m, a, x, *others):
+    return x
+
+
+def shape(m, a, x):
+    """Its sizes, or those from `start` to `end`."""
+    sizes = listed(m, x.shape[a("start", 0) : a("end")])
+    return replace(sizes, at=lambda i: m.number(sizes.at(i)))
+
+
+def distinct_axes(m, axes: tuple, rank: int) -> list[int]:
+    """Axes counted from 0, in the order that they have."""
+    m.require(all(-rank <= k < rank for k in axes))
+    result = [k % rank for k in axes]
+    m.require(len(set(result)) == len(result))
+    return result
+
+
+def axis_of(m, axis: int, rank: int) -> int:
+    """An axis counted from 0."""
+    return distinct_axes(m, (axis,), rank)[0]
+
+
+def transpose(m, a, x):
+    perm = a("perm") or tuple(reversed(range(x.rank)))
+    m.require(sorted(perm) == list(range(x.rank)))
+    source = [perm.index(axis) for axis in range(x.rank)]
+    shape = tuple(x.shape[axis] for axis in perm)
+    return Tensor(shape, lambda i: x.at(tuple(i[k] for k in source)), x.dtype)
+
+
+def renamed(m, x: Tensor, shape: tuple) -> Tensor:
+    """The same elements in the same row-major order under another shape."""
+    flat = flat_of(m, x)
+    return Tensor(shape, lambda i: flat(m.position(shape, i)), x.dtype, flat=flat)
+
+
+def flat_of(m, x: Tensor) -> Callable:
+    return x.flat or (lambda position: x.at(m.index(position, x.shape)))
+
+
+def reshape(m, a, x, s):
+    return renamed(m, x, m.reshaped(x.shape, s.content, a("allowzero", 0)))
+
+
+def flatten(m, a, x):
+    axis = a("axis", 1)
+    m.require(-x.rank <= axis <= x.rank)
+    return renamed(m, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+def squeeze(m, a, x, axes=None):
+    if axes is not None:
+        m.require(len(axes.content) > 0)  # of no axes ONNX Runtime removes all of size 1, ONNX none
+        chosen = set(distinct_axes(m, axes.content, x.rank))
+    else:
+        chosen = {k for k in range(x.rank) if x.shape[k] == 1}
+    for k in sorted(chosen):
+        m.require(x.shape[k] == 1)
+    left = [k for k in range(x.rank) if k not in chosen]
+    spread = lambda i: tuple(i[left.index(k)] if k in left else 0 for k in range(x.rank))  # noqa: E731
+    return Tensor(tuple(x.shape[k] for k in left), lambda i: x.at(spread(i)), x.dtype)
+
+
+def unsqueeze(m, a, x, axes):
+    rank = x.rank + len(axes.content)
+    new = set(distinct_axes(m, axes.content, rank))
+    old = [k for k in range(rank) if k not in new]
+    shape = tuple(1 if k in new else x.shape[old.index(k)] for k in range(rank))
+    return Tensor(shape, lambda i: x.at(tuple(i[k] for k in old)), x.dtype)
+
+
+def expand(m, a, x, s):
+    for size in s.content:
+        m.require(size >= 1)
+    like = Tensor(tuple(s.content), lambda i: m.number(0))
+    shape = broadcast_shape(m, x, like)
+    return Tensor(shape, lambda i: read(m, x, i, shape), x.dtype)
+
+
+def resize(m, a, x, roi=None, scales=None, s=None):
+    """Of the nearest place, in the order of places: defined where every axis stays or had one place."""
+    wanted = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    if roi is not None or scales is not None or any(a(name, b"") != value for name, value in wanted.items()):
+        raise NotImplementedError("a Resize of another kind")
+    for k, size in enumerate(s.content):
+        m.require(size >= 1)
+        m.require(x.shape[k] == size or x.shape[k] == 1)
+    return expand(m, a, x, s)
+
+
+def concat(m, a, *tensors):
+    rank, axis = tensors[0].rank, axis_of(m, a("axis"), tensors[0].rank)
+    for t in tensors[1:]:
+        m.require(t.rank == rank)
+        for k in range(rank):
+            m.require(k == axis or t.shape[k] == tensors[0].shape[k])
+
+    def at(i):
+        k = i[axis]
+        for t in tensors[:-1]:
+            if k < t.shape[axis]:
+                return t.at((*i[:axis], k, *i[axis + 1 :]))
+            k = k - t.shape[axis]
+        return tensors[-1].at((*i[:axis], k, *i[axis + 1 :]))
+
+    size = sum(t.shape[axis] for t in tensors)
+    return Tensor((*tensors[0].shape[:axis], size, *tensors[0].shape[axis + 1 :]), at, tensors[0].dtype)
+
+
+def split(m, a, x, s):
+    axis, start, parts = axis_of(m, a("axis", 0), x.rank), 0, []
+    m.require(sum(s.content) == x.shape[axis])
+    for size in s.content:
+        m.require(size >= 0)
+        at = lambda i, start=start: x.at((*i[:axis], i[axis] + start, *i[axis + 1 :]))  # noqa: E731
+        parts.append(Tensor((*x.shape[:axis], size, *x.shape[axis + 1 :]), at, x.dtype))
+        start = start + size
+    return parts
+
+
+def slice_(m, a, x, starts, ends, axes=None, steps=None):
+    count = len(starts.content)
+    where = axes.content if axes is not None else tuple(range(count))
+    by = steps.content if steps is not None else (1,) * count
+    m.require(len(ends.content) == len(where) == len(by) == count <= x.rank)
+    where = distinct_axes(m, where, x.rank)
+    shape, offsets, strides = list(x.shape), [0] * x.rank, [1] * x.rank
+    for axis, start, end, step in zip(where, starts.content, ends.content, by, strict=True):
+        size = x.shape[axis]
+        if step >= 1:
+            first, last = (_clamped(m, k, size, 0, size) for k in (start, end))
+            shape[axis] = m.choose(last > first, (last - first + step - 1) // step, 0)
+        else:  # backwards
+            m.require(step <= -1)
+            first, last = _clamped(m, start, size, 0, size - 1), _clamped(m, end, size, -1, size - 1)
+            shape[axis] = m.choose(first > last, (first - last - step - 1) // -step, 0)
+        offsets[axis], strides[axis] = first, step
+    positions = lambda i: tuple(k * step + offset for k, step, offset in zip(i, strides, offsets, strict=True))  # noqa: E731
+    return Tensor(tuple(shape), lambda i: x.at(positions(i)), x.dtype)
+
+
+def _clamped(m, k, size, least, most):
+    """A position on an axis, counted from either end, as one from `least` to `most`."""
+    k = m.choose(k < 0, k + size, k)
+    return m.choose(k < least, least, m.choose(k > most, most, k))
+
+
+def pad(m, a, x, pads, value=None, axes=None):
+    """With a constant; other modes are defined where they do nothing. A negative pad crops."""
+    where = distinct_axes(m, axes.content if axes is not None else tuple(range(x.rank)), x.rank)
+    m.require(len(pads.content) == 2 * len(where))
+    begin, end = [0] * x.rank, [0] * x.rank
+    for k, axis in enumerate(where):
+        begin[axis], end[axis] = pads.content[k], pads.content[k + len(where)]
+    if a("mode", b"constant") != b"constant":
+        for size in pads.content:
+            m.require(size == 0)
+    for b, e, s in zip(begin, end, x.shape, strict=True):
+        m.require(s + b + e >= 1)
+    for size in value.shape if value is not None else ():
+        m.require(size == 1)
+    fill = value.at((0,) * value.rank) if value is not None else m.number(0)
+
+    def at(i):
+        positions = [(k - b, size) for k, b, size in zip(i, begin, x.shape, strict=True)]
+        if m.known(fill) == 0:
+            return m.inside(positions, lambda: x.at(tuple(position for position, _ in positions)))
+        within = all(p >= 0 and p < size for p, size in positions)
+        return x.at(tuple(position for position, _ in positions)) if within else fill
+
+    return Tensor(tuple(s + b + e for s, b, e in zip(x.shape, begin, end, strict=True)), at, x.dtype)
+
+
+def tile(m, a, x, repeats):
+    m.require(len(repeats.content) == x.rank)
+    for times in repeats.content:
+        m.require(times >= 1)
+    positions = lambda i: tuple(k - (k // size) * size for k, size in zip(i, x.shape, strict=True))  # noqa: E731
+    shape = tuple(size * times for size, times in zip(x.shape, repeats.content, strict=True))
+    return Tensor(shape, lambda i: x.at(positions(i)), x.dtype)
+
+
+def gather(m, a, x, indices):
+    """A negative index counts from the end. `at` of an integer tensor gives an integer of the algebra."""
+    axis = axis_of(m, a("axis", 0), x.rank)
+    size = x.shape[axis]
+    if indices.below is not None:
+        m.require(indices.below <= size)
+    elif indices.content is not None:
+        for k in indices.content:
+            m.require((k >= -size) & (k < size))
+    else:
+        raise TypeError("indices that are computed have no definition")
+
+    def at(i):
+        one = indices.content is not None and indices.rank == 0
+        k = indices.content[0] if one else indices.at(i[axis : axis + indices.rank])
+        return x.at((*i[:axis], m.choose(k < 0, k + size, k), *i[axis + indices.rank :]))
+
+    return Tensor((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), at, x.dtype, below=x.below)
+
+
+def space_to_depth(m, a, x):
+    """Blocks of positions become channels: that of row r and column c of a block is channel (r·n + c)·channels + k."""
+    n = a("blocksize")
+    m.require(x.rank == 4 and a("mode", b"DCR") == b"DCR")
+    batch, channels, height, width = x.shape
+    m.require(height == (height // n) * n)
+    m.require(width == (width // n) * n)
+
+    def at(i):
+        block = i[1] // channels
+        row = block // n
+        return x.at((i[0], i[1] - block * channels, i[2] * n + row, i[3] * n + block - row * n))
+
+    return Tensor((batch, channels * n * n, height // n, width // n), at, x.dtype)
+
+
+def depth_to_space(m, a, x):
+    """Back again; by `mode` the channels run within the blocks (DCR) or the blocks within the channels (CRD)."""
+    n = a("blocksize")
+    m.require(x.rank == 4)
+    batch, whole, height, width = x.shape
+    channels = whole // (n * n)
+    m.require(whole == channels * n * n)
+
+    def at(i):
+        row, column = i[2] - (i[2] // n) * n, i[3] - (i[3] // n) * n
+        block = row * n + column
+        source = block * channels + i[1] if a("mode", b"DCR") == b"DCR" else i[1] * n * n + block
+        return x.at((i[0], source, i[2] // n, i[3] // n))
+
+    return Tensor((batch, channels, height * n, width * n), at, x.dtype)

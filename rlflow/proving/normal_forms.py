@@ -1,0 +1,333 @@
+"""Numbers in normal form: equal terms gathered, divisors cancelled; two are equal if their terms pair off."""
+
+import itertools
+from fractions import Fraction
+
+import z3
+
+from rlflow.proving.decisions import Budget, Infeasible, Unprovable
+from rlflow.proving.integers import Reshapes
+from rlflow.proving.polynomials import (
+    IRRATIONAL,
+    Applied,
+    Element,
+    Greatest,
+    Inside,
+    Poly,
+    Size,
+    Term,
+    atom_mentions,
+    read_float,
+    skeleton,
+    substituted,
+    substituted_poly,
+)
+from rlflow.proving.ranges import regrouped
+from rlflow.proving.unknowns import Int, mentions, monomials
+
+MAX_TERMS = 400  # of one number
+POSITIVE_FUNCTIONS = ("exp",)
+
+
+class NormalForms(Reshapes):
+    """Sums of products over z3 integers; `assumptions` are z3 claims that hold throughout."""
+
+    def __init__(self, assumptions, budget: Budget):
+        self.divisors: list[Poly] = []  # what the left side divides by
+        self.closed = False  # whether the left side is read, so that `divisors` is complete
+        super().__init__(assumptions, budget)
+
+    def number(self, value) -> Poly:
+        if isinstance(value, Poly):
+            return value
+        if isinstance(value, Int):
+            return self.number_of(value)
+        if isinstance(value, float) and value in IRRATIONAL:
+            factor, root = IRRATIONAL[value]
+            return self.number(factor) * self.apply("sqrt", self.number(root))
+        value = read_float(value) if isinstance(value, float) else Fraction(value)
+        return Poly(self, (Term(value, (), ()),) if value else ())
+
+    def number_of(self, value: Int) -> Poly:
+        """An integer as a number; a product of sizes as a product of numbers, so that they cancel one by one."""
+        if len(parts := monomials(value.term)) > 1:
+            return Poly(self, (Term(Fraction(1), (), (Size(value.term),)),))
+        coefficient, factors = parts[0]
+        return Poly(self, (Term(Fraction(coefficient), (), tuple(map(Size, factors))),))
+
+    def known(self, value: Poly) -> Fraction | None:
+        return value.number
+
+    def element(self, name: str, index: tuple) -> Poly:
+        index = tuple(z3.IntVal(k) if isinstance(k, int) else k.term for k in index)
+        return Poly(self, (Term(Fraction(1), (), (Element(name, index),)),))
+
+    def apply(self, name: str, *arguments: Poly) -> Poly:
+        known = arguments[0].number
+        if name == "sqrt" and known is not None and known >= 0:
+            for root in range(0, 1000):
+                if root * root == known:
+                    return self.number(root)
+        if name == "exp":
+            return self.exponential(arguments[0])
+        return Poly(self, (Term(Fraction(1), (), (Applied(name, tuple(arguments)),)),))
+
+    def exponential(self, p: Poly) -> Poly:
+        """exp(a + b) = exp(a)·exp(b), exp(-a) = 1/exp(a)."""
+        result = self.number(1)
+        for term in p.terms:
+            one = Poly(self, (term._replace(coefficient=abs(term.coefficient)),))
+            factor = Poly(self, (Term(Fraction(1), (), (Applied("exp", (one,)),)),))
+            result = result * (factor if term.coefficient > 0 else self.inverse(factor))
+        return result
+
+    # -- division --
+
+    def quotient(self, a: Poly, b: Poly) -> Poly:
+        return a * self.inverse(b)
+
+    def inverse(self, p: Poly) -> Poly:
+        if p.number == 0:
+            raise Infeasible
+        if p.number is not None:
+            return self.number(1 / p.number)
+        if len(p.terms) == 1 and not p.terms[0].bound:
+            result = self.number(1 / p.terms[0].coefficient)
+            for factor in p.terms[0].factors:
+                result = result * self.inverse_of_atom(factor)
+            return result
+        if len(p.terms) == 1:
+            return self.inverse_of_sum(p.terms[0])
+        return self.inverse_of(p)
+
+    def inverse_of_sum(self, term: Term) -> Poly:
+        """1 / Σ f·g is 1/f · 1/Σ g for what does not depend on the sum's indices."""
+        inner = [f for f in term.factors if any(atom_mentions(f, v) for v, _ in term.bound)]
+        outer = [f for f in term.factors if not any(atom_mentions(f, v) for v, _ in term.bound)]
+        result = self.inverse_of(Poly(self, (Term(Fraction(1), term.bound, tuple(inner)),)))
+        for factor in outer:
+            result = result * self.inverse_of_atom(factor)
+        return result * self.number(1 / term.coefficient)
+
+    def inverse_of_atom(self, atom) -> Poly:
+        if isinstance(atom, Applied) and atom.name == "inverse":
+            return atom.arguments[0]
+        p = Poly(self, (Term(Fraction(1), (), (atom,)),))
+        if isinstance(atom, Applied) and atom.name == "sqrt" and atom.arguments[0].number is not None:
+            return self.number(1 / atom.arguments[0].number) * p
+        return self.inverse_of(p)
+
+    def inverse_of(self, p: Poly) -> Poly:
+        self.note_divisor(p)
+        return Poly(self, (Term(Fraction(1), (), (Applied("inverse", (p,)),)),))
+
+    def note_divisor(self, p: Poly) -> None:
+        if not self.closed:
+            self.divisors.append(p)
+        elif not self.is_divisor(p):
+            raise Unprovable("the right side divides by what the left side does not")
+
+    def is_divisor(self, p: Poly) -> bool:
+        """Whether p is not 0: by itself, or since the left side divides by it."""
+        return self.nonzero(p) or any(self.same(p, other) for other in self.divisors)
+
+    def nonzero(self, p: Poly) -> bool:
+        """Whether p is a sum of products of what is positive, summed over indices that exist."""
+        return bool(p.terms) and all(t.coefficient > 0 and self.positive(t) for t in p.terms)
+
+    def positive(self, term: Term) -> bool:
+        claims = [f.claim for f in term.factors if isinstance(f, Inside)]
+        others = [f for f in term.factors if not isinstance(f, Inside)]
+        return all(map(self.positive_atom, others)) and self.some_index(term.bound, claims)
+
+    def positive_atom(self, atom) -> bool:
+        if isinstance(atom, Applied) and atom.name == "inverse":
+            return self.nonzero(atom.arguments[0])
+        if isinstance(atom, Size):
+            return self.entails(atom.term >= 1)
+        return isinstance(atom, Applied) and atom.name in POSITIVE_FUNCTIONS
+
+    def some_index(self, bound: tuple, claims: list) -> bool:
+        """Whether some index meets all claims `position >= 0` and `position < size` (tried: the first not before 0)."""
+        witness = []
+        for variable, size in bound:
+            starts = [z3.IntVal(0)]
+            for claim in claims:
+                if mentions(claim, variable):
+                    for child in (c for c in claim.children() if mentions(c, variable)):
+                        at_zero = z3.simplify(z3.substitute(child, (variable, z3.IntVal(0))), som=True)
+                        starts += [
+                            z3.If(at_zero < 0, -at_zero, z3.IntVal(0)),
+                            z3.If(at_zero > 0, at_zero, z3.IntVal(0)),
+                        ]
+            own = [c for c in claims if mentions(c, variable)]
+            for start in starts:
+                met = [z3.substitute(c, (variable, start)) for c in own]
+                if self.entails(z3.And(start >= 0, start < size, *met)):
+                    witness.append(start)
+                    break
+            else:
+                return False
+        return True
+
+    # -- terms --
+
+    def term_product(self, one: Term, two: Term) -> Term:
+        ours = {v.get_id() for v, _ in one.bound}
+        if any(v.get_id() in ours for v, _ in two.bound):
+            two = self.renamed(two)
+        return self.cancelled(
+            Term(one.coefficient * two.coefficient, one.bound + two.bound, one.factors + two.factors)
+        )
+
+    def renamed(self, term: Term) -> Term:
+        pairs = [(v, self.fresh()) for v, _ in term.bound]
+        factors = tuple(substituted(f, pairs) for f in term.factors)
+        return Term(term.coefficient, tuple((n, s) for (_, n), (_, s) in zip(pairs, term.bound, strict=True)), factors)
+
+    def cancelled(self, term: Term) -> Term:
+        """p · (1/p) is 1 where p is not 0; √n · √n is n; what is said twice counts once."""
+        claims = [f for f in term.factors if isinstance(f, Inside)]
+        if len(claims) > 1:
+            self.enter(term.bound)
+            kept: list = []
+            for claim in claims:
+                if not any(self.same_atom(claim, other) for other in kept):
+                    kept.append(claim)
+            self.leave()
+            if len(kept) < len(claims):
+                term = term._replace(factors=(*kept, *(f for f in term.factors if not isinstance(f, Inside))))
+        roots = [
+            f for f in term.factors if isinstance(f, Applied) and f.name == "sqrt" and f.arguments[0].number is not None
+        ]
+        for one, other in itertools.combinations(roots, 2):
+            if one.arguments[0].number == other.arguments[0].number:
+                rest = list(term.factors)
+                rest.remove(one)
+                rest.remove(other)
+                return self.cancelled(Term(term.coefficient * one.arguments[0].number, term.bound, tuple(rest)))
+        for position, factor in enumerate(term.factors):
+            if isinstance(factor, Applied) and factor.name == "inverse" and len(factor.arguments[0].terms) == 1:
+                rest = term.factors[:position] + term.factors[position + 1 :]
+                left = self.without(term._replace(factors=rest), factor.arguments[0].terms[0])
+                if left is not None and self.is_divisor(factor.arguments[0]):
+                    return self.cancelled(left)
+        return term
+
+    def without(self, term: Term, part: Term) -> Term | None:
+        """The term divided by a part of it, if it is a product of the two."""
+        if len(part.bound) > len(term.bound) or len(part.factors) > len(term.factors):
+            return None
+        for chosen in itertools.permutations(term.bound, len(part.bound)):
+            if not all(self.entails(s == t) for (_, s), (_, t) in zip(chosen, part.bound, strict=True)):
+                continue
+            pairs = [(old, new) for (old, _), (new, _) in zip(part.bound, chosen, strict=True)]
+            rest = list(term.factors)
+            if all(self.take(rest, substituted(f, pairs)) for f in part.factors):
+                gone = [v for v, _ in chosen]
+                if not any(atom_mentions(f, v) for f in rest for v in gone):
+                    ids = {v.get_id() for v in gone}
+                    bound = tuple(pair for pair in term.bound if pair[0].get_id() not in ids)
+                    return Term(term.coefficient / part.coefficient, bound, tuple(rest))
+        return None
+
+    def take(self, factors: list, wanted) -> bool:
+        for position, factor in enumerate(factors):
+            if self.same_atom(factor, wanted):
+                del factors[position]
+                return True
+        return False
+
+    def gathered(self, terms: tuple[Term, ...]) -> Poly:
+        """Equal terms become one. Cheap: only terms that look alike are compared."""
+        if len(terms) > MAX_TERMS:
+            raise Unprovable("a number has too many terms")
+        groups: dict = {}
+        for term in terms:
+            alike = groups.setdefault(skeleton(term), [])
+            for position, other in enumerate(alike):
+                if self.same_term(term, other):
+                    alike[position] = other._replace(coefficient=other.coefficient + term.coefficient)
+                    break
+            else:
+                alike.append(term)
+        return Poly(self, tuple(t for alike in groups.values() for t in alike if t.coefficient))
+
+    def minimal(self, p: Poly) -> Poly:
+        """The number with its sums regrouped, and no claim that its other claims imply."""
+        return self.gathered(tuple(self.minimal_term(regrouped(self, term)) for term in p.terms))
+
+    def minimal_term(self, term: Term) -> Term:
+        claims = [f for f in term.factors if isinstance(f, Inside)]
+        others = [self.minimal_atom(f) for f in term.factors if not isinstance(f, Inside)]
+        self.enter(term.bound)
+        for claim in claims[::-1]:
+            rest = [c.claim for c in claims if c is not claim]
+            if rest and self.entails(z3.Implies(z3.And(rest), claim.claim)):
+                claims = [c for c in claims if c is not claim]
+        self.leave()
+        return term._replace(factors=(*claims, *others))
+
+    def minimal_atom(self, atom):
+        match atom:
+            case Applied(name, arguments):
+                return Applied(name, tuple(map(self.minimal, arguments)))
+            case Greatest(bound, claim, body):
+                return Greatest(bound, claim, self.minimal(body))
+        return atom
+
+    # -- equality --
+
+    def same(self, one: Poly, two: Poly) -> bool:
+        return not (one - two).terms
+
+    def same_term(self, one: Term, two: Term) -> bool:
+        """Whether the terms are equal but for their coefficients."""
+        if len(one.bound) != len(two.bound):
+            return False
+        for order in itertools.permutations(two.bound):
+            if not all(self.entails(s == t) for (_, s), (_, t) in zip(one.bound, order, strict=True)):
+                continue
+            pairs = [(old, new) for (old, _), (new, _) in zip(order, one.bound, strict=True)]
+            self.enter(one.bound)
+            rest = list(one.factors)
+            same = all(self.take(rest, substituted(f, pairs)) for f in two.factors)
+            self.leave()
+            if same:
+                return True
+        return False
+
+    def same_atom(self, one, two) -> bool:
+        if type(one) is not type(two):
+            return False
+        match one:
+            case Element(name, index):
+                return name == two.name and len(index) == len(two.index) and self.same_index(index, two.index)
+            case Size(term):
+                return self.same_index((term,), (two.term,))
+            case Inside(claim):
+                return claim.eq(two.claim) or self.entails(claim == two.claim)
+            case Applied(name, arguments):
+                if name != two.name or len(arguments) != len(two.arguments):
+                    return False
+                orders = itertools.permutations(two.arguments) if name == "larger" else [two.arguments]
+                return any(all(map(self.same, arguments, order)) for order in orders)
+            case Greatest(bound, claim, body):
+                return self.same_greatest(bound, claim, body, two)
+        raise TypeError(one)
+
+    def same_greatest(self, bound, claim, body, two: Greatest) -> bool:
+        for order in itertools.permutations(two.bound) if len(bound) == len(two.bound) else ():
+            if all(self.entails(s == t) for (_, s), (_, t) in zip(bound, order, strict=True)):
+                pairs = [(old, new) for (old, _), (new, _) in zip(order, bound, strict=True)]
+                self.enter(bound)
+                same = self.entails(claim == z3.substitute(two.claim, *pairs) if pairs else claim == two.claim)
+                same = same and self.same(body, substituted_poly(two.body, pairs))
+                self.leave()
+                if same:
+                    return True
+        return False
+
+    def same_index(self, one: tuple, two: tuple) -> bool:
+        open_pairs = [a == b for a, b in zip(one, two, strict=True) if not a.eq(b)]
+        return not open_pairs or self.entails(z3.simplify(z3.And(*open_pairs)))

@@ -1,0 +1,225 @@
+"""Compute operators and rules in plain numbers.
+
+`Numbers` is the algebra that computes every element, in fractions or in floats; tests compare the axioms with ONNX's
+reference implementation in it. `evaluate` computes one case of a rule with given sizes and drawn elements. A difference
+between the two sides refutes the rule.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from rlflow.proving.cases import Case
+from rlflow.proving.decisions import NotHere, Picks
+from rlflow.proving.semantics import Tensor
+from rlflow.rules.rule import Rule
+
+NOTHING = float("-inf")  # the greatest of no numbers
+CASTS = (
+    "FLOAT",
+    "FLOAT16",
+    "DOUBLE",
+    "BFLOAT16",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "BOOL",
+)
+
+
+def _cast_to(dtype: int) -> Callable:
+    target = helper.tensor_dtype_to_np_dtype(dtype)
+    return lambda value: np.asarray(float(value)).astype(target).astype(np.float64).item()
+
+
+ALWAYS = {
+    "flag": lambda value: int(value != 0),
+    "equal": lambda a, b: int(a == b),
+    "and": lambda a, b: int(a != 0 and b != 0),
+} | {
+    f"cast to {TensorProto.DataType.Value(name)}": _cast_to(TensorProto.DataType.Value(name)) for name in CASTS
+}
+REAL = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "erf": math.erf, "power": math.pow}
+
+
+class Invalid(Exception):
+    """The inputs do not fit the operator."""
+
+
+class Numbers:
+    """Exact fractions, or floats where `read` is float.
+
+    Args:
+      read: makes a number of what a rule or an attribute says.
+      functions: what `apply` computes, by name.
+    """
+
+    def __init__(self, read: Callable = Fraction, functions: dict[str, Callable] | None = None):
+        self.read, self.functions = read, ALWAYS | (functions or {})
+
+    def require(self, holds: bool) -> None:
+        if not holds:
+            raise Invalid
+
+    def windows(self, a, sizes: tuple, kernel: tuple) -> None:
+        """They are counted out."""
+
+    def number(self, value):
+        return self.read(Fraction(value)) if isinstance(value, str) else self.read(value)
+
+    def known(self, value):
+        return value
+
+    def choose(self, condition, yes, no):
+        return yes if condition else no
+
+    def wider(self, a, b):
+        return b if a == 1 else a
+
+    def met(self, size, whole, k):
+        return 0 if size == 1 else k
+
+    def total(self, sizes: tuple, body: Callable):
+        return sum((body(k) for k in itertools.product(*map(range, sizes))), start=self.read(0))
+
+    def greatest(self, sizes: tuple, body: Callable, inside: Callable):
+        indices = itertools.product(*map(range, sizes))
+        return max((body(k) for k in indices if all_within(inside(k))), default=NOTHING)
+
+    def inside(self, pairs, value: Callable):
+        return value() if all_within(pairs) else self.read(0)
+
+    def quotient(self, a, b):
+        if b == 0:
+            raise Invalid
+        return a / b
+
+    def larger(self, a, b):
+        return max(a, b)
+
+    def apply(self, name: str, *arguments):
+        if name == "integer quotient":
+            self.require(arguments[1] != 0)
+            return self.read(int(Fraction(arguments[0]) / Fraction(arguments[1])))
+        try:
+            return self.read(self.functions[name](*arguments))
+        except (ValueError, OverflowError) as error:
+            raise Invalid from error
+
+    def position(self, shape: tuple, index: tuple) -> int:
+        position = 0
+        for size, k in zip(shape, index, strict=True):
+            position = position * size + k
+        return position
+
+    def index(self, position: int, shape: tuple) -> tuple:
+        result = []
+        for size in reversed(shape):
+            result.append(position % size)
+            position //= size
+        return tuple(reversed(result))
+
+    def reshaped(self, shape: tuple, wanted: tuple, allowzero: int) -> tuple:
+        self.require(allowzero or all(size != 0 or k < len(shape) for k, size in enumerate(wanted)))
+        sizes = [shape[k] if size == 0 and not allowzero else size for k, size in enumerate(wanted)]
+        free = [k for k, size in enumerate(sizes) if size == -1]
+        others = prod(size for size in sizes if size != -1)
+        if free:
+            self.require(len(free) == 1 and others > 0)
+            sizes[free[0]] = prod(shape) // others
+        self.require(prod(sizes) == prod(shape) and min(sizes, default=0) >= 0)
+        return tuple(sizes)
+
+
+def all_within(pairs) -> bool:
+    return all(0 <= position < size for position, size in pairs)
+
+
+def floats() -> Numbers:
+    return Numbers(float, REAL)
+
+
+TOLERANCE = 1e-6
+# Operators of which planning refuses inputs that do not fit (rlflow.graph.shapes.infer_types).
+CHECKED = frozenset((
+    "Add", "Sub", "Mul", "Div", "Pow", "Sum", "Max", "Min", "MatMul", "Concat", "Split", "Reshape", "Unsqueeze", "Gemm",
+    "Transpose",
+))  # fmt: skip
+
+
+class Numeric(Picks, Numbers):
+    """A case in numbers: its sizes are given, its elements random."""
+
+    def __init__(self, picks: dict, sizes: dict[str, int], seed: int):
+        base = floats()
+        super().__init__(base.read, base.functions)
+        self.picks, self.sizes, self.random, self.elements = dict(picks), sizes, random.Random(seed), {}
+        self.positive = seed % 2 == 0
+
+    def symbol(self, name: str, least: int | None = 1) -> int:
+        return self.sizes.get(name, 1 if least is None else max(least, 1))
+
+    def element(self, name: str, index: tuple):
+        if (name, index) not in self.elements:
+            drawn = self.random.randint(1, 9) / 4
+            sign = 1 if self.positive or self.random.random() < 0.5 else -1
+            self.elements[name, index] = self.read(sign * drawn)
+        return self.elements[name, index]
+
+
+def evaluate(rule: Rule, world: Numeric, is_float: bool) -> str | None:
+    """A difference of the two sides in words; None if they are equal. Raises Invalid, NotHere where none is defined."""
+    case = Case(rule, world, is_float)
+    source = case.source()
+    if not case.fires():
+        raise NotHere
+    wanted = [_all_elements(t) for t in source]
+    try:
+        target = case.target()
+        if [t.shape for t in source] != [t.shape for t in target]:
+            raise NotHere
+        result = [_all_elements(t) for t in target]
+    except Invalid as error:
+        if world.operator in CHECKED:
+            raise
+        return _shown(case, f"the right side is not defined ({world.operator})", str(error))
+    for left, right in zip(wanted, result, strict=True):
+        for index, value in left.items():
+            if not _equal(value, right[index]):
+                return _shown(case, f"element {list(index)} is {float(value):.6g}", f"{float(right[index]):.6g}")
+    return None
+
+
+def _all_elements(tensor: Tensor) -> dict[tuple, float]:
+    return {index: tensor.at(index) for index in itertools.product(*map(range, tensor.shape))}
+
+
+def _equal(a, b) -> bool:
+    return math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _shown(case: Case, left: str, right: str) -> str:
+    tensors = []
+    for name, tensor in sorted(case.tensors.items()):
+        for t in tensor if isinstance(tensor, list) else [tensor]:
+            tensors.append(
+                f"{name}: {list(t.content) if t.content is not None else 'x'.join(map(str, t.shape)) or 'scalar'}"
+            )
+    values = [f"{name}={value}" for name, value in sorted(case.attributes.items()) if not hasattr(value, "spec")]
+    values += [
+        f"{rest.op}.{key}={rest[key]}"
+        for rest in case.attributes.values()
+        if hasattr(rest, "spec")
+        for key in rest.keys()
+    ]
+    return f"{', '.join([*tensors, *values])}: left {left}, right {right}"

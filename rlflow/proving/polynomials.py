@@ -1,0 +1,202 @@
+"""Numbers that are not known: sums of products.
+
+A number is Σ coefficient · Σ over bound indices · product of atoms (`Poly`, `Term`).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import z3
+
+from rlflow.proving.unknowns import Truth, mentions
+
+
+class Element(NamedTuple):
+    """An element of a tensor, or with no indices a number that is not known."""
+
+    name: str
+    index: tuple
+
+
+class Size(NamedTuple):
+    """An integer as a number."""
+
+    term: z3.ArithRef
+
+
+class Inside(NamedTuple):
+    """1 where the claim holds, else 0."""
+
+    claim: z3.BoolRef
+
+
+class Applied(NamedTuple):
+    """A function; the order of `larger`'s arguments means nothing."""
+
+    name: str
+    arguments: tuple
+
+
+class Greatest(NamedTuple):
+    """The maximum of `body` over the bound indices at which the claim holds."""
+
+    bound: tuple  # of (variable, size)
+    claim: z3.BoolRef
+    body: "Poly"
+
+
+class Term(NamedTuple):
+    coefficient: Fraction
+    bound: tuple  # of (variable, size): what is summed over
+    factors: tuple
+
+
+@dataclass(frozen=True)
+class Poly:
+    """A sum of terms."""
+
+    world: Any  # rlflow.proving.symbolic.Symbols
+    terms: tuple[Term, ...]
+    __hash__ = None
+
+    def __add__(self, other: "Poly") -> "Poly":
+        return self.world.gathered(self.terms + other.terms)
+
+    def __neg__(self) -> "Poly":
+        return Poly(self.world, tuple(t._replace(coefficient=-t.coefficient) for t in self.terms))
+
+    def __sub__(self, other: "Poly") -> "Poly":
+        return self + (-other)
+
+    def __mul__(self, other: "Poly") -> "Poly":
+        return self.world.gathered(
+            tuple(self.world.term_product(one, two) for one in self.terms for two in other.terms)
+        )
+
+    def __truediv__(self, other) -> "Poly":
+        return self.world.quotient(self, self.world.number(other))
+
+    def __rtruediv__(self, other) -> "Poly":
+        return self.world.quotient(self.world.number(other), self)
+
+    def __rmul__(self, other) -> "Poly":
+        return self.world.number(other) * self
+
+    def __le__(self, other) -> "Truth":
+        return self.world.ordered(self, self.world.number(other))
+
+    def __ge__(self, other) -> "Truth":
+        return self.world.ordered(self.world.number(other), self)
+
+    def __lt__(self, other) -> "Truth":
+        return ~(self >= other)
+
+    def __gt__(self, other) -> "Truth":
+        return ~(self <= other)
+
+    @property
+    def number(self) -> Fraction | None:
+        """The number, where it is a known one."""
+        if not self.terms:
+            return Fraction(0)
+        one = self.terms[0]
+        return one.coefficient if len(self.terms) == 1 and not one.bound and not one.factors else None
+
+
+IRRATIONAL = {  # what the nearest float stands for: (rational factor, under the root)
+    1.4142135623730951: (Fraction(1), Fraction(2)),
+    0.7071067811865475: (Fraction(1, 2), Fraction(2)),
+    0.7071067811865476: (Fraction(1, 2), Fraction(2)),
+}
+
+
+def read_float(value: float) -> Fraction:
+    """The simple fraction whose nearest float it is, else the decimal."""
+    simple = Fraction(value).limit_denominator(10_000)
+    return simple if float(simple) == value else Fraction(str(value))
+
+
+def poly_mentions(p: Poly, variable) -> bool:
+    return any(term_mentions(t, variable) for t in p.terms)
+
+
+def atom_mentions(atom, variable) -> bool:
+    match atom:
+        case Element(index=index):
+            return any(mentions(k, variable) for k in index)
+        case Size(term):
+            return mentions(term, variable)
+        case Inside(claim):
+            return mentions(claim, variable)
+        case Applied(arguments=arguments):
+            return any(poly_mentions(p, variable) for p in arguments)
+        case Greatest(bound=bound, claim=claim, body=body):
+            bound_here = any(v.get_id() == variable.get_id() for v, _ in bound)
+            return not bound_here and (mentions(claim, variable) or poly_mentions(body, variable))
+    raise TypeError(atom)
+
+
+def term_mentions(term: Term, variable) -> bool:
+    if any(v.get_id() == variable.get_id() for v, _ in term.bound):
+        return False
+    return any(atom_mentions(f, variable) for f in term.factors) or any(
+        mentions(size, variable) for _, size in term.bound
+    )
+
+
+def sole_atom(p: Poly):
+    """The atom that p is, if it is one."""
+    if len(p.terms) == 1 and p.terms[0].coefficient == 1 and not p.terms[0].bound and len(p.terms[0].factors) == 1:
+        return p.terms[0].factors[0]
+    return None
+
+
+def substituted(atom, pairs: list):
+    if not pairs:
+        return atom
+    match atom:
+        case Element(name, index):
+            return Element(name, tuple(z3.simplify(z3.substitute(k, *pairs), som=True) for k in index))
+        case Size(term):
+            return Size(z3.substitute(term, *pairs))
+        case Inside(claim):
+            return Inside(z3.substitute(claim, *pairs))
+        case Applied(name, arguments):
+            return Applied(name, tuple(substituted_poly(p, pairs) for p in arguments))
+        case Greatest(bound, claim, body):
+            pairs = free_pairs(bound, pairs)
+            if captures(bound, pairs):
+                fresh = [(v, body.world.fresh()) for v, _ in bound]
+                bound = tuple((new, size) for (_, new), (_, size) in zip(fresh, bound, strict=True))
+                claim, body = z3.substitute(claim, *fresh), substituted_poly(body, fresh)
+            return Greatest(bound, z3.substitute(claim, *pairs), substituted_poly(body, pairs)) if pairs else atom
+    raise TypeError(atom)
+
+
+def substituted_poly(p: Poly, pairs: list) -> Poly:
+    return Poly(p.world, tuple(substituted_term(p.world, term, pairs) for term in p.terms))
+
+
+def substituted_term(world, term: Term, pairs: list) -> Term:
+    """The term with free indices replaced; its own bound ones are others, whatever their names."""
+    pairs = free_pairs(term.bound, pairs)
+    if captures(term.bound, pairs):
+        term = world.renamed(term)
+    return term._replace(factors=tuple(substituted(f, pairs) for f in term.factors)) if pairs else term
+
+
+def free_pairs(bound: tuple, pairs: list) -> list:
+    own = {v.get_id() for v, _ in bound}
+    return [(old, new) for old, new in pairs if old.get_id() not in own]
+
+
+def captures(bound: tuple, pairs: list) -> bool:
+    """Whether something that is put in mentions an index that is bound here."""
+    return any(mentions(new, v) for _, new in pairs for v, _ in bound)
+
+
+def skeleton(term: Term) -> tuple:
+    """What equal terms have in common."""
+    names = [getattr(f, "name", type(f).__name__) for f in term.factors]
+    return len(term.bound), tuple(sorted(names))

@@ -1,0 +1,86 @@
+"""Proofs of rules: both sides, written out by rlflow.proving.semantics, are the same numbers.
+
+A rule is proved for all shapes (rlflow.proving.all_shapes) if that succeeds, else for all shapes up to a bound
+(rlflow.proving.bounded). What does neither is not shipped.
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+
+from rlflow.common.errors import RLFlowError
+from rlflow.proving.all_shapes import Opaque, Outcome, Symbolic, prove_all_shapes
+from rlflow.proving.bounded import Refuted, prove_bounded
+from rlflow.proving.cases import of_integers_too
+from rlflow.proving.decisions import Budget, Undefined, Unprovable
+from rlflow.proving.draws import coverage
+from rlflow.rules.proofs import Proof
+from rlflow.rules.rule import Rule
+
+QUESTIONS = 40_000  # to z3, for one rule and each way of reading windows
+WINDOWED = frozenset(("Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool"))
+
+
+def prove_rule(rule: Rule, questions: int = QUESTIONS) -> Proof:
+    """The proof of one rule, made anew. What it gives does not depend on the machine, but for its seconds."""
+    start = time.process_time()
+
+    def result(proof: str, bound: str, how: str) -> Proof:
+        return Proof(rule.name, proof, bound, round(time.process_time() - start, 2), how)
+
+    readings = (True, False) if of_integers_too(rule) else (True,)
+    windowed = {op.op for op in (*rule.ops, *rule.target_ops)} & WINDOWED
+    outcome = Outcome("unproved", 0, "")
+    for kind in (Opaque, Symbolic) if windowed else (Symbolic,):
+        outcome = prove_all_shapes(rule, readings, kind, Budget(questions))
+        if outcome.proof != "unproved":
+            return result(outcome.proof, f"{coverage(rule)}: {outcome.cases} cases", outcome.how)
+    try:
+        bound, cases = prove_bounded(rule, readings)
+    except Refuted as answer:
+        return result("refuted", "", str(answer))
+    except (Unprovable, TimeoutError, Undefined) as failure:
+        return result("unproved", "", f"{outcome.how}; within bounds: {failure or 'too much work'}")
+    return result("bounded", f"{bound}: {cases} cases", "every case written out, equal normal forms")
+
+
+def prove(
+    rules: Iterable[Rule], names: list[str] | None = None, workers: int = 1, progress: Callable | None = None
+) -> list[Proof]:
+    """Proofs of the named rules (None or empty: of all), made anew, in the order of the rules.
+
+    Args:
+      workers: processes that work at once; 0 for as many as there are cores.
+      progress: called with each proof, in the same order.
+
+    Raises RLFlowError for a name that no rule has.
+    """
+    rules = list(rules)
+    unknown = set(names or ()) - {rule.name for rule in rules}
+    if unknown:
+        raise RLFlowError(f"no rule is named '{sorted(unknown)[0]}'")
+    chosen = [rule for rule in rules if not names or rule.name in names]
+    if workers == 1 or len(chosen) == 1:
+        return [_reported(proof, progress) for proof in map(prove_rule, chosen)]
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(workers or os.cpu_count(), context, _hold, (chosen,)) as pool:
+        return [_reported(proof, progress) for proof in pool.map(_prove_held, range(len(chosen)))]
+
+
+def _reported(proof: Proof, progress: Callable | None) -> Proof:
+    if progress:
+        progress(proof)
+    return proof
+
+
+_held: list[Rule] = []  # in each process: rules hold closures, which are inherited but cannot be sent
+
+
+def _hold(rules: list[Rule]) -> None:
+    _held[:] = rules
+
+
+def _prove_held(position: int) -> Proof:
+    return prove_rule(_held[position])

@@ -1,0 +1,223 @@
+"""Sums over other indices: the same numbers, written in a form that more of them share.
+
+Each step replaces a term by an equal one. It uses that 0 ≤ v < size for an index v that a term sums over, and that the
+term counts only where all its claims hold. The sizes of such indices mention none of them.
+
+  flat      the position of several indices in row-major order is their sum of products; so is one of several that are
+            merged apart from the others
+  spread    an index whose positions under other sizes are read becomes those: k < n·m becomes i·m + j
+  joined    two indices that are read as i·m + j alone become one below n·m
+  begun     where a claim says v ≥ first, the sum begins there
+  ended     where a claim says v < last, the sum ends there
+  single    an index below 1 is 0
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import z3
+
+from rlflow.proving.polynomials import Element, Inside, Term, atom_mentions, substituted
+from rlflow.proving.unknowns import mentions, monomials, subterms, term_of
+
+NAME = re.compile(r"place (\d+) (\d+) (\d+)")  # of an unknown function of `Reshapes.moved`
+
+
+def regrouped(world, term: Term) -> Term:
+    """The term after all steps, when none applies any more."""
+    steps = (flat, spread, joined, begun, ended, single)
+    while (made := next((made for step in steps if (made := step(world, term)) is not None), None)) is not None:
+        term = made
+    return term
+
+
+def rewritten(world, term: Term, pairs: list, bound: tuple) -> Term:
+    """Summed over `bound`, with pairs of (old, new) put in; products and quotients are worked out again."""
+    world.enter(bound)
+    factors = tuple(worked_out(world, substituted(factor, pairs)) for factor in term.factors)
+    world.leave()
+    return term._replace(bound=bound, factors=factors)
+
+
+def worked_out(world, factor):
+    match factor:
+        case Element(name, index):
+            return Element(name, tuple(world.rebuilt(k) for k in index))
+        case Inside(claim) if is_bound(claim):
+            left = world.rebuilt(claim.arg(0))
+            return Inside(left < 0 if z3.is_lt(claim) else left <= 0)
+    return factor
+
+
+def is_bound(claim) -> bool:
+    """Whether it says d < 0 or d ≤ 0."""
+    return (z3.is_lt(claim) or z3.is_le(claim)) and z3.is_int_value(claim.arg(1)) and claim.arg(1).as_long() == 0
+
+
+# -- positions in row-major order --------------------------------------------------------------------
+
+
+class Moved(NamedTuple):
+    """Index `part` of the position of (size, index) pairs under other sizes."""
+
+    term: z3.ArithRef
+    pairs: list
+    sizes: list
+    part: int
+
+
+def moved_in(term: Term) -> list[Moved]:
+    """Those that elements and claims of the term read."""
+    result: dict = {}
+    for factor in term.factors:
+        read = factor.index if isinstance(factor, Element) else (factor.claim,) if isinstance(factor, Inside) else ()
+        for one in (inner for whole in read for inner in subterms(whole)):
+            named = NAME.fullmatch(one.decl().name()) if z3.is_app(one) else None
+            if named:
+                given, count = one.children(), 2 * int(named[1])
+                pairs = list(zip(given[:count:2], given[1:count:2], strict=True))
+                result[one.get_id()] = Moved(one, pairs, given[count:], int(named[3]))
+    return list(result.values())
+
+
+def row_major(world, pairs: list):
+    """The position of (size, index) pairs."""
+    result = world.integer(0)
+    for size, index in pairs:
+        result = world.product(result, world.integer(size)) + world.integer(index)
+    return term_of(result)
+
+
+def flat(world, term: Term) -> Term | None:
+    replaced = []
+    for one in moved_in(term):
+        for pairs, parts in groups(world, one.pairs, list(range(len(one.sizes))), one.sizes):
+            if parts == [one.part]:
+                replaced.append((one.term, row_major(world, pairs)))
+    return rewritten(world, term, replaced, term.bound) if replaced else None
+
+
+def groups(world, pairs: list, parts: list[int], sizes: list) -> list[tuple]:
+    """The pairs and parts, cut where the sizes so far have the same product: each group moves by itself."""
+
+    def product(some):
+        return term_of(world.product_of_all(list(map(world.integer, some))))
+
+    for i in range(1, len(pairs)):
+        for j in range(1, len(parts)):
+            if world.entails(product(size for size, _ in pairs[:i]) == product(sizes[k] for k in parts[:j])):
+                return [(pairs[:i], parts[:j]), *groups(world, pairs[i:], parts[j:], sizes)]
+    return [(pairs, parts)]
+
+
+def spread(world, term: Term) -> Term | None:
+    moved = moved_in(term)
+    for (v, size), one in itertools.product(term.bound, moved):
+        if len(one.pairs) > 1 or not one.pairs[0][1].eq(v):
+            continue
+        whole = term_of(world.product_of_all(list(map(world.integer, one.sizes))))
+        if not world.entails(z3.And(size == whole, *(part >= 0 for part in one.sizes))):
+            continue
+        parts = [(part, world.fresh()) for part in one.sizes]
+        same = [other for other in moved if other.term.children() == one.term.children()]
+        pairs = [(other.term, parts[other.part][1]) for other in same if len(other.sizes) == len(one.sizes)]
+        bound = (*(pair for pair in term.bound if not pair[0].eq(v)), *((index, part) for part, index in parts))
+        return rewritten(world, rewritten(world, term, pairs, bound), [(v, row_major(world, parts))], bound)
+    return None
+
+
+def joined(world, term: Term) -> Term | None:
+    for (outer, count), (inner, size) in itertools.permutations(term.bound, 2):
+        if not read_as_one(term, outer, inner, size) or not world.entails(count >= 0):
+            continue
+        index, stride = world.fresh(), world.integer(size)
+        rest = tuple(pair for pair in term.bound if not pair[0].eq(outer) and not pair[0].eq(inner))
+        bound = (*rest, (index, term_of(world.product(world.integer(count), stride))))
+        finer = term._replace(factors=tuple(scaled(world, factor, outer, inner, size) for factor in term.factors))
+        put_in = index - term_of(world.product(world.integer(outer), stride))
+        made = rewritten(world, finer, [(inner, put_in)], bound)
+        if not any(atom_mentions(factor, outer) for factor in made.factors):
+            return made
+    return None
+
+
+def read_as_one(term: Term, outer, inner, size) -> bool:
+    """Whether elements are read at outer · size + inner, by the look of the indices that mention both."""
+    read = [k for factor in term.factors if isinstance(factor, Element) for k in factor.index]
+    together = [k for k in read if mentions(k, outer) and mentions(k, inner)]
+    times, within = monomials(size)[0]
+    for k in together:
+        known = {tuple(sorted(factor.get_id() for factor in factors)): c for c, factors in monomials(k)}
+        blocks = known.get(tuple(sorted(factor.get_id() for factor in (outer, *within))))
+        if blocks is None or blocks != times * known.get((inner.get_id(),), 0):
+            return False
+    return bool(together) and len(monomials(size)) == 1
+
+
+def scaled(world, factor, outer, inner, size):
+    """A claim about `outer` alone as one about outer · size + inner: no multiple of the size lies between them."""
+    if not isinstance(factor, Inside) or not is_bound(factor.claim) or mentions(factor.claim, inner):
+        return factor
+    difference = factor.claim.arg(0) + (1 if z3.is_lt(factor.claim) else 0)  # ≤ 0
+    slope = slope_of(difference, outer)
+    if slope is None:
+        return factor
+    times = term_of(world.product(world.integer(difference), world.integer(size)))
+    return Inside((times - inner if slope == -1 else times + inner - size + 1) <= 0)
+
+
+def slope_of(difference, variable) -> int | None:
+    """1 or -1 if it is the variable, or its opposite, and what does not mention it."""
+    slopes = []
+    for coefficient, factors in monomials(z3.simplify(difference, som=True)):
+        if any(mentions(factor, variable) for factor in factors):
+            slopes.append(coefficient if len(factors) == 1 and factors[0].eq(variable) else 0)
+    return slopes[0] if slopes in ([1], [-1]) else None
+
+
+# -- ranges ------------------------------------------------------------------------------------------
+
+
+def limits(term: Term, sign: int) -> Iterator[tuple]:
+    """(index, its size, first, the claim) of claims index ≥ first (sign -1), or index < last (1)."""
+    for factor in term.factors:
+        if isinstance(factor, Inside) and is_bound(factor.claim):
+            strict = z3.is_lt(factor.claim) == (sign == 1)  # as d < 0 it tells the last, as d ≤ 0 the first
+            difference = factor.claim.arg(0) - (0 if strict else sign)
+            for v, size in term.bound:
+                limit = z3.simplify(v - sign * difference, som=True)
+                if slope_of(difference, v) == sign and not any(mentions(limit, other) for other, _ in term.bound):
+                    yield v, size, limit, factor
+
+
+def begun(world, term: Term) -> Term | None:
+    for v, size, first, claim in limits(term, -1):
+        if world.entails(z3.And(first >= 0, first <= size)):
+            rest = z3.simplify(size - first, som=True)
+            return rewritten(world, without(term, claim), [(v, v + first)], resized(term, v, rest))
+    return None
+
+
+def ended(world, term: Term) -> Term | None:
+    for v, size, last, claim in limits(term, 1):
+        if world.entails(z3.And(last >= 0, last <= size)):
+            return without(term, claim)._replace(bound=resized(term, v, last))
+    return None
+
+
+def single(world, term: Term) -> Term | None:
+    for v, size in term.bound:
+        if world.entails(size == 1):
+            bound = tuple(pair for pair in term.bound if not pair[0].eq(v))
+            return rewritten(world, term, [(v, z3.IntVal(0))], bound)
+    return None
+
+
+def without(term: Term, claim: Inside) -> Term:
+    return term._replace(factors=tuple(factor for factor in term.factors if factor is not claim))
+
+
+def resized(term: Term, variable, size) -> tuple:
+    return tuple((v, size if v.eq(variable) else old) for v, old in term.bound)

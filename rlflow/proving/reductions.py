@@ -1,0 +1,353 @@
+"""Define operators that sum or take the maximum: along axes, and under sliding windows.
+
+The first part holds matrix products, reductions, global pools, softmax and the normalisations. The second part holds
+convolutions and pools, with windows as ONNX Runtime lays them (`windows_of`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from rlflow.proving.layout import axis_of, distinct_axes, transpose
+from rlflow.proving.tensors import Attributes, Tensor, broadcast_shape, only_as, pointwise, read
+
+
+def matmul(m, a, x, y):
+    m.require(x.rank > 0 and y.rank > 0)
+    depth = x.shape[-1]
+    m.require(depth == y.shape[-2 if y.rank > 1 else 0])
+    left = Tensor(x.shape[:-2], None)
+    right = Tensor(y.shape[:-2], None)
+    batch = broadcast_shape(m, left, right)
+    rows, columns = x.shape[-2:-1], y.shape[-1:] if y.rank > 1 else ()
+
+    def at(i):
+        row, column = i[len(batch) : len(batch) + len(rows)], i[len(batch) + len(rows) :]
+
+        def term(k):
+            one = Tensor(left.shape, lambda b: x.at((*b, *row, *k)))
+            other = Tensor(right.shape, lambda b: y.at((*b, *k, *column)))
+            return read(m, one, i[: len(batch)], batch) * read(m, other, i[: len(batch)], batch)
+
+        return m.total((depth,), term)
+
+    return Tensor((*batch, *rows, *columns), at, x.dtype)
+
+
+def gemm(m, a, x, y, c=None):
+    x = transpose(m, Attributes(), x) if a("transA", 0) else x
+    y = transpose(m, Attributes(), y) if a("transB", 0) else y
+    m.require(x.rank == 2 and y.rank == 2)
+    scaled = lambda t, factor: pointwise(m, lambda e: m.number(factor) * e, t)  # noqa: E731
+    product = scaled(matmul(m, a, x, y), a("alpha", 1.0))
+    if c is None:
+        return product
+    result = pointwise(m, lambda p, q: p + q, product, scaled(c, a("beta", 1.0)))
+    m.require(result.rank == 2 and result.shape[0] == product.shape[0])
+    m.require(result.shape[1] == product.shape[1])
+    return result
+
+
+def axes_of(m, x: Tensor, a, axes: Tensor | None) -> list[int]:
+    given = axes.content if axes is not None else a("axes")
+    if given is None or len(given) == 0:
+        return [] if a("noop_with_empty_axes", 0) else list(range(x.rank))
+    return distinct_axes(m, given, x.rank)
+
+
+def reduced(how: Callable, of_integers: Callable | None = None) -> Callable:
+    """A reduction; `how(m, sizes, body)` of the elements body(k) over all k in sizes; of integers it may be another."""
+
+    def apply(m, a, x, axes=None):
+        gone = sorted(axes_of(m, x, a, axes))
+        keep = a("keepdims", 1)
+        m.require(keep in (0, 1))
+        shape = tuple(1 if k in gone else size for k, size in enumerate(x.shape) if keep or k not in gone)
+
+        def at(i):
+            rest = iter(i if not keep else [position for k, position in enumerate(i) if k not in gone])
+            base = [None if k in gone else next(rest) for k in range(x.rank)]
+
+            def body(k):
+                inner = iter(k)
+                return x.at(tuple(next(inner) if position is None else position for position in base))
+
+            chosen = how if x.floats or of_integers is None else of_integers
+            return chosen(m, tuple(x.shape[k] for k in gone), body)
+
+        return Tensor(shape, at, x.dtype)
+
+    return apply
+
+
+def mean(m, sizes, body):
+    return m.quotient(m.total(sizes, body), m.number(prod(sizes)))
+
+
+def integer_mean(m, sizes, body):
+    """Rounded towards 0, as ONNX Runtime does."""
+    return m.apply("integer quotient", m.total(sizes, body), m.number(prod(sizes)))
+
+
+def greatest(m, sizes, body):
+    return m.greatest(sizes, body, lambda k: [])
+
+
+def least(m, sizes, body):
+    return -m.greatest(sizes, lambda k: -body(k), lambda k: [])
+
+
+def global_pool(how: Callable) -> Callable:
+    def apply(m, a, x):
+        m.require(x.rank > 2)
+        shape = (*x.shape[:2], *(1 for _ in x.shape[2:]))
+        return Tensor(shape, lambda i: how(m, x.shape[2:], lambda k: x.at((*i[:2], *k))), x.dtype)
+
+    return apply
+
+
+def softmax(m, a, x):
+    axis = axis_of(m, a("axis", -1), x.rank)
+
+    def at(i):
+        others = m.total((x.shape[axis],), lambda k: m.apply("exp", x.at((*i[:axis], *k, *i[axis + 1 :]))))
+        return m.quotient(m.apply("exp", x.at(i)), others)
+
+    return Tensor(x.shape, at, x.dtype)
+
+
+def batch_normalization(m, a, x, scale, offset, mu, variance):
+    """Of inference: mean and variance are given."""
+    for t in (scale, offset, mu, variance):
+        m.require(t.rank == 1)
+        m.require(t.shape[0] == (x.shape[1] if x.rank > 1 else 1))
+
+    def at(i):
+        c = (i[1] if x.rank > 1 else 0,)
+        deviation = m.apply("sqrt", variance.at(c) + m.number(a("epsilon", 1e-5)))
+        return scale.at(c) * m.quotient(x.at(i) - mu.at(c), deviation) + offset.at(c)
+
+    return Tensor(x.shape, at, x.dtype)
+
+
+def normalized(m, a, x, centre: Callable) -> Tensor:
+    """(x - centre) / √(mean of (x - centre)² + epsilon), over the axes from `axis` on, as `centre` is."""
+    axis = axis_of(m, a("axis", -1), x.rank)
+    sizes = x.shape[axis:]
+
+    def at(i):
+        element = lambda k: x.at((*i[:axis], *k))  # noqa: E731
+        mu = centre(m, sizes, element)
+        variance = mean(m, sizes, lambda k: (element(k) - mu) * (element(k) - mu))
+        return m.quotient(element(i[axis:]) - mu, m.apply("sqrt", variance + m.number(a("epsilon", 1e-5))))
+
+    return Tensor(x.shape, at, x.dtype)
+
+
+def scaled(m, normal: Tensor, scale: Tensor, offset: Tensor | None = None) -> Tensor:
+    """Scale and offset must not enlarge it."""
+    only_as(m, scale, normal)
+    result = pointwise(m, lambda p, q: p * q, normal, scale)
+    if offset is None:
+        return result
+    only_as(m, offset, normal)
+    return pointwise(m, lambda p, q: p + q, result, offset)
+
+
+def layer_normalization(m, a, x, scale, offset=None):
+    return scaled(m, normalized(m, a, x, mean), scale, offset)
+
+
+def rms_normalization(m, a, x, scale):
+    return scaled(m, normalized(m, a, x, lambda m, sizes, body: m.number(0)), scale)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Sliding windows: output o and kernel position k of an axis read input position o·stride + k·dilation - begin."""
+
+    sizes: tuple  # of the input
+    kernel: tuple
+    strides: tuple
+    dilations: tuple
+    begin: tuple
+    end: tuple
+    outputs: tuple  # how many windows along each axis
+
+    def positions(self, o: tuple, k: tuple) -> list[tuple]:
+        """(position, size) along each axis."""
+        result = []
+        for j, size in enumerate(self.sizes):
+            result.append((o[j] * self.strides[j] + k[j] * self.dilations[j] - self.begin[j], size))
+        return result
+
+
+def indices_of(positions: list[tuple]) -> tuple:
+    """The positions of (position, size) pairs."""
+    return tuple(position for position, _ in positions)
+
+
+def windows_of(m, a, sizes: tuple, kernel: tuple, pools: bool = False) -> Windows:
+    """The windows of a convolution or a pool, as ONNX Runtime lays them.
+
+    It asks that the padding of a pool is less than its kernel, and that a convolution with automatic padding is not
+    dilated. In a pool automatic padding does not count the dilation, which ONNX's text does; where it would be negative
+    (strides beyond the kernel) versions of the operator differ, and this one asks that it is not.
+    """
+    own = m.windows(a, sizes, kernel)
+    if own is not None:
+        return own
+    n, automatic = len(sizes), a("auto_pad", b"NOTSET")
+    strides = a("strides") or (1,) * n
+    dilations = a("dilations") or (1,) * n
+    pads = a("pads") or (0,) * (2 * n)
+    begin, end, outputs = [], [], []
+    for j, (size, k, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        if automatic in (b"SAME_UPPER", b"SAME_LOWER"):
+            missing = ((size + stride - 1) // stride - 1) * stride + k - size
+            m.require(missing >= 0 if pools else dilation == 1)
+            first, last = halves(m, missing, automatic)
+        elif automatic == b"VALID":
+            first, last = 0, 0
+        else:
+            first, last = pads[j], pads[j + n]
+            m.require((first >= 0) & (last >= 0))
+            m.require(not pools or ((first < k) & (last < k)))
+        room = size + first + last - (k - 1) * dilation - 1
+        m.require(room >= 0)
+        count = room // stride + 1
+        if a("ceil_mode", 0):
+            count = (room + stride - 1) // stride + 1
+            count = m.choose((count - 1) * stride >= size + first, count - 1, count)
+        begin.append(first)
+        end.append(last)
+        outputs.append(count)
+    return Windows(sizes, kernel, tuple(strides), tuple(dilations), tuple(begin), tuple(end), tuple(outputs))
+
+
+def halves(m, missing, automatic: bytes) -> tuple:
+    """Padding of that size (none if negative) as (begin, end); where it is odd `automatic` says which gets more."""
+    missing = m.choose(missing > 0, missing, 0)
+    first = missing // 2 if automatic == b"SAME_UPPER" else missing - missing // 2
+    return first, missing - first
+
+
+def conv(m, a, x, w, bias=None):
+    m.require(x.rank == w.rank and x.rank > 2)
+    groups, outputs, depth = a("group", 1), w.shape[0], w.shape[1]
+    m.require(x.shape[1] == depth * groups)
+    m.require(outputs == (outputs // groups) * groups)
+    windows = windows_of(m, a, x.shape[2:], w.shape[2:])
+    if bias is not None:
+        m.require(bias.rank == 1 and bias.shape[0] == outputs)
+
+    def at(i):
+        first = (i[1] // (outputs // groups)) * depth  # of the channels of the group
+
+        def term(k):
+            positions = windows.positions(i[2:], k[1:])
+            element = m.inside(positions, lambda: x.at((i[0], first + k[0], *indices_of(positions))))
+            return element * w.at((i[1], *k))
+
+        total = m.total((depth, *windows.kernel), term)
+        return total + bias.at((i[1],)) if bias is not None else total
+
+    return Tensor((x.shape[0], outputs, *windows.outputs), at)
+
+
+def transposed_windows_of(m, a, sizes: tuple, kernel: tuple) -> Windows:
+    """The windows of ConvTranspose: of its output, with the input's positions as the windows.
+
+    Where automatic padding is less than nothing ONNX Runtime's output is smaller than ONNX says; its meaning is taken.
+    """
+    n, automatic, wanted = len(sizes), a("auto_pad", b"NOTSET"), a("output_shape")
+    strides = a("strides") or (1,) * n
+    dilations = a("dilations") or (1,) * n
+    pads = a("pads") or (0,) * (2 * n)
+    more = a("output_padding") or (0,) * n
+    begin, end, outputs = [], [], []
+    for j, (size, k, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        reached = (size - 1) * stride + (k - 1) * dilation + 1
+        whole = reached + more[j]
+        first, last = (0, 0) if automatic == b"VALID" else (pads[j], pads[j + n])
+        if wanted is not None or automatic in (b"SAME_UPPER", b"SAME_LOWER"):
+            missing = whole - (wanted[j] if wanted is not None else size * stride)
+            first, last = halves(m, missing, automatic)
+        begin.append(first)
+        end.append(last)
+        outputs.append(wanted[j] if wanted is not None else whole - first - last)
+        m.require(outputs[-1] >= 1)
+        beyond = outputs[-1] + first + last - reached
+        m.require((beyond >= 0) & (beyond < stride))
+    return Windows(tuple(outputs), kernel, tuple(strides), tuple(dilations), tuple(begin), tuple(end), sizes)
+
+
+def conv_transpose(m, a, x, w, bias=None):
+    """Every output sums what reaches it: kernel position k of input q lands at q·stride + k·dilation - begin."""
+    m.require(x.rank == w.rank and x.rank > 2)
+    groups, depth, outputs = a("group", 1), w.shape[0], w.shape[1]
+    m.require(x.shape[1] == depth)
+    m.require(depth == (depth // groups) * groups)
+    windows = transposed_windows_of(m, a, x.shape[2:], w.shape[2:])
+    if bias is not None:
+        m.require(bias.rank == 1 and bias.shape[0] == outputs * groups)
+
+    def at(i):
+        first = (i[1] // outputs) * (depth // groups)  # of the channels of the group
+        channel = i[1] - (i[1] // outputs) * outputs
+
+        def term(k):
+            steps = zip(i[2:], k[1:], windows.strides, windows.dilations, windows.begin, windows.outputs, strict=True)
+            positions, left = [], []
+            for o, offset, stride, dilation, begin, size in steps:
+                reached = o + begin - offset * dilation
+                positions.append((reached // stride, size))
+                left.append((reached - (reached // stride) * stride, 1))  # a multiple of the stride
+            source = (i[0], first + k[0], *indices_of(positions))
+            return m.inside(positions + left, lambda: x.at(source)) * w.at((first + k[0], channel, *k[1:]))
+
+        total = m.total((depth // groups, *windows.kernel), term)
+        return total + bias.at((i[1],)) if bias is not None else total
+
+    return Tensor((x.shape[0], outputs * groups, *windows.sizes), at)
+
+
+def max_pool(m, a, x):
+    m.require(x.rank > 2)
+    windows = windows_of(m, a, x.shape[2:], a("kernel_shape"), pools=True)
+
+    def at(i):
+        def positions(k):
+            return windows.positions(i[2:], k)
+
+        return m.greatest(windows.kernel, lambda k: x.at((*i[:2], *indices_of(positions(k)))), positions)
+
+    return Tensor((*x.shape[:2], *windows.outputs), at, x.dtype)
+
+
+def average_pool(m, a, x):
+    m.require(x.rank > 2)
+    windows = windows_of(m, a, x.shape[2:], a("kernel_shape"), pools=True)
+
+    def at(i):
+        def positions(k):
+            return windows.positions(i[2:], k)
+
+        def counted(k):
+            """The positions that count: with padding if it is included; what ceil_mode adds never is."""
+            if not a("count_include_pad", 0):
+                return positions(k)
+            result = []
+            for (position, size), begin, end in zip(positions(k), windows.begin, windows.end, strict=True):
+                result.append((position + begin, size + begin + end))
+            return result
+
+        def element(k):
+            return m.inside(positions(k), lambda: x.at((*i[:2], *indices_of(positions(k)))))
+
+        count = m.total(windows.kernel, lambda k: m.inside(counted(k), lambda: m.number(1)))
+        if a("count_include_pad", 0) and not a("ceil_mode", 0):
+            count = m.number(prod(windows.kernel))
+        return m.quotient(m.total(windows.kernel, element), count)
+
+    return Tensor((*x.shape[:2], *windows.outputs), at)

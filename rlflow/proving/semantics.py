@@ -1,0 +1,396 @@
+"""Define what every operator means: the axioms of all proofs.
+
+Each operator is defined by an equation on elements: a tensor is a shape and a function from an index to a number, and
+`at=lambda i: …` gives the element at index i. An equation is written for an algebra `m`, so that one text serves
+numbers (rlflow.proving.numbers), formal numbers (rlflow.proving.formal) and symbols (rlflow.proving.symbolic). The
+table OPERATORS names all equations. Elementwise operators, attention and the fused operators of com.microsoft stand
+here; the others stand in layout.py and reductions.py. Masks, past keys and transposed batches are required away or have
+no definition. An algebra provides
+
+    m.total(sizes, body), m.greatest(sizes, body, inside)   sum and maximum of body(k) over all indices k
+    m.inside(pairs, value)     value() if 0 ≤ position < size for every (position, size), else 0
+    m.choose(c, a, b)          the integer a if c, else b
+    m.wider(a, b)              of two sizes that are equal or one of them 1: the one that is not 1
+    m.met(size, whole, k)      index k of an axis of size `whole`, on an axis of that size or of size 1
+    m.number(n)  m.quotient(a, b)  m.larger(a, b)  m.apply("exp", a)     numbers
+    m.position(shape, index), m.index(position, shape)   the position in row-major order, and back
+    m.reshaped(shape, wanted, allowzero)         the shape that Reshape makes of `wanted`, with 0 and -1 filled in
+    m.require(c)               a requirement of the operator on its inputs
+    m.windows(a, sizes, kernel)   windows that the algebra reads in its own way, or None
+
+and its integers and numbers have +, -, *, // and comparisons. `if` on a comparison is allowed everywhere.
+
+Numbers are real. Rounding, overflow and NaN are not part of the meaning, so a proof covers finite inputs and runs
+without overflow. A softmax has no value where a mask of -inf hides a whole row. A rule that removes a guard against
+this (`guard-of-softmax`) therefore requires by a condition that there is no mask or that the mask is `finite`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from onnx import TensorProto
+
+from rlflow.proving import layout, reductions
+from rlflow.proving.layout import renamed, transpose
+from rlflow.proving.reductions import conv, gemm, layer_normalization, matmul, rms_normalization, softmax
+from rlflow.proving.tensors import Attributes, Tensor, only_as, pointwise
+
+
+def folded(f: Callable) -> Callable:
+    """An operator of any number of inputs from one of two."""
+
+    def apply(m, a, *tensors):
+        def all_of(first, *rest):
+            for other in rest:
+                first = f(m, first, other)
+            return first
+
+        return pointwise(m, all_of, *tensors)
+
+    return apply
+
+
+def unary(f: Callable) -> Callable:
+    """An operator on single numbers; `f(m, a, x)` with its attributes."""
+    return lambda m, a, x, *others: pointwise(m, lambda e: f(m, a, e), x)
+
+
+def function(name: str) -> Callable:
+    return unary(lambda m, a, e: m.apply(name, e))
+
+
+def smaller(m, a, b):
+    return -m.larger(-a, -b)
+
+
+def half(m):
+    return m.quotient(m.number(1), m.number(2))
+
+
+def sigmoid(m, e):
+    return m.quotient(m.number(1), m.number(1) + m.apply("exp", -e))
+
+
+def tanh(m, e):
+    return m.number(2) * sigmoid(m, m.number(2) * e) - m.number(1)
+
+
+def gelu(m, e, approximate=b"none"):
+    if approximate == b"tanh":
+        cubic = e + m.number(0.044715) * e * e * e
+        return half(m) * e * (m.number(1) + tanh(m, m.number(0.7978845608028654) * cubic))
+    return half(m) * e * (m.number(1) + m.apply("erf", m.quotient(e, m.number(1.4142135623730951))))
+
+
+def hard_sigmoid(m, e, slope, offset):
+    return smaller(m, m.larger(m.number(slope) * e + m.number(offset), m.number(0)), m.number(1))
+
+
+def leaky(m, e, slope):
+    return m.larger(e, m.number(0)) + m.number(slope) * smaller(m, e, m.number(0))
+
+
+def clip(m, a, x, low=None, high=None):
+    for bound, f in ((low, m.larger), (high, lambda p, q: smaller(m, p, q))):
+        if bound is not None:
+            m.require(bound.rank == 0)
+            x = pointwise(m, f, x, bound)
+    return x
+
+
+def divide(m, a, x, y):
+    if x.floats:
+        return pointwise(m, m.quotient, x, y)
+    return pointwise(m, lambda p, q: m.apply("integer quotient", p, q), x, y)
+
+
+def power(m, a, x, y):
+    def one(base, exponent):
+        known = m.known(exponent)
+        if not x.floats or known is None:
+            return m.apply("power", base, exponent)
+        if known == 0.5:
+            return m.apply("sqrt", base)
+        if known == -0.5:
+            return m.quotient(m.number(1), m.apply("sqrt", base))
+        if known != int(known):
+            return m.apply("power", base, exponent)
+        result = m.number(1)
+        for _ in range(abs(int(known))):
+            result = result * base
+        return result if known >= 0 else m.quotient(m.number(1), result)
+
+    return pointwise(m, one, x, y)
+
+
+# (from, to) of onnx.TensorProto: every number of the first type is one of the second.
+WIDENING = frozenset(
+    (narrow, wide)
+    for wide, narrows in {
+        TensorProto.DOUBLE: "FLOAT FLOAT16 BFLOAT16 INT32 UINT32 INT16 UINT16 INT8 UINT8 BOOL",
+        TensorProto.FLOAT: "FLOAT16 BFLOAT16 INT16 UINT16 INT8 UINT8 BOOL",
+        TensorProto.FLOAT16: "INT8 UINT8 BOOL",
+        TensorProto.INT64: "INT32 UINT32 INT16 UINT16 INT8 UINT8 BOOL",
+        TensorProto.INT32: "INT16 UINT16 INT8 UINT8 BOOL",
+    }.items()
+    for narrow in map(TensorProto.DataType.Value, narrows.split())
+)
+
+
+def cast(m, a, x):
+    """A number that the other type has stays; of others it is a function of the number and that type only."""
+    to, source = a("to"), x.origin or x.dtype
+    if to == source or (source, to) in WIDENING:
+        return Tensor(x.shape, x.at, to, origin=source)
+    return Tensor(x.shape, lambda i: m.apply(f"cast to {to}", x.at(i)), to)
+
+
+def where(m, a, condition, x, y):
+    def one(c, p, q):
+        chosen = m.number(c) if isinstance(c, int) else m.apply("flag", c)  # 1 or 0
+        return chosen * p + (m.number(1) - chosen) * q
+
+    return replace(pointwise(m, one, condition, x, y), dtype=x.dtype)
+
+
+def truth(name: str) -> Callable:
+    """A question to two numbers, of which proofs know only that equal ones have equal answers."""
+
+    def apply(m, a, x, y):
+        return replace(pointwise(m, lambda p, q: m.apply(name, p, q), x, y), dtype=TensorProto.BOOL)
+
+    return apply
+
+
+def never(m, a, x):
+    """Of no real number; see rlflow.proving.semantics."""
+    return Tensor(x.shape, lambda i: 0, TensorProto.BOOL)
+
+
+# -- activations of fused operators ----------------------------------------------------------------
+
+
+def activated(m, kind: bytes | None, parameters: list, x: Tensor) -> Tensor:
+    """What the attribute `activation` of com.microsoft's FusedConv and FusedGemm says."""
+    one = {
+        None: lambda e: e,
+        b"Relu": lambda e: m.larger(e, m.number(0)),
+        b"Tanh": lambda e: tanh(m, e),
+        b"Sigmoid": lambda e: sigmoid(m, e),
+        b"LeakyRelu": lambda e: leaky(m, e, *parameters),
+        b"HardSigmoid": lambda e: hard_sigmoid(m, e, *parameters),
+        b"Clip": lambda e: smaller(m, m.larger(e, m.number(parameters[0])), m.number(parameters[1])),
+    }[kind]
+    return pointwise(m, one, x)
+
+
+def turned(m, x: Tensor, *perm: int) -> Tensor:
+    return transpose(m, Attributes({"perm": perm}), x)
+
+
+def scaled_products(m, q: Tensor, k: Tensor, v: Tensor, scale) -> Tensor:
+    """softmax(q kᵀ · scale) v over batch and head; `scale` None is 1/√(the size of a head)."""
+    if scale is None:
+        scale = m.quotient(m.number(1), m.apply("sqrt", m.number(q.shape[3])))
+    scores = pointwise(m, lambda e: e * m.number(scale), matmul(m, None, q, turned(m, k, 0, 1, 3, 2)))
+    return matmul(m, None, softmax(m, Attributes({"axis": -1}), scores), v)
+
+
+def attention(m, a, q, k, v):
+    """Of inputs (batch, heads, positions, features) without a mask; several heads of q may share one of k and v."""
+    m.require(q.rank == 4 and k.rank == 4 and v.rank == 4)
+    m.require(not a("is_causal", 0) and not a("softcap", 0.0))
+    m.require(a("left_window_size", -1) == -1 and a("right_window_size", -1) == -1)
+    for one, other in ((q.shape[0], k.shape[0]), (q.shape[0], v.shape[0]), (k.shape[1], v.shape[1])):
+        m.require(one == other)
+    m.require(k.shape[2] == v.shape[2])
+    m.require(q.shape[3] == k.shape[3])
+    sharing = q.shape[1] // k.shape[1]
+    m.require(q.shape[1] == sharing * k.shape[1])
+    shared = lambda t: Tensor(  # noqa: E731
+        (t.shape[0], q.shape[1], *t.shape[2:]), lambda i: t.at((i[0], i[1] // sharing, *i[2:])), t.dtype
+    )
+    return scaled_products(m, q, shared(k), shared(v), a("scale"))
+
+
+def multi_head_attention(m, a, q, k, v):
+    """Of inputs (batch, positions, heads · features), without bias or mask."""
+    m.require(q.rank == 3 and k.rank == 3 and v.rank == 3)
+    m.require(not a("unidirectional", 0))
+    for one, other in ((q.shape[0], k.shape[0]), (q.shape[0], v.shape[0]), (q.shape[2], k.shape[2])):
+        m.require(one == other)
+    m.require(k.shape[1] == v.shape[1])
+    heads = a("num_heads")
+    for t in (q, v):
+        m.require(t.shape[2] == (t.shape[2] // heads) * heads)
+    apart = lambda t: turned(m, renamed(m, t, (*t.shape[:2], heads, t.shape[2] // heads)), 0, 2, 1, 3)  # noqa: E731
+    result = turned(m, scaled_products(m, apart(q), apart(k), apart(v), a("scale")), 0, 2, 1, 3)
+    return renamed(m, result, (*q.shape[:2], v.shape[2]))
+
+
+def fused_matmul(m, a, x, y):
+    """A vector is not transposed. On the left of a vector ONNX Runtime asks for a square and does not transpose it."""
+    m.require(not a("transBatchA", 0) and not a("transBatchB", 0))
+    flip = lambda t: turned(m, t, *range(t.rank - 2), t.rank - 1, t.rank - 2)  # noqa: E731
+    if a("transA", 0) and x.rank > 1:
+        m.require(y.rank > 1 or x.shape[-1] == x.shape[-2])
+        x = flip(x) if y.rank > 1 else x
+    y = flip(y) if a("transB", 0) and y.rank > 1 else y
+    return pointwise(m, lambda e: m.number(a("alpha", 1.0)) * e, matmul(m, a, x, y))
+
+
+def fused_conv(m, a, x, w, bias=None, summand=None):
+    result = conv(m, a, x, w, bias)
+    if summand is not None:
+        m.require(summand.rank == result.rank)
+        for size, other in zip(summand.shape, result.shape, strict=True):
+            m.require(size == other)
+        result = pointwise(m, lambda p, q: p + q, result, summand)
+    return activated(m, a("activation"), list(a("activation_params") or ()), result)
+
+
+def fused_gemm(m, a, x, y, c=None):
+    parameters = [a(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
+    return activated(m, a("activation"), [p for p in parameters if p is not None], gemm(m, a, x, y, c))
+
+
+def bias_gelu(m, a, x, bias):
+    m.require(bias.rank == 1 and x.rank > 0)
+    m.require(bias.shape[0] == x.shape[-1])
+    return pointwise(m, lambda p, q: gelu(m, p + q), x, bias)
+
+
+def fast_gelu(m, a, x, bias=None):
+    if bias is None:
+        return pointwise(m, lambda e: gelu(m, e, b"tanh"), x)
+    m.require(bias.rank == 1 and x.rank > 0)
+    m.require(bias.shape[0] == x.shape[-1])
+    return pointwise(m, lambda p, q: gelu(m, p + q, b"tanh"), x, bias)
+
+
+def quick_gelu(m, a, x):
+    return pointwise(m, lambda e: e * sigmoid(m, m.number(a("alpha", 1.702)) * e), x)
+
+
+def skipped(m, x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+    """x + skip + bias; the skip may be broadcast along the batch, the bias is one number per feature."""
+    m.require(x.rank == 3 and skip.rank in (2, 3))
+    only_as(m, skip, x)
+    m.require(skip.shape[-1] == x.shape[-1])
+    m.require(skip.shape[-2] == x.shape[-2])
+    result = pointwise(m, lambda p, q: p + q, x, skip)
+    if bias is None:
+        return result
+    per_feature(m, bias, x)
+    return pointwise(m, lambda p, q: p + q, result, bias)
+
+
+def per_feature(m, t: Tensor, x: Tensor) -> None:
+    m.require(t.rank == 1)
+    m.require(t.shape[0] == x.shape[-1])
+
+
+def skip_layer_normalization(m, a, x, skip, scale, offset=None, bias=None):
+    """The first output only."""
+    for t in (scale, offset):
+        if t is not None:
+            per_feature(m, t, x)
+    epsilon = Attributes({"epsilon": a("epsilon", 1e-12)})
+    return layer_normalization(m, epsilon, skipped(m, x, skip, bias), scale, offset)
+
+
+def skip_rms_normalization(m, a, x, skip, scale, bias=None):
+    """The first output only."""
+    per_feature(m, scale, x)
+    return rms_normalization(m, Attributes({"epsilon": a("epsilon", 1e-12)}), skipped(m, x, skip, bias), scale)
+
+
+STANDARD: dict[str, Callable] = {
+    "Identity": layout.identity,
+    "Dropout": layout.identity,
+    "Relu": unary(lambda m, a, e: m.larger(e, m.number(0))),
+    "Neg": unary(lambda m, a, e: -e),
+    "Abs": unary(lambda m, a, e: m.larger(e, -e)),
+    "Reciprocal": unary(lambda m, a, e: m.quotient(m.number(1), e)),
+    "Exp": function("exp"),
+    "Log": function("log"),
+    "Sqrt": function("sqrt"),
+    "Erf": function("erf"),
+    "Tanh": unary(lambda m, a, e: tanh(m, e)),
+    "Sigmoid": unary(lambda m, a, e: sigmoid(m, e)),
+    "Gelu": unary(lambda m, a, e: gelu(m, e, a("approximate", b"none"))),
+    "LeakyRelu": unary(lambda m, a, e: leaky(m, e, a("alpha", 0.01))),
+    "HardSigmoid": unary(lambda m, a, e: hard_sigmoid(m, e, a("alpha", 0.2), a("beta", 0.5))),
+    "HardSwish": unary(lambda m, a, e: e * hard_sigmoid(m, e, "1/6", 0.5)),
+    "Clip": clip,
+    "Cast": cast,
+    "Where": where,
+    "IsNaN": never,
+    "Equal": truth("equal"),
+    "And": truth("and"),
+    "Add": folded(lambda m, p, q: p + q),
+    "Sum": folded(lambda m, p, q: p + q),
+    "Sub": folded(lambda m, p, q: p - q),
+    "Mul": folded(lambda m, p, q: p * q),
+    "Max": folded(lambda m, p, q: m.larger(p, q)),
+    "Min": folded(smaller),
+    "Div": divide,
+    "Pow": power,
+    "Shape": layout.shape,
+    "Transpose": layout.transpose,
+    "Reshape": layout.reshape,
+    "Flatten": layout.flatten,
+    "Squeeze": layout.squeeze,
+    "Unsqueeze": layout.unsqueeze,
+    "Expand": layout.expand,
+    "Resize": layout.resize,
+    "Concat": layout.concat,
+    "Split": layout.split,
+    "Slice": layout.slice_,
+    "Pad": layout.pad,
+    "Tile": layout.tile,
+    "Gather": layout.gather,
+    "SpaceToDepth": layout.space_to_depth,
+    "DepthToSpace": layout.depth_to_space,
+    "MatMul": reductions.matmul,
+    "Gemm": reductions.gemm,
+    "ReduceSum": reductions.reduced(lambda m, sizes, body: m.total(sizes, body)),
+    "ReduceMean": reductions.reduced(reductions.mean, reductions.integer_mean),
+    "ReduceMax": reductions.reduced(reductions.greatest),
+    "ReduceMin": reductions.reduced(reductions.least),
+    "GlobalAveragePool": reductions.global_pool(reductions.mean),
+    "GlobalMaxPool": reductions.global_pool(reductions.greatest),
+    "Softmax": reductions.softmax,
+    "LogSoftmax": lambda m, a, x: pointwise(m, lambda e: m.apply("log", e), reductions.softmax(m, a, x)),
+    "BatchNormalization": reductions.batch_normalization,
+    "LayerNormalization": reductions.layer_normalization,
+    "RMSNormalization": reductions.rms_normalization,
+    "Attention": attention,
+    "Conv": reductions.conv,
+    "ConvTranspose": reductions.conv_transpose,
+    "MaxPool": reductions.max_pool,
+    "AveragePool": reductions.average_pool,
+}
+MICROSOFT: dict[str, Callable] = {  # of the domain com.microsoft
+    "Gelu": STANDARD["Gelu"],
+    "BiasGelu": bias_gelu,
+    "FastGelu": fast_gelu,
+    "QuickGelu": quick_gelu,
+    "FusedMatMul": fused_matmul,
+    "FusedGemm": fused_gemm,
+    "FusedConv": fused_conv,
+    "SkipLayerNormalization": skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": skip_rms_normalization,
+    "MultiHeadAttention": multi_head_attention,
+}
+OPERATORS: dict[str, Callable] = STANDARD | MICROSOFT
+
+
+def is_defined(op: str, domain: str) -> bool:
+    return op in (MICROSOFT if domain else STANDARD)
+
+
+def outputs_of(m, op: str, a: Attributes, inputs: list[Tensor | None]) -> list[Tensor]:
+    """The outputs of one operator. Raises KeyError for one that has no definition."""
+    result = OPERATORS[op](m, a, *inputs)
+    return result if isinstance(result, list) else [result]

@@ -1,0 +1,209 @@
+"""The algebra of symbols for rlflow.proving.semantics: elements are sums of products, sizes z3 integers.
+
+Two numbers are equal if their terms pair off, with z3 deciding whether indices are equal.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import z3
+
+from rlflow.proving.decisions import Border, Budget, Unprovable
+from rlflow.proving.normal_forms import NormalForms
+from rlflow.proving.polynomials import (
+    Applied,
+    Element,
+    Greatest,
+    Inside,
+    Poly,
+    Term,
+    atom_mentions,
+    poly_mentions,
+    skeleton,
+    sole_atom,
+    term_mentions,
+)
+from rlflow.proving.unknowns import Int, Truth, mentions, plain
+
+
+class Symbols(NormalForms):
+    """The algebra; `assumptions` are z3 claims that hold throughout."""
+
+    def __init__(self, assumptions, budget: Budget):
+        self.reals: list[tuple] = []
+        super().__init__(assumptions, budget)
+
+    def windows(self, a, sizes: tuple, kernel: tuple) -> object | None:
+        """They are counted out."""
+
+    # -- numbers --
+
+    def inside(self, pairs, value: Callable) -> Poly:
+        claims = []
+        for position, size in pairs:
+            for claim in (position >= 0, position < size):
+                if claim is False:
+                    return self.number(0)
+                if claim is not True and not self.entails(claim):
+                    claims.append(claim.claim)
+        if not claims:
+            return value()
+        return Poly(self, (Term(Fraction(1), (), tuple(map(Inside, claims))),)) * value()
+
+    def total(self, sizes: tuple, body: Callable) -> Poly:
+        if not sizes:
+            return body(())
+        return self.sum(sizes[0], lambda k: self.total(sizes[1:], lambda rest: body((k, *rest))))
+
+    def sum(self, size, body: Callable) -> Poly:
+        ranges, result = [(0, size)], self.number(0)
+        while ranges:
+            low, high = ranges.pop(0)
+            length = high - low
+            if self.entails(length == 0):
+                continue
+            if self.entails(length == 1):
+                result = result + body(low)
+                continue
+            with self.index_below(length) as variable:
+                try:
+                    result = result + self.bind(body(Int(self, z3.simplify(variable + plain(low)))), variable, length)
+                    continue
+                except Border as border:
+                    if border.variable.get_id() != variable.get_id():
+                        raise
+                    position = border.position
+            middle = self.integer(plain(low) + position)
+            ranges[:0] = [(low, high)] if not self.between(low, middle, high) else [(low, middle), (middle, high)]
+        return result
+
+    def between(self, low, middle, high) -> bool:
+        """Asks (`Fork`) where a border lies if that is open. True: inside the range."""
+        if (middle <= low) or (middle >= high):
+            raise Unprovable("a border lies outside of its sum")
+        return True
+
+    def bind(self, body: Poly, variable, length) -> Poly:
+        terms = []
+        for term in body.terms:
+            if any(atom_mentions(atom, variable) for atom in term.factors):
+                terms.append(term._replace(bound=(*term.bound, (variable, plain(length)))))
+            else:
+                times = self.number(length).terms
+                terms += [self.term_product(term, t) for t in times]
+        return self.gathered(tuple(terms))
+
+    def greatest(self, sizes: tuple, body: Callable, inside: Callable) -> Poly:
+        if all(self.is_one(size) for size in sizes) and not inside((0,) * len(sizes)):
+            return body((0,) * len(sizes))
+        k, variables, entered = [], [], []
+        try:
+            for size in sizes:
+                if self.is_one(size):
+                    k.append(0)
+                else:
+                    entered.append(self.index_below(size))
+                    variables.append((entered[-1].__enter__(), plain(size)))
+                    k.append(Int(self, variables[-1][0]))
+            value, pairs = body(tuple(k)), inside(tuple(k))
+            claims = [c for position, size in pairs for c in (position >= 0, position < size)]
+            if any(c is False for c in claims):
+                raise Unprovable("a maximum of nothing")
+            claims = [c.claim for c in claims if isinstance(c, Truth) and not self.entails(c)]
+        except Border as border:
+            raise Unprovable("a maximum over parts") from border
+        finally:
+            for scope in reversed(entered):
+                scope.__exit__(None, None, None)
+        bound = tuple(variables)
+        claim = z3.And(*claims) if claims else z3.BoolVal(True)
+        return self.maximum(bound, claim, value, pairs)
+
+    def maximum(self, bound: tuple, claim, value: Poly, pairs: list) -> Poly:
+        """max of p + c is max p + c; of max q it is max q; of max(p, c) it is max(max p, c) if there is an index."""
+        free = tuple(t for t in value.terms if not any(term_mentions(t, v) for v, _ in bound))
+        if free and len(free) < len(value.terms):
+            rest = Poly(self, tuple(t for t in value.terms if t not in free))
+            return self.maximum(bound, claim, rest, pairs) + Poly(self, free)
+        inner = sole_atom(value)
+        if isinstance(inner, Greatest):
+            return self.maximum((*bound, *inner.bound), z3.And(claim, inner.claim), inner.body, pairs)
+        if isinstance(inner, Applied) and inner.name == "larger":
+            free = [p for p in inner.arguments if not any(poly_mentions(p, v) for v, _ in bound)]
+            rest = [p for p in inner.arguments if any(poly_mentions(p, v) for v, _ in bound)]
+            if free and rest and self.has_index(bound, claim, pairs):
+                least = rest[0] if len(rest) == 1 else self.larger_of(rest)
+                return self.larger_of([self.maximum(bound, claim, least, pairs), *free])
+        if not any(poly_mentions(value, v) for v, _ in bound) and self.has_index(bound, claim, pairs):
+            return value
+        return Poly(self, (Term(Fraction(1), (), (Greatest(bound, claim, value),)),))
+
+    def has_index(self, bound: tuple, claim, pairs: list) -> bool:
+        """Whether a window holds an element: the first kernel position that is not before the input."""
+        witness = []
+        for variable, size in bound:
+            position = next((plain(p) for p, _ in pairs if not isinstance(p, int) and mentions(p.term, variable)), None)
+            if position is None:
+                chosen = z3.IntVal(0)
+            else:
+                first = z3.simplify(z3.substitute(position, (variable, z3.IntVal(0))))
+                chosen = z3.If(first < 0, -first, z3.IntVal(0))
+            witness.append((variable, chosen))
+            if not self.entails(z3.And(chosen >= 0, chosen < size)):
+                return False
+        return self.entails(z3.simplify(z3.substitute(claim, *witness))) if witness else True
+
+    def larger(self, a: Poly, b: Poly) -> Poly:
+        return self.larger_of([a, b])
+
+    def ordered(self, a: Poly, b: Poly) -> Truth:
+        return Truth(self, self.real(a) <= self.real(b))
+
+    def real(self, p: Poly):
+        """A number for z3: products are unknown reals, `larger` is what it says."""
+        total = z3.RealVal(0)
+        for term in p.terms:
+            product = z3.RealVal(str(term.coefficient))
+            lattice = [f for f in term.factors if isinstance(f, Applied) and f.name == "larger" and not term.bound]
+            if len(lattice) == len(term.factors) == 1:
+                first, *rest = map(self.real, lattice[0].arguments)
+                for other in rest:
+                    first = z3.If(first >= other, first, other)
+                total = total + product * first
+            elif term.factors:
+                total = total + product * self.unknown_real(term._replace(coefficient=Fraction(1)))
+            else:
+                total = total + product
+        return total
+
+    def unknown_real(self, term: Term):
+        for other, real in self.reals:
+            if skeleton(term) == skeleton(other) and self.same_term(term, other):
+                return real
+        plain_element = not term.bound and len(term.factors) == 1 and isinstance(term.factors[0], Element)
+        name = f"{term.factors[0].name}{term.factors[0].index}" if plain_element else f"number {len(self.reals)}"
+        self.reals.append((term, z3.Real(name)))
+        return self.reals[-1][1]
+
+    def same_by_order(self, one: Poly, two: Poly) -> bool:
+        """Whether z3 sees that two numbers with maxima are equal."""
+        return self.entails(self.real(one) == self.real(two))
+
+    def larger_of(self, parts: list[Poly]) -> Poly:
+        flat: list[Poly] = []
+        for p in parts:
+            one = sole_atom(p)
+            if isinstance(one, Applied) and one.name == "larger":
+                flat += one.arguments
+            else:
+                flat.append(p)
+        numbers = [p.number for p in flat if p.number is not None]
+        kept: list[Poly] = [self.number(max(numbers))] if numbers else []
+        for p in flat:
+            if p.number is None and not any(self.same(p, other) for other in kept):
+                kept.append(p)
+        if len(kept) == 1:
+            return kept[0]
+        scale = max(abs(t.coefficient) for p in kept if p.number is None for t in p.terms)
+        inner = [p * self.number(1 / scale) for p in kept]
+        return self.number(scale) * self.apply("larger", *inner)

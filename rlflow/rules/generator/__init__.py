@@ -1,1 +1,0 @@
-"""Rules by enumeration: small graphs of equal value, generalised to rules that the prover then has to accept."""
